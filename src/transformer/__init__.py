@@ -1,0 +1,50 @@
+"""The Transformer of "Attention Is All You Need": readable like the paper, usable like a product."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformer.errors import TransformerError
+    from transformer.loading import load
+    from transformer.recipe import Recipe, load_recipe
+    from transformer.run import RunResult, train
+    from transformer.transformer import Transformer, build_transformer
+    from transformer.translation import Translation, Translator
+
+__all__ = [
+    "Recipe",
+    "RunResult",
+    "Transformer",
+    "TransformerError",
+    "Translation",
+    "Translator",
+    "build_transformer",
+    "load",
+    "load_recipe",
+    "train",
+]
+
+_HOMES = {
+    "Recipe": "recipe",
+    "RunResult": "run",
+    "Transformer": "transformer",
+    "TransformerError": "errors",
+    "Translation": "translation",
+    "Translator": "translation",
+    "build_transformer": "transformer",
+    "load": "loading",
+    "load_recipe": "recipe",
+    "train": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use (PEP 562), so that importing the package costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'transformer' has no attribute {name!r}")
+    return getattr(import_module(f"transformer.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

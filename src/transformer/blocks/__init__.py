@@ -1,0 +1,47 @@
+"""The building blocks of the paper, one idea a file.
+
+Axis letters in the shapes of this package, written as jaxtyping strings:
+
+    B batch   S source length   T target (or query) length   D model width (d_model)
+    H heads   E width of one head (d_k)   F feed-forward width (d_ff)   V vocabulary
+    L capacity of a cache   W beam width
+
+Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means: may attend.
+"""
+
+from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
+from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.decoder import Decoder, DecoderLayer
+from transformer.blocks.embedding import InputEmbedding
+from transformer.blocks.encoder import Encoder, EncoderLayer
+from transformer.blocks.feed_forward import FeedForwardBlock
+from transformer.blocks.initialization import initialize_xavier_uniform
+from transformer.blocks.masks import causal_mask, padding_mask, target_mask
+from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.positional import PositionalEncoding, sinusoid
+from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.residual import ResidualConnection
+
+__all__ = [
+    "Decoder",
+    "DecoderCache",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForwardBlock",
+    "InputEmbedding",
+    "KeyValueCache",
+    "LayerCache",
+    "LayerNormalization",
+    "MultiHeadAttention",
+    "PositionalEncoding",
+    "ProjectionLayer",
+    "ResidualConnection",
+    "attention",
+    "attention_weights",
+    "causal_mask",
+    "initialize_xavier_uniform",
+    "padding_mask",
+    "sinusoid",
+    "target_mask",
+]

@@ -1,0 +1,138 @@
+"""Scaled dot-product attention and its multi-head form."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks.cache import KeyValueCache
+from transformer.errors import ConfigError
+
+Mask = Bool[Tensor, "..."] | Int[Tensor, "..."]
+
+
+def attention(
+    query: Float[Tensor, "B H T E"],
+    key: Float[Tensor, "B H S E"],
+    value: Float[Tensor, "B H S E"],
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "B H T E"]:
+    """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
+
+    Runs on PyTorch's fused kernel, which never holds the (B, H, T, S) weights where it can avoid it.
+
+    Args:
+        query: what each position looks for.
+        key: what each source position offers to be found by.
+        value: what is fetched.
+        mask: True or 1 = may attend; broadcasts to (B, H, T, S). A query row that may attend to nothing yields
+            zeros, never NaN.
+        dropout: probability of zeroing an attention weight; 0.0 outside training.
+
+    Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
+    """
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=None if mask is None else mask.bool(), dropout_p=dropout
+    )
+
+
+def attention_weights(
+    query: Float[Tensor, "B H T E"], key: Float[Tensor, "B H S E"], mask: Mask | None = None
+) -> Float[Tensor, "B H T S"]:
+    """The weights softmax(Q K^T / sqrt(d_k)) of `attention`, for looking at; rows sum to 1, or to 0 where all is masked.
+
+    Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    if mask is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~mask.bool(), -torch.inf).softmax(dim=-1)
+    return weights.nan_to_num(nan=0.0)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention in h subspaces side by side: Concat(head_1, ..., head_h) W_o.
+
+    head_i = attention(Q W_q_i, K W_k_i, V W_v_i); the W_i of all heads stand side by side in one matrix, each
+    d_k = d_model / h columns wide.
+
+    Args:
+        d_model: width of queries, keys, values and the output.
+        h: number of heads, a divisor of d_model.
+        dropout: probability of zeroing an attention weight in training. The paper has none (0.0).
+
+    Raises:
+        ConfigError: h does not divide d_model.
+
+    Source: Vaswani et al. 2017, Sec. 3.2.2. The linear maps have biases, as in the authors' released base model's
+    common re-implementations; the paper's parameter counts fit either way.
+    """
+
+    def __init__(self, d_model: int, h: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if h < 1 or d_model % h:
+            divisor = next((n for n in range(8, 1, -1) if d_model % n == 0), 1)
+            raise ConfigError(f"h={h} does not divide d_model={d_model}; choose a divisor, e.g. {divisor}")
+        self.h = h
+        self.d_k = d_model // h
+        self.dropout = dropout
+        self.W_q = nn.Linear(d_model, d_model)
+        self.W_k = nn.Linear(d_model, d_model)
+        self.W_v = nn.Linear(d_model, d_model)
+        self.W_o = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T D"],
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"],
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Returns what each query position fetches.
+
+        Args:
+            query: positions that look.
+            key: positions looked at.
+            value: what they hold; the same tensor as `key` in the paper.
+            mask: True or 1 = may attend; broadcasts to (B, h, T, S).
+        """
+        return self.attend(query, self.keys_values(key, value), mask)
+
+    def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
+        """The keys and values of every head, which a cache keeps."""
+        return KeyValueCache(self._split(self.W_k(key)), self._split(self.W_v(value)))
+
+    def attend(
+        self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """As `forward`, with keys and values at hand."""
+        dropout = self.dropout if self.training else 0.0
+        heads = attention(self._split(self.W_q(query)), source.keys, source.values, mask, dropout)
+        return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
+
+    def step(
+        self, x: Float[Tensor, "B 1 D"], cache: KeyValueCache, positions: Int[Tensor, " B"], mask: Bool[Tensor, "B 1 1 T"]
+    ) -> Float[Tensor, "B 1 D"]:
+        """Self-attention of one new position over itself and the cached ones.
+
+        Args:
+            x: the new position of each row.
+            cache: keys and values so far; the new ones are written into it.
+            positions: where each row's new position stands.
+            mask: which of the first T cached positions each row may attend to.
+        """
+        new = self.keys_values(x, x)
+        cache.write(new.keys, new.values, positions)
+        return self.attend(x, cache.first(mask.size(-1)), mask)
+
+    def attention_weights(
+        self, query: Float[Tensor, "B T D"], key: Float[Tensor, "B S D"], mask: Mask | None = None
+    ) -> Float[Tensor, "B {self.h} T S"]:
+        """The weights that `forward` would use (without dropout), for inspection; `forward` itself never forms them."""
+        return attention_weights(self._split(self.W_q(query)), self._split(self.W_k(key)), mask)
+
+    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+        return x.unflatten(2, (self.h, self.d_k)).transpose(1, 2)  # B H T E

@@ -1,0 +1,111 @@
+"""The decoder: self-attention over the target so far, attention over the source, feed-forward."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transformer.blocks.attention import Mask, MultiHeadAttention
+from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.residual import Norm, Order, ResidualConnection
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention over the encoder's output, feed-forward, each inside a residual connection.
+
+    Args:
+        d_model: width of the model.
+        self_attention_block: attends over the layer's own input, backwards only.
+        cross_attention_block: queries from the decoder, keys and values from the encoder.
+        feed_forward_block: the position-wise network.
+        dropout: of the residual connections.
+        order: where the norms stand, see `ResidualConnection`.
+        norm: makes the normalization of a given width.
+
+    Source: Vaswani et al. 2017, Sec. 3.1 and Fig. 1, right.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        self_attention_block: MultiHeadAttention,
+        cross_attention_block: MultiHeadAttention,
+        feed_forward_block: nn.Module,
+        dropout: float,
+        *,
+        order: Order = "pre",
+        norm: Norm = LayerNormalization,
+    ) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.self_attention_block = self_attention_block
+        self.cross_attention_block = cross_attention_block
+        self.feed_forward_block = feed_forward_block
+        self.residual_connections = nn.ModuleList(
+            ResidualConnection(d_model, dropout, order=order, norm=norm) for _ in range(3)
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        encoder_output: Float[Tensor, "B S D"],
+        src_mask: Mask | None = None,
+        tgt_mask: Mask | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Returns the layer's output; masks as in `MultiHeadAttention`."""
+        attend, attend_source, feed_forward = self.residual_connections
+        x = attend(x, lambda x: self.self_attention_block(x, x, x, tgt_mask))
+        x = attend_source(x, lambda x: self.cross_attention_block(x, encoder_output, encoder_output, src_mask))
+        return feed_forward(x, self.feed_forward_block)
+
+    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
+        """An empty cache for `capacity` target positions, with the source's keys and values computed once."""
+        source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
+        return LayerCache(KeyValueCache.empty(source.keys, capacity), source)
+
+    def step(
+        self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int
+    ) -> Float[Tensor, "B 1 D"]:
+        """As `forward` for one new position a row; `index` is this layer's place in the cache."""
+        attend, attend_source, feed_forward = self.residual_connections
+        target, source = cache.layers[index].self_attention, cache.row_source(index)
+        x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, cache.self_mask))
+        x = attend_source(x, lambda x: self.cross_attention_block.attend(x, source, cache.row_src_mask))
+        return feed_forward(x, self.feed_forward_block)
+
+
+class Decoder(nn.Module):
+    """N decoder layers and a final norm.
+
+    Args:
+        layers: the layers, first to last.
+        norm: as in `Encoder`.
+
+    Source: Vaswani et al. 2017, Sec. 3.1.
+    """
+
+    def __init__(self, layers: nn.ModuleList, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = layers
+        self.norm = LayerNormalization(layers[0].d_model) if norm is None else norm
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        encoder_output: Float[Tensor, "B S D"],
+        src_mask: Mask | None = None,
+        tgt_mask: Mask | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Returns the decoded target; masks as in `MultiHeadAttention`."""
+        for layer in self.layers:
+            x = layer(x, encoder_output, src_mask, tgt_mask)
+        return self.norm(x)
+
+    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> list[LayerCache]:
+        """One empty cache a layer, see `DecoderLayer.begin`."""
+        return [layer.begin(encoder_output, capacity) for layer in self.layers]
+
+    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
+        """As `forward` for one new position a row, whose keys and values are added to `cache`."""
+        for index, layer in enumerate(self.layers):
+            x = layer.step(x, cache, index)
+        return self.norm(x)

@@ -1,0 +1,30 @@
+"""Token ids to vectors."""
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class InputEmbedding(nn.Module):
+    """Looks up one learned vector a token and multiplies it by sqrt(d_model).
+
+    The factor brings the vectors, which are small when they are shared with the output projection, to the size of
+    the positional encoding that is added to them.
+
+    Args:
+        d_model: width of the model.
+        vocab_size: number of token ids; ids are 0 .. vocab_size - 1.
+
+    Source: Vaswani et al. 2017, Sec. 3.4.
+    """
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.vocab_size = vocab_size
+        self.embedding = nn.Embedding(vocab_size, d_model)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T {self.d_model}"]:
+        """Returns the scaled vectors of `tokens`."""
+        return self.embedding(tokens) * math.sqrt(self.d_model)

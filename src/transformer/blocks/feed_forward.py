@@ -1,0 +1,28 @@
+"""The position-wise feed-forward network."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FeedForwardBlock(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position.
+
+    Args:
+        d_model: width of input and output.
+        d_ff: width of the inner layer.
+        dropout: probability of zeroing an inner element after the ReLU. The paper has none here (0.0); it is the
+            `activation_dropout` of a recipe.
+
+    Source: Vaswani et al. 2017, Sec. 3.3, Eq. 2.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.linear_1 = nn.Linear(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+        self.linear_2 = nn.Linear(d_ff, d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Returns FFN(x)."""
+        return self.linear_2(self.dropout(torch.relu(self.linear_1(x))))

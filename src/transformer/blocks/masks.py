@@ -1,0 +1,23 @@
+"""Who may attend to whom. True means: may attend; every mask broadcasts to (B, H, T, S)."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+def padding_mask(tokens: Int[Tensor, "B S"], pad_id: int = 0) -> Bool[Tensor, "B 1 1 S"]:
+    """Every query may attend to the tokens that are not padding."""
+    return (tokens != pad_id)[:, None, None, :]
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {length} {length}"]:
+    """Position t may attend to positions 0 .. t, never ahead.
+
+    Source: Vaswani et al. 2017, Sec. 3.2.3, third point.
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def target_mask(tokens: Int[Tensor, "B T"], pad_id: int = 0) -> Bool[Tensor, "B 1 T T"]:
+    """The decoder's mask in training: no padding and no look ahead."""
+    return padding_mask(tokens, pad_id) & causal_mask(tokens.size(1), tokens.device)

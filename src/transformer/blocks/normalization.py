@@ -1,0 +1,30 @@
+"""Layer normalization."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class LayerNormalization(nn.Module):
+    """alpha * (x - mean) / sqrt(variance + eps) + beta over the last axis, alpha and beta learned.
+
+    The variance is the biased one and eps stands inside the root, as in the reference of the paper (Ba et al.) and
+    in `torch.nn.LayerNorm`; some tutorials divide by (standard deviation + eps) instead, which is another function.
+
+    Args:
+        d_model: width of the last axis.
+        eps: keeps a constant row from dividing by zero.
+
+    Source: Ba et al. 2016, Eq. 3-4; used in Vaswani et al. 2017, Sec. 3.1.
+    """
+
+    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.alpha = nn.Parameter(torch.ones(d_model))
+        self.beta = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Returns `x` with each row normalized, scaled and shifted."""
+        return F.layer_norm(x, self.alpha.shape, self.alpha, self.beta, self.eps)

@@ -1,0 +1,24 @@
+"""From the decoder's output to a score for every token."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class ProjectionLayer(nn.Module):
+    """The linear map to the vocabulary. It gives logits; the softmax of Sec. 3.4 belongs to the loss and the search.
+
+    Args:
+        d_model: width of the model.
+        vocab_size: number of tokens to score.
+        bias: False where the matrix is shared with an embedding, as in the paper.
+
+    Source: Vaswani et al. 2017, Sec. 3.4.
+    """
+
+    def __init__(self, d_model: int, vocab_size: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.proj = nn.Linear(d_model, vocab_size, bias=bias)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Returns the logits of every position."""
+        return self.proj(x)

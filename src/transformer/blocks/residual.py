@@ -1,0 +1,50 @@
+"""The residual connection around every sub-layer."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transformer.blocks.normalization import LayerNormalization
+from transformer.errors import ConfigError
+
+Order = Literal["pre", "post"]
+Norm = Callable[[int], nn.Module]
+
+
+class ResidualConnection(nn.Module):
+    """Adds a sub-layer's output to its input, with the norm before or after.
+
+    - `order="post"`, the paper: norm(x + dropout(sublayer(x))).
+    - `order="pre"`, what most later models do because it trains without a long warm-up:
+      x + dropout(sublayer(norm(x))). A stack of these ends with one more norm, see `Encoder`.
+
+    Args:
+        d_model: width of the model.
+        dropout: probability of zeroing an element of the sub-layer's output (Sec. 5.4).
+        order: "pre" or "post".
+        norm: makes the normalization of a given width.
+
+    Raises:
+        ConfigError: `order` is neither.
+
+    Source: Vaswani et al. 2017, Sec. 3.1 (post); Xiong et al. 2020, "On Layer Normalization in the Transformer
+    Architecture", Fig. 1 (pre).
+    """
+
+    def __init__(self, d_model: int, dropout: float, *, order: Order = "pre", norm: Norm = LayerNormalization) -> None:
+        super().__init__()
+        if order not in ("pre", "post"):
+            raise ConfigError(f"order={order!r} is no norm order; choose 'pre' or 'post'")
+        self.order = order
+        self.dropout = nn.Dropout(dropout)
+        self.norm = norm(d_model)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], sublayer: Callable[[Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
+    ) -> Float[Tensor, "B T D"]:
+        """Returns `x` with `sublayer` applied around the connection."""
+        if self.order == "pre":
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))

@@ -1,0 +1,1 @@
+"""From text files to batches: readers -> checks -> token store -> token-budget batches."""

@@ -1,0 +1,51 @@
+"""Two text files to pairs of lines."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+from transformer.errors import DataError
+from transformer.text.lines import Invalid, LineCounts, read_lines
+
+
+@dataclass
+class PairCounts:
+    """What was met while reading the two sides."""
+
+    source: LineCounts = field(default_factory=LineCounts)
+    target: LineCounts = field(default_factory=LineCounts)
+
+
+def read_pairs(
+    source: Path, target: Path, counts: PairCounts | None = None, invalid: Invalid = "error"
+) -> Iterator[tuple[str, str]]:
+    """Yields line n of the source with line n of the target.
+
+    Raises:
+        DataError: a file cannot be read, both are empty, or one has more lines than the other (found at the end of
+            the shorter one; both counts are named).
+    """
+    counts = counts if counts is not None else PairCounts()
+    sources = read_lines(source, counts.source, invalid)
+    targets = read_lines(target, counts.target, invalid)
+    for pair in zip_longest(sources, targets):
+        if pair[0] is None or pair[1] is None:
+            _refuse_unequal(source, target, counts, (sources, targets))
+        yield pair
+    if not counts.source.lines:
+        raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
+
+
+def _refuse_unequal(
+    source: Path, target: Path, counts: PairCounts, rest: tuple[Iterator[str], Iterator[str]]
+) -> None:
+    """Counts the longer side to its end and raises."""
+    for side in rest:
+        for _ in side:
+            pass
+    shorter = source if counts.source.lines < counts.target.lines else target
+    raise DataError(
+        f"{source} has {counts.source.lines:,} lines, {target} has {counts.target.lines:,}: line n of one must be the "
+        f"translation of line n of the other; find the line that is missing from {shorter.name}"
+    )

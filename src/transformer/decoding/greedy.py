@@ -1,0 +1,109 @@
+"""Greedy search: the most probable token at each step."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from transformer.protocols import Generates
+from transformer.text.control import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+NEVER_WRITTEN = (PAD_ID, BOS_ID, UNK_ID)
+COMPACT_BELOW = 0.75
+"""Finished rows are dropped once fewer than this share of the rows is still being written."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation found by a search.
+
+    Attributes:
+        tokens: without BOS and EOS.
+        score: log-probability of the tokens, EOS included where it was reached.
+        finished: EOS was reached; False means cut at the limit.
+    """
+
+    tokens: list[int]
+    score: float
+    finished: bool
+
+
+@torch.inference_mode()
+def greedy(
+    model: Generates,
+    src: Int[Tensor, "B S"],
+    src_mask: Bool[Tensor, "B 1 1 S"],
+    limits: Int[Tensor, " B"],
+) -> list[Hypothesis]:
+    """Writes each row until EOS or its limit; finished rows leave the batch.
+
+    Args:
+        model: in evaluation mode.
+        src: padded source tokens.
+        src_mask: True where `src` is not padding.
+        limits: most tokens of each row, EOS included; at least 1.
+
+    Returns:
+        One hypothesis a row, in order.
+    """
+    limit = int(limits.max())
+    written = _Written.empty(src.size(0), limit, src.device)
+    rows = torch.arange(src.size(0), device=src.device)  # which row of `src` each active row writes
+    active = torch.ones_like(rows, dtype=torch.bool)
+    tokens = torch.full_like(rows, BOS_ID)
+    state = model.begin(src, src_mask, limit)
+    for position in range(limit):
+        logits, state = model.step(tokens, state)
+        tokens, log_p = best_token(logits)
+        written.add(rows, position, tokens, log_p, active)
+        active &= (tokens != EOS_ID) & (limits[rows] > position + 1)
+        alive = int(active.sum())
+        if not alive:
+            break
+        if alive < COMPACT_BELOW * active.numel():
+            kept = active.nonzero()[:, 0]
+            state, rows, tokens, active = state.select(kept), rows[kept], tokens[kept], active[kept]
+    return written.hypotheses()
+
+
+def best_token(logits: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
+    """The most probable token that may be written, and its log-probability under the whole distribution."""
+    log_p = logits.float().log_softmax(dim=-1)
+    allowed = log_p.clone()
+    allowed[:, list(NEVER_WRITTEN)] = -torch.inf
+    tokens = allowed.argmax(dim=-1)
+    return tokens, log_p.gather(1, tokens[:, None])[:, 0]
+
+
+@dataclass
+class _Written:
+    """What each row has written so far."""
+
+    tokens: Int[Tensor, "B L"]
+    lengths: Int[Tensor, " B"]
+    scores: Float[Tensor, " B"]
+    finished: Bool[Tensor, " B"]
+
+    @classmethod
+    def empty(cls, n_rows: int, limit: int, device: torch.device) -> "_Written":
+        lengths = torch.zeros(n_rows, dtype=torch.long, device=device)
+        return cls(
+            tokens=torch.full((n_rows, limit), PAD_ID, device=device),
+            lengths=lengths,
+            scores=torch.zeros(n_rows, dtype=torch.float32, device=device),
+            finished=torch.zeros_like(lengths, dtype=torch.bool),
+        )
+
+    def add(self, rows: Tensor, position: int, tokens: Tensor, log_p: Tensor, active: Tensor) -> None:
+        """Adds one token to each active row; EOS ends the row and is not kept."""
+        self.scores[rows] += torch.where(active, log_p, 0.0)
+        ends = active & (tokens == EOS_ID)
+        self.finished[rows] |= ends
+        writes = active & ~ends
+        self.tokens[rows[writes], position] = tokens[writes]
+        self.lengths[rows] += writes.long()
+
+    def hypotheses(self) -> list[Hypothesis]:
+        rows = zip(self.tokens.tolist(), self.lengths.tolist(), self.scores.tolist(), self.finished.tolist(), strict=True)
+        return [Hypothesis(tokens[:length], score, finished) for tokens, length, score, finished in rows]

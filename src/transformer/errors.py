@@ -1,0 +1,25 @@
+"""The errors that users see: one line each, saying what is wrong and what to do."""
+
+
+class TransformerError(Exception):
+    """Base of every error this package raises on purpose; the command line prints it and exits with code 2."""
+
+
+class ConfigError(TransformerError, ValueError):
+    """A setting breaks a rule: `h=7 does not divide d_model=512; choose a divisor, e.g. 8`."""
+
+
+class DataError(TransformerError):
+    """An input text cannot be used as it is: unequal line counts, invalid UTF-8, an empty file."""
+
+
+class BundleError(TransformerError):
+    """A model folder is not one, is incomplete, or does not match its checksums."""
+
+
+class CheckpointError(TransformerError):
+    """A run folder cannot be started in, or continued."""
+
+
+class TrainingError(TransformerError):
+    """Training cannot go on: a loss or a gradient is not finite."""

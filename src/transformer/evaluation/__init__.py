@@ -1,0 +1,1 @@
+"""How good translations are, with signatures that say how it was measured."""

@@ -1,0 +1,40 @@
+"""BLEU and chrF by sacrebleu."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure for a whole test set.
+
+    Attributes:
+        name: e.g. "BLEU".
+        value: 0 to 100.
+        signature: sacrebleu's account of the settings, without which a score cannot be compared.
+    """
+
+    name: str
+    value: float
+    signature: str
+
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[Score]:
+    """BLEU and chrF of translations against one reference each.
+
+    Raises:
+        DataError: there is nothing to score, or the numbers of lines differ.
+
+    Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Popović 2015 (chrF).
+    """
+    from sacrebleu.metrics import BLEU, CHRF  # takes a moment to load
+
+    if not references:
+        raise DataError("there are no lines to score; give a reference with one sentence a line")
+    if len(hypotheses) != len(references):
+        raise DataError(f"{len(hypotheses):,} translations, but {len(references):,} references; they go line by line")
+    metrics = {"BLEU": BLEU(), "chrF": CHRF()}
+    results = {name: metric.corpus_score(list(hypotheses), [list(references)]) for name, metric in metrics.items()}
+    return [Score(name, results[name].score, str(metric.get_signature())) for name, metric in metrics.items()]

@@ -1,0 +1,29 @@
+"""From a model folder to something that translates."""
+
+from pathlib import Path
+
+from transformer.bundle import Bundle, load_bundle
+from transformer.errors import BundleError
+from transformer.transformer import Transformer
+from transformer.translation import Translator
+
+
+def load(path: Path | str) -> Translator:
+    """Loads a bundle, or the best model of a run folder.
+
+    Raises:
+        BundleError: it is not a model, or incomplete, or changed since it was written.
+    """
+    return make_translator(load_bundle(Path(path)))
+
+
+def make_translator(bundle: Bundle) -> Translator:
+    """The translator of a bundle.
+
+    Raises:
+        BundleError: the model is not one that translates.
+    """
+    if not isinstance(bundle.model, Transformer):
+        raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
+    limit = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
+    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=limit)

@@ -1,0 +1,1 @@
+"""The paper's own model as a family."""

@@ -1,0 +1,48 @@
+"""The sizes and choices of one Transformer; the recipe's `model` section."""
+
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from transformer.settings import Settings
+
+
+class TransformerConfig(Settings):
+    """What `build_transformer` needs, under the paper's names.
+
+    A recipe leaves the vocabulary sizes out: the run sets them from its tokenizers.
+    """
+
+    family: Literal["transformer"] = "transformer"
+    src_vocab_size: int | None = Field(None, ge=1, description="set by the tokenizer")
+    tgt_vocab_size: int | None = Field(None, ge=1, description="set by the tokenizer")
+    src_seq_len: int = Field(512, ge=2, description="longest source in tokens, EOS included; longer pairs are dropped")
+    tgt_seq_len: int = Field(512, ge=2, description="longest target in tokens, EOS included; longer pairs are dropped")
+    d_model: int = Field(512, ge=2, description="width of the model")
+    N: int = Field(6, ge=1, description="encoder layers, and decoder layers")
+    h: int = Field(8, ge=1, description="attention heads")
+    d_ff: int = Field(2048, ge=1, description="inner width of the feed-forward networks")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention weights")
+    activation_dropout: float = Field(0.0, ge=0, lt=1, description="inside the feed-forward networks")
+    norm_order: Literal["pre", "post"] = Field("pre", description="where the norms stand; post is the paper")
+    share_embeddings: Literal["none", "target", "all"] = Field("all", description="what is one matrix; all is the paper")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.d_model % self.h:
+            raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} is odd, but sines and cosines come in pairs; choose an even one")
+        return self
+
+
+Config = TransformerConfig
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 512},
+    "small": {"d_model": 256, "N": 4, "h": 4, "d_ff": 1024},
+    "base": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048, "norm_order": "post"},
+    "big": {"d_model": 1024, "N": 6, "h": 16, "d_ff": 4096, "dropout": 0.3, "norm_order": "post"},
+}
+"""`base` and `big` are those of Vaswani et al. 2017, Table 3 (all three matrices shared, post-norm)."""

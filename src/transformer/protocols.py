@@ -1,0 +1,101 @@
+"""What the rooms below know of a model: just enough to train it and to search with it."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """What one micro-batch contributes to the loss.
+
+    Attributes:
+        loss_sum: loss summed over the scored tokens, with gradient.
+        count: number of scored tokens.
+        metrics: further sums over the scored tokens, without gradient, e.g. the unsmoothed loss.
+    """
+
+    loss_sum: Float[Tensor, ""]
+    count: int
+    metrics: dict[str, Float[Tensor, ""]]
+
+
+class Batch(Protocol):
+    """A micro-batch: padded tensors and how many tokens of it are scored."""
+
+    @property
+    def scored_tokens(self) -> int:
+        """Number of tokens that the loss counts, known without the model."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on another device."""
+        ...
+
+
+class Source(Protocol):
+    """A numbered set of examples to train on: sentence pairs, windows of text, images."""
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each example, one column a side: shape (examples, sides)."""
+        ...
+
+    def fetch(self, ids: NDArray[np.int64]) -> Any:
+        """The `Batch` of the given examples, in the given order."""
+        ...
+
+
+class Objective(Protocol):
+    """A model together with its loss; what is compiled, and wrapped for distribution."""
+
+    def __call__(self, batch: Any) -> LossSum:
+        """The summed loss of a batch."""
+        ...
+
+
+class State(Protocol):
+    """Where a search stands, one row a hypothesis."""
+
+    def select(self, rows: Int[Tensor, " R"]) -> Self:
+        """The state of the given rows, in the given order; rows may repeat or be left out."""
+        ...
+
+
+class Generates(Protocol):
+    """A model that writes one token after another."""
+
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
+        """Reads the sources and returns the `State` of a search of up to `limit` tokens."""
+        ...
+
+    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        """Appends one token a row; returns the logits of the next and the `State` to go on with."""
+        ...
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Sentence pairs, padded: the batch of every encoder-decoder model.
+
+    Attributes:
+        src: source tokens, each row ending in EOS.
+        tgt: decoder input: BOS, then the target.
+        labels: what the decoder should say: the target, then EOS.
+        scored_tokens: number of labels that are not padding.
+    """
+
+    src: Int[Tensor, "B S"]
+    tgt: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+    scored_tokens: int
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on another device."""
+        moved = {f.name: getattr(self, f.name) for f in fields(self)}
+        return type(self)(**{k: v.to(device) if isinstance(v, Tensor) else v for k, v in moved.items()})

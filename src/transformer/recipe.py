@@ -1,0 +1,191 @@
+"""One file describes a run: the recipe, its overrides, and what is filled in by the size of the corpus."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+
+from transformer.data.settings import DataSettings
+from transformer.errors import ConfigError
+from transformer.models import family
+from transformer.settings import Settings
+from transformer.text.settings import TokenizerSettings
+from transformer.training.settings import TrainingSettings
+
+VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+class Recipe(Settings):
+    """Everything that decides a run. `model` is the configuration of the family that `model.family` names.
+
+    `model.preset` stands for the family's settings of that name; keys beside it override them.
+    """
+
+    data: DataSettings
+    tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
+    model: SerializeAsAny[Settings] | None = Field(None, description="chosen by corpus size if not set")
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _of_its_family(cls, value: Any) -> Any:
+        return make_model_config(value) if isinstance(value, Mapping) else value
+
+    @model_validator(mode="after")
+    def _one_vocabulary_to_share(self) -> Self:
+        shared = self.model is not None and self.model.model_dump().get("share_embeddings") == "all"
+        if shared and not self.tokenizer.joint:
+            raise ValueError(
+                "model.share_embeddings='all' needs one vocabulary, but tokenizer.joint=false; share 'target' or 'none'"
+            )
+        return self
+
+    def to_toml(self) -> str:
+        """The recipe as a file that `load_recipe` reads; unset keys are left out."""
+        sections = self.model_dump(exclude_none=True)
+        return "\n".join(
+            f"[{name}]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
+            for name, keys in sections.items()
+        )
+
+
+def make_model_config(values: Mapping[str, Any]) -> Settings:
+    """The configuration of a recipe's `model` section.
+
+    Raises:
+        ConfigError: the family or the preset is unknown.
+        ValidationError: a value is wrong.
+    """
+    given = dict(values)
+    model_family = family(str(given.get("family", "transformer")))
+    preset = given.pop("preset", None)
+    presets = model_family.presets()
+    if preset is not None and preset not in presets:
+        raise ConfigError(f"model.preset={preset!r} is unknown; choose one of {', '.join(presets)}")
+    return model_family.config.model_validate({**presets.get(preset or "", {}), **given})
+
+
+def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mapping[str, Any] | None = None) -> Recipe:
+    """Reads a recipe file and applies overrides.
+
+    Args:
+        path: of the TOML file; None starts from `values` alone.
+        overrides: `section.key=value` texts, as after `--set`; the value is read as TOML, or else as a text.
+        values: sections and keys from elsewhere, such as `--source`.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key or value is not one of a recipe.
+    """
+    tree: dict[str, dict[str, Any]] = {}
+    if path is not None:
+        tree = _read_toml(path)
+    for section, keys in (values or {}).items():
+        tree.setdefault(section, {}).update(keys)
+    for override in overrides:
+        section, key, value = _parse_override(override)
+        tree.setdefault(section, {})[key] = value
+    return parse_recipe(tree, str(path) if path else "the recipe")
+
+
+def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
+    """Validates a recipe given as nested mappings.
+
+    Raises:
+        ConfigError: a key or value is not one of a recipe; all that is wrong is listed in one line.
+    """
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        problems = "; ".join(_problem(entry) for entry in error.errors())
+        raise ConfigError(f"{name}: {problems}") from error
+
+
+def _problem(entry: Any) -> str:
+    key = ".".join(str(part) for part in entry["loc"])
+    if entry["type"] == "extra_forbidden":
+        return f"{key} is not a key of a recipe; `transformer train --help` lists them"
+    if entry["type"] == "missing":
+        return f"{key} is missing"
+    message = entry["msg"].removeprefix("Value error, ")
+    return f"{key}={entry['input']!r}: {message}" if key and entry["type"] != "value_error" else message
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give a recipe file, or --source and --target") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML ({error}); see recipes/ for examples") from error
+    data = tree.get("data")
+    if isinstance(data, dict):
+        tree["data"] = {key: _expand(value) if isinstance(value, str) else value for key, value in data.items()}
+    return tree
+
+
+def _expand(text: str) -> str:
+    """Replaces `${NAME}` and `${NAME:-default}` from the environment."""
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1], match[2])
+        if found is None:
+            raise ConfigError(f"${{{match[1]}}} in {text!r} is not set; export {match[1]}=...")
+        return found
+
+    return VARIABLE.sub(value, text)
+
+
+def _parse_override(override: str) -> tuple[str, str, Any]:
+    key, equals, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not equals or not dot or not name:
+        raise ConfigError(f"--set {override!r} is not section.key=value; write e.g. --set training.max_steps=500")
+    try:
+        return section, name, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return section, name, text
+
+
+def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None) -> Recipe:
+    """Sets what the recipe leaves open by the size of the corpus.
+
+    Args:
+        recipe: as given.
+        pairs: line pairs of the training text.
+        steps_per_epoch: known once the text is encoded; without it, the length of the run stays open.
+    """
+    size = next(size for size in SIZES if pairs < size.below_pairs)
+    tokenizer, training, model = recipe.tokenizer, recipe.training, recipe.model
+    if tokenizer.vocab_size is None:
+        tokenizer = tokenizer.model_copy(update={"vocab_size": size.vocab_size})
+    if model is None:
+        share = "all" if tokenizer.joint else "target"
+        model = make_model_config({"preset": size.preset, "dropout": size.dropout, "share_embeddings": share})
+    if steps_per_epoch is not None:
+        max_steps = training.max_steps or size.epochs * steps_per_epoch
+        warmup_steps = training.warmup_steps or max(1, min(4000, max_steps // 8))
+        training = training.model_copy(update={"max_steps": max_steps, "warmup_steps": warmup_steps})
+    return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
+
+
+class CorpusSize(Settings):
+    """Defaults for corpora of fewer than `below_pairs` pairs."""
+
+    below_pairs: float
+    preset: str
+    dropout: float
+    vocab_size: int
+    epochs: int
+
+
+SIZES = (
+    CorpusSize(below_pairs=5_000, preset="tiny", dropout=0.3, vocab_size=2_000, epochs=60),
+    CorpusSize(below_pairs=100_000, preset="tiny", dropout=0.2, vocab_size=8_000, epochs=40),
+    CorpusSize(below_pairs=1_000_000, preset="small", dropout=0.1, vocab_size=16_000, epochs=20),
+    CorpusSize(below_pairs=1e18, preset="base", dropout=0.1, vocab_size=32_000, epochs=10),
+)

@@ -1,0 +1,1 @@
+"""Lines of text and the token ids that stand for them."""

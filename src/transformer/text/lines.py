@@ -1,0 +1,97 @@
+"""Bytes to lines. Only a line feed ends a line, so n lines in are n lines out whatever they hold."""
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from transformer.errors import DataError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+Invalid = Literal["error", "replace"]
+
+
+@dataclass
+class LineCounts:
+    """What was met while reading.
+
+    Attributes:
+        lines: lines read, an unterminated last one included.
+        carriage_returns: lines that ended in `\\r\\n`; the `\\r` is not part of the line.
+        replaced: lines in which invalid bytes were replaced by U+FFFD, or a byte order mark removed, on request.
+    """
+
+    lines: int = 0
+    carriage_returns: int = 0
+    replaced: int = 0
+
+
+def decode_lines(
+    stream: Iterable[bytes], name: str, counts: LineCounts | None = None, invalid: Invalid = "error"
+) -> Iterator[str]:
+    r"""Yields the lines of a binary stream without their ends.
+
+    Args:
+        stream: a binary file, or anything that yields bytes up to and including each `\n`.
+        name: of the file, for messages.
+        counts: filled while reading.
+        invalid: "replace" puts U+FFFD for bytes that are not UTF-8 instead of refusing them.
+
+    Raises:
+        DataError: a line is not UTF-8, or the stream starts with a byte order mark.
+    """
+    counts = counts if counts is not None else LineCounts()
+    for raw in stream:
+        counts.lines += 1
+        line = raw.removesuffix(b"\n")
+        if raw.endswith(b"\r\n"):
+            line = line.removesuffix(b"\r")
+            counts.carriage_returns += 1
+        if counts.lines == 1:
+            line = _without_mark(line, name, counts, invalid)
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            if invalid == "error":
+                raise DataError(
+                    f"{name}, line {counts.lines}, byte {error.start + 1}: 0x{line[error.start]:02x} is not valid UTF-8; "
+                    "convert the file, or allow replacement (invalid_utf8='replace')"
+                ) from error
+            counts.replaced += 1
+            yield line.decode("utf-8", errors="replace")
+
+
+def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid) -> bytes:
+    if line.startswith(UTF16_MARKS):
+        raise DataError(f"{name}, line 1, byte 1: the file looks like UTF-16; convert it to UTF-8")
+    if not line.startswith(BYTE_ORDER_MARK):
+        return line
+    if invalid == "error":
+        raise DataError(
+            f"{name}, line 1, byte 1: the file starts with a byte order mark; remove it, or allow replacement "
+            "(invalid_utf8='replace')"
+        )
+    counts.replaced += 1
+    return line.removeprefix(BYTE_ORDER_MARK)
+
+
+def read_lines(path: Path, counts: LineCounts | None = None, invalid: Invalid = "error") -> Iterator[str]:
+    """Yields the lines of a plain or gzip-compressed (.gz) text file, see `decode_lines`.
+
+    Raises:
+        DataError: the file is missing, unreadable, a damaged archive, or not UTF-8.
+    """
+    try:
+        with _open(path) as stream:
+            yield from decode_lines(stream, str(path), counts, invalid)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}; check the path") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")

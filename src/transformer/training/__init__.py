@@ -1,0 +1,1 @@
+"""Training: objective, schedule, optimizer, step, loop, checkpoints and reports."""

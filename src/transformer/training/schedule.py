@@ -1,0 +1,72 @@
+"""The learning rate at each step."""
+
+import math
+from collections.abc import Callable
+
+from transformer.errors import ConfigError
+
+Schedule = Callable[[int], float]
+
+
+def paper_peak(d_model: int, warmup_steps: int) -> float:
+    """The highest rate of the paper's schedule: (d_model * warmup_steps)^-0.5, reached at the end of the warm-up.
+
+    Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3 at step = warmup_steps.
+    """
+    return (d_model * warmup_steps) ** -0.5
+
+
+def paper_schedule(d_model: int, warmup_steps: int) -> Schedule:
+    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1.
+
+    Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3.
+    """
+    return lambda step: d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> Schedule:
+    """Rises linearly to the peak, then falls with the inverse square root of the step: the paper's shape, any peak."""
+    return lambda step: peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
+
+
+def cosine_schedule(peak: float, warmup_steps: int, max_steps: int) -> Schedule:
+    """Rises linearly to the peak, then falls to zero at `max_steps` along half a cosine wave.
+
+    Source: Loshchilov and Hutter 2017, Eq. 5, without restarts.
+    """
+
+    def rate(step: int) -> float:
+        if step <= warmup_steps:
+            return peak * step / warmup_steps
+        progress = min(1.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
+        return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+    return rate
+
+
+def constant_schedule(peak: float, warmup_steps: int) -> Schedule:
+    """Rises linearly to the peak and stays."""
+    return lambda step: peak * min(1.0, step / warmup_steps)
+
+
+def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: int, max_steps: int) -> Schedule:
+    """The schedule of a recipe. Without a peak, it is that of the paper's schedule.
+
+    Raises:
+        ConfigError: the name is unknown, or the paper's schedule is given a peak, which it derives itself.
+    """
+    if name == "paper":
+        if peak is not None:
+            raise ConfigError(
+                f"training.learning_rate={peak} has no meaning for schedule='paper', which derives it from d_model and "
+                "warmup_steps; leave it out or choose 'inverse_sqrt'"
+            )
+        return paper_schedule(d_model, warmup_steps)
+    peak = paper_peak(d_model, warmup_steps) if peak is None else peak
+    if name == "inverse_sqrt":
+        return inverse_sqrt_schedule(peak, warmup_steps)
+    if name == "cosine":
+        return cosine_schedule(peak, warmup_steps, max_steps)
+    if name == "constant":
+        return constant_schedule(peak, warmup_steps)
+    raise ConfigError(f"training.schedule={name!r} is unknown; choose inverse_sqrt, paper, cosine or constant")

@@ -1,0 +1,40 @@
+"""Loss and perplexity on held-out pairs."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn
+
+from transformer.protocols import Source
+
+
+@torch.no_grad()
+def validation_loss(objective: nn.Module, source: Source, batch_tokens: int) -> dict[str, float]:
+    """The loss a token over all examples of a source, in evaluation mode.
+
+    Returns:
+        `loss`, smoothed as in training, and `perplexity`, exp of the unsmoothed loss, EOS counted.
+    """
+    objective.eval()
+    loss_sum = nll_sum = 0.0
+    count = 0
+    for ids in _batches(source, batch_tokens):
+        result = objective(source.fetch(ids))
+        loss_sum += result.loss_sum.item()
+        nll_sum += result.metrics["nll_sum"].item()
+        count += result.count
+    return {"loss": loss_sum / count, "perplexity": math.exp(min(700.0, nll_sum / count))}
+
+
+def _batches(source: Source, batch_tokens: int) -> list[np.ndarray]:
+    """All examples, longest first, in batches of at most the budget."""
+    longest = source.lengths.max(axis=1)
+    order = np.argsort(-longest, kind="stable")
+    batches: list[np.ndarray] = []
+    start = 0
+    while start < len(order):
+        size = max(1, batch_tokens // int(longest[order[start]]))
+        batches.append(order[start : start + size])
+        start += size
+    return batches

@@ -1,0 +1,199 @@
+"""The model of "Attention Is All You Need" on one page."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks import (
+    Decoder,
+    DecoderCache,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForwardBlock,
+    InputEmbedding,
+    MultiHeadAttention,
+    PositionalEncoding,
+    ProjectionLayer,
+    initialize_xavier_uniform,
+)
+from transformer.blocks.attention import Mask
+from transformer.blocks.residual import Order
+from transformer.errors import ConfigError
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder over embedded, position-encoded tokens, and a projection to the vocabulary.
+
+    Args:
+        encoder: encodes the source.
+        decoder: decodes the target while attending to the source.
+        src_embed: embeds source tokens.
+        tgt_embed: embeds target tokens; may share its matrix with `src_embed`.
+        src_pos: adds positions to the source.
+        tgt_pos: adds positions to the target.
+        projection_layer: gives a logit a target token; may share its matrix with `tgt_embed`.
+
+    Source: Vaswani et al. 2017, Sec. 3 and Fig. 1.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        decoder: Decoder,
+        src_embed: InputEmbedding,
+        tgt_embed: InputEmbedding,
+        src_pos: PositionalEncoding,
+        tgt_pos: PositionalEncoding,
+        projection_layer: ProjectionLayer,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.src_embed = src_embed
+        self.tgt_embed = tgt_embed
+        self.src_pos = src_pos
+        self.tgt_pos = tgt_pos
+        self.projection_layer = projection_layer
+
+    def encode(self, src: Int[Tensor, "B S"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
+        """Returns the encoder's output for source tokens."""
+        return self.encoder(self.src_pos(self.src_embed(src)), src_mask)
+
+    def decode(
+        self,
+        encoder_output: Float[Tensor, "B S D"],
+        src_mask: Mask | None,
+        tgt: Int[Tensor, "B T"],
+        tgt_mask: Mask | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Returns the decoder's output at every target position."""
+        return self.decoder(self.tgt_pos(self.tgt_embed(tgt)), encoder_output, src_mask, tgt_mask)
+
+    def project(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Returns the logits of the decoder's output."""
+        return self.projection_layer(x)
+
+    def log_probabilities(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Returns log softmax of the logits, computed in float32 at least."""
+        logits = self.project(x)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+
+    def forward(
+        self,
+        src: Int[Tensor, "B S"],
+        tgt: Int[Tensor, "B T"],
+        src_mask: Mask | None = None,
+        tgt_mask: Mask | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Returns the logits of the token after each target position."""
+        return self.project(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
+
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> DecoderCache:
+        """Encodes the source once and returns the state of a search of up to `limit` target tokens.
+
+        Raises:
+            ConfigError: `limit` exceeds the positions of the target side.
+        """
+        if limit > self.tgt_pos.seq_len:
+            raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
+        layers = self.decoder.begin(self.encode(src, src_mask), limit)
+        rows = torch.arange(src.size(0), device=src.device)
+        return DecoderCache(layers, src_mask, sentence=rows, positions=torch.zeros_like(rows))
+
+    def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
+        """Returns the logits after one more token a row, and the state to go on with.
+
+        Equal to the last position of `forward` over all tokens so far. The given state is used up.
+        """
+        x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
+        logits = self.project(self.decoder.step(x, state)[:, 0])
+        state.advance()
+        return logits, state
+
+
+def build_transformer(
+    src_vocab_size: int,
+    tgt_vocab_size: int,
+    src_seq_len: int,
+    tgt_seq_len: int,
+    d_model: int = 512,
+    N: int = 6,
+    h: int = 8,
+    dropout: float = 0.1,
+    d_ff: int = 2048,
+    *,
+    norm_order: Order = "pre",
+    share_embeddings: str = "none",
+    attention_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
+) -> Transformer:
+    """Builds the paper's model; the defaults are its base size.
+
+    Args:
+        src_vocab_size: number of source tokens.
+        tgt_vocab_size: number of target tokens.
+        src_seq_len: longest source, in tokens.
+        tgt_seq_len: longest target, in tokens.
+        d_model: width of the model.
+        N: number of encoder layers and of decoder layers.
+        h: number of heads.
+        dropout: of residual connections and of embeddings (Sec. 5.4).
+        d_ff: inner width of the feed-forward networks.
+        norm_order: "pre" norms the input of each sub-layer and the output of each stack; "post" is the paper.
+        share_embeddings: "none"; "target" shares the target embedding with the projection; "all" shares the source
+            embedding too, as the paper does (Sec. 3.4), which needs one vocabulary. A shared projection has no bias.
+        attention_dropout: of the attention weights; the paper has none.
+        activation_dropout: of the inner feed-forward layer; the paper has none.
+
+    Raises:
+        ConfigError: sizes that do not fit together.
+
+    Source: Vaswani et al. 2017, Sec. 3 and Table 3.
+    """
+
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(d_model, h, attention_dropout)
+
+    def feed_forward() -> FeedForwardBlock:
+        return FeedForwardBlock(d_model, d_ff, activation_dropout)
+
+    def encoder_layer() -> EncoderLayer:
+        return EncoderLayer(d_model, attention(), feed_forward(), dropout, order=norm_order)
+
+    def decoder_layer() -> DecoderLayer:
+        return DecoderLayer(d_model, attention(), attention(), feed_forward(), dropout, order=norm_order)
+
+    def final_norm() -> nn.Module | None:
+        return nn.Identity() if norm_order == "post" else None
+
+    if min(src_vocab_size, tgt_vocab_size, src_seq_len, tgt_seq_len, N) < 1:
+        raise ConfigError("a vocabulary, a length or N is below 1; all five must be positive")
+    model = Transformer(
+        Encoder(nn.ModuleList(encoder_layer() for _ in range(N)), final_norm()),
+        Decoder(nn.ModuleList(decoder_layer() for _ in range(N)), final_norm()),
+        InputEmbedding(d_model, src_vocab_size),
+        InputEmbedding(d_model, tgt_vocab_size),
+        PositionalEncoding(d_model, src_seq_len, dropout),
+        PositionalEncoding(d_model, tgt_seq_len, dropout),
+        ProjectionLayer(d_model, tgt_vocab_size, bias=share_embeddings == "none"),
+    )
+    _share(model, share_embeddings)
+    initialize_xavier_uniform(model)
+    return model
+
+
+def _share(model: Transformer, share_embeddings: str) -> None:
+    """Makes embeddings and projection one matrix, see `build_transformer`."""
+    if share_embeddings not in ("none", "target", "all"):
+        raise ConfigError(f"share_embeddings={share_embeddings!r} is unknown; choose 'none', 'target' or 'all'")
+    if share_embeddings == "none":
+        return
+    model.projection_layer.proj.weight = model.tgt_embed.embedding.weight
+    if share_embeddings == "all":
+        if model.src_embed.vocab_size != model.tgt_embed.vocab_size:
+            raise ConfigError(
+                f"share_embeddings='all' needs one vocabulary, but src_vocab_size={model.src_embed.vocab_size} and "
+                f"tgt_vocab_size={model.tgt_embed.vocab_size}; use a joint tokenizer or share 'target'"
+            )
+        model.src_embed.embedding.weight = model.tgt_embed.embedding.weight
