@@ -1,7 +1,7 @@
 """What the rooms below know of a model: just enough to train it and to search with it."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class Batch(Protocol):
         """Number of tokens that the loss counts, known without the model."""
         ...
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         ...
 
@@ -62,7 +62,7 @@ class Objective(Protocol):
 class State(Protocol):
     """Where a search stands, one row a hypothesis."""
 
-    def select(self, rows: Int[Tensor, " R"]) -> Self:
+    def select(self, rows: Int[Tensor, " R"]) -> "State":
         """The state of the given rows, in the given order; rows may repeat or be left out."""
         ...
 
@@ -95,7 +95,7 @@ class PairBatch:
     labels: Int[Tensor, "B T"]
     scored_tokens: int
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "PairBatch":
         """The same batch on another device."""
         moved = {f.name: getattr(self, f.name) for f in fields(self)}
         return type(self)(**{k: v.to(device) if isinstance(v, Tensor) else v for k, v in moved.items()})

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
@@ -37,7 +37,7 @@ class Recipe(Settings):
         return make_model_config(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
-    def _one_vocabulary_to_share(self) -> Self:
+    def _one_vocabulary_to_share(self) -> "Recipe":
         shared = self.model is not None and self.model.model_dump().get("share_embeddings") == "all"
         if shared and not self.tokenizer.joint:
             raise ValueError(

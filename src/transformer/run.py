@@ -18,7 +18,8 @@ from transformer.recipe import Recipe, fill_in, load_recipe
 from transformer.text.pair import TokenizerPair
 from transformer.training.checkpoint import Checkpoints, Progress
 from transformer.training.interruption import Interruption, watch_signals
-from transformer.training.loop import Hooks, steps_per_epoch, train as train_loop
+from transformer.training.loop import Hooks, steps_per_epoch
+from transformer.training.loop import train as train_loop
 from transformer.training.memory import keep_freed_memory
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
@@ -113,13 +114,16 @@ class _Run:
             ]
             if differing:
                 raise CheckpointError(
-                    f"{self.folder} holds a run of another recipe ({', '.join(differing)} differ); choose another folder"
+                    f"{self.folder} holds a run of another recipe (differing: {', '.join(differing)}); choose another"
                 )
         path.write_text(self.recipe.to_toml(), encoding="utf-8")
 
     def _build(self, progress: Progress) -> None:
         assert self.recipe.model is not None
-        sizes = {"src_vocab_size": self.tokenizers.source.vocab_size, "tgt_vocab_size": self.tokenizers.target.vocab_size}
+        sizes = {
+            "src_vocab_size": self.tokenizers.source.vocab_size,
+            "tgt_vocab_size": self.tokenizers.target.vocab_size,
+        }
         self.config = type(self.recipe.model).model_validate({**self.recipe.model.model_dump(), **sizes})
         training = self.recipe.training
         reseed(training.seed)

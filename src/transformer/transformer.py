@@ -18,7 +18,6 @@ from transformer.blocks import (
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
-from transformer.blocks.residual import Order
 from transformer.errors import ConfigError
 
 
@@ -123,7 +122,7 @@ def build_transformer(
     dropout: float = 0.1,
     d_ff: int = 2048,
     *,
-    norm_order: Order = "pre",
+    norm_order: str = "pre",
     share_embeddings: str = "none",
     attention_dropout: float = 0.0,
     activation_dropout: float = 0.0,

@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 
 from transformer.data.phrasebook import Phrasebook, build_phrasebook, nearest_neighbour, reserved_pairs
-from transformer.data.phrasebook_grammar import word_pairs
-from transformer.data.phrasebook_phrases import numbers
-from transformer.data.phrasebook_words import ADJECTIVES, NOUNS
+from transformer.data.phrasebook.grammar import word_pairs
+from transformer.data.phrasebook.phrases import numbers
+from transformer.data.phrasebook.words import ADJECTIVES, NOUNS
 from transformer.errors import ConfigError
 
 

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from transformer.data.phrasebook_clauses import Element, Predicate
-from transformer.data.phrasebook_grammar import Cell, cells
-from transformer.data.phrasebook_phrases import (
+from transformer.data.phrasebook.clauses import Element, Predicate
+from transformer.data.phrasebook.grammar import Cell, cells
+from transformer.data.phrasebook.phrases import (
     ARTICLES,
     NEUTRAL,
     POSSESSIVES,
@@ -19,7 +19,7 @@ from transformer.data.phrasebook_phrases import (
     noun_phrase,
     numbers,
 )
-from transformer.data.phrasebook_words import NOUNS
+from transformer.data.phrasebook.words import NOUNS
 
 # Written by hand, phenomenon by phenomenon; the grammar must give exactly this German.
 TRANSLATIONS = {

@@ -42,7 +42,7 @@ def attention(
 def attention_weights(
     query: Float[Tensor, "B H T E"], key: Float[Tensor, "B H S E"], mask: Mask | None = None
 ) -> Float[Tensor, "B H T S"]:
-    """The weights softmax(Q K^T / sqrt(d_k)) of `attention`, for looking at; rows sum to 1, or to 0 where all is masked.
+    """The weights softmax(Q K^T / sqrt(d_k)) of `attention`; rows sum to 1, or to 0 where all is masked.
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
@@ -67,8 +67,8 @@ class MultiHeadAttention(nn.Module):
     Raises:
         ConfigError: h does not divide d_model.
 
-    Source: Vaswani et al. 2017, Sec. 3.2.2. The linear maps have biases, as in the authors' released base model's
-    common re-implementations; the paper's parameter counts fit either way.
+    Source: Vaswani et al. 2017, Sec. 3.2.2. The paper writes the linear maps as plain matrices; here they have biases,
+    as in `torch.nn.MultiheadAttention` and most re-implementations.
     """
 
     def __init__(self, d_model: int, h: int, dropout: float = 0.0) -> None:
@@ -114,7 +114,11 @@ class MultiHeadAttention(nn.Module):
         return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
 
     def step(
-        self, x: Float[Tensor, "B 1 D"], cache: KeyValueCache, positions: Int[Tensor, " B"], mask: Bool[Tensor, "B 1 1 T"]
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: KeyValueCache,
+        positions: Int[Tensor, " B"],
+        mask: Bool[Tensor, "B 1 1 T"],
     ) -> Float[Tensor, "B 1 D"]:
         """Self-attention of one new position over itself and the cached ones.
 

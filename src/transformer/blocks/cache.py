@@ -1,7 +1,6 @@
 """What the decoder remembers from one step to the next: a value owned by the search, never state of a module."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +15,7 @@ class KeyValueCache:
     values: Float[Tensor, "B H L E"]
 
     @classmethod
-    def empty(cls, like: Float[Tensor, "B H S E"], capacity: int) -> Self:
+    def empty(cls, like: Float[Tensor, "B H S E"], capacity: int) -> "KeyValueCache":
         """A cache of zeros with rows, heads, width, type and device of `like` and room for `capacity` positions."""
         rows, heads, _, width = like.shape
         return cls(like.new_zeros(rows, heads, capacity, width), like.new_zeros(rows, heads, capacity, width))
@@ -29,11 +28,11 @@ class KeyValueCache:
         self.keys[rows, :, positions] = keys[:, :, 0]
         self.values[rows, :, positions] = values[:, :, 0]
 
-    def first(self, length: int) -> Self:
+    def first(self, length: int) -> "KeyValueCache":
         """A view of the first `length` positions."""
         return type(self)(self.keys[:, :, :length], self.values[:, :, :length])
 
-    def select(self, rows: Int[Tensor, " R"]) -> Self:
+    def select(self, rows: Int[Tensor, " R"]) -> "KeyValueCache":
         """A copy of the given rows, in the given order; a row may appear more than once."""
         return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
@@ -90,7 +89,7 @@ class DecoderCache:
         self.positions = self.positions + 1
         self.longest += 1
 
-    def select(self, rows: Int[Tensor, " R"]) -> Self:
+    def select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
         """The state of the given rows, in the given order; sentences without a row are dropped."""
         sentences, sentence = self.sentence[rows].unique(return_inverse=True)
         drops = sentences.numel() < self.src_mask.size(0)

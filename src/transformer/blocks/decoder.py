@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from transformer.blocks.attention import Mask, MultiHeadAttention
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.residual import Norm, Order, ResidualConnection
+from transformer.blocks.residual import Norm, ResidualConnection
 
 
 class DecoderLayer(nn.Module):
@@ -32,7 +32,7 @@ class DecoderLayer(nn.Module):
         feed_forward_block: nn.Module,
         dropout: float,
         *,
-        order: Order = "pre",
+        order: str = "pre",
         norm: Norm = LayerNormalization,
     ) -> None:
         super().__init__()
@@ -62,9 +62,7 @@ class DecoderLayer(nn.Module):
         source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
         return LayerCache(KeyValueCache.empty(source.keys, capacity), source)
 
-    def step(
-        self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int
-    ) -> Float[Tensor, "B 1 D"]:
+    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row; `index` is this layer's place in the cache."""
         attend, attend_source, feed_forward = self.residual_connections
         target, source = cache.layers[index].self_attention, cache.row_source(index)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from transformer.blocks.attention import Mask, MultiHeadAttention
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.residual import Norm, Order, ResidualConnection
+from transformer.blocks.residual import Norm, ResidualConnection
 
 
 class EncoderLayer(nn.Module):
@@ -29,7 +29,7 @@ class EncoderLayer(nn.Module):
         feed_forward_block: nn.Module,
         dropout: float,
         *,
-        order: Order = "pre",
+        order: str = "pre",
         norm: Norm = LayerNormalization,
     ) -> None:
         super().__init__()

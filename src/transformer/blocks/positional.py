@@ -49,9 +49,7 @@ class PositionalEncoding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.register_buffer("pe", sinusoid(seq_len, d_model), persistent=False)
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
         """Returns dropout(x + PE).
 
         Args:

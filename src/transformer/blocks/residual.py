@@ -1,7 +1,6 @@
 """The residual connection around every sub-layer."""
 
 from collections.abc import Callable
-from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 from transformer.blocks.normalization import LayerNormalization
 from transformer.errors import ConfigError
 
-Order = Literal["pre", "post"]
 Norm = Callable[[int], nn.Module]
 
 
@@ -33,7 +31,7 @@ class ResidualConnection(nn.Module):
     Architecture", Fig. 1 (pre).
     """
 
-    def __init__(self, d_model: int, dropout: float, *, order: Order = "pre", norm: Norm = LayerNormalization) -> None:
+    def __init__(self, d_model: int, dropout: float, *, order: str = "pre", norm: Norm = LayerNormalization) -> None:
         super().__init__()
         if order not in ("pre", "post"):
             raise ConfigError(f"order={order!r} is no norm order; choose 'pre' or 'post'")

@@ -4,9 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def plan_epoch(
-    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int
-) -> list[NDArray[np.int64]]:
+def plan_epoch(lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
     """Cuts one epoch into batches of examples of like length, in random order.
 
     Every example is in exactly one batch. Examples are shuffled, then sorted by their longest side (ties stay

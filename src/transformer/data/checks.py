@@ -93,7 +93,9 @@ class DataReport:
             f"bytes that fell back {self.fallback_bytes:,}",
         ]
         if self.carriage_returns or self.replaced_lines:
-            report.append(f"lines that ended in \\r\\n {self.carriage_returns:,}, lines repaired {self.replaced_lines:,}")
+            report.append(
+                f"lines that ended in \\r\\n {self.carriage_returns:,}, lines repaired {self.replaced_lines:,}"
+            )
         if self.test_lines is not None:
             report.append(f"test lines that are also training sources: {self.test_overlap:,} of {self.test_lines:,}")
         return report

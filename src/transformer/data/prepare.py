@@ -133,7 +133,9 @@ class _Encoder:
     def encode(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, TokenPair]]:
         stream = iter(pairs)
         while chunk := list(islice(stream, ENCODE_PAIRS)):
-            sides = [side.encode_batch(texts) for side, texts in zip(self._sides, zip(*chunk, strict=True), strict=True)]
+            sides = [
+                side.encode_batch(texts) for side, texts in zip(self._sides, zip(*chunk, strict=True), strict=True)
+            ]
             for fallback, rows in zip(self._fallback, sides, strict=True):
                 self._report.fallback_bytes += int(sum(fallback[row].sum() for row in rows if row))
             yield from zip(chunk, zip(*sides, strict=True), strict=True)
@@ -168,9 +170,7 @@ def _test_lines(settings: DataSettings) -> list[str] | None:
     return list(read_lines(Path(settings.test_source), LineCounts(), settings.invalid_utf8))
 
 
-def _validation_pairs(
-    settings: DataSettings, max_lengths: tuple[int, int], tokenizers: TokenizerPair
-) -> list[Pair]:
+def _validation_pairs(settings: DataSettings, max_lengths: tuple[int, int], tokenizers: TokenizerPair) -> list[Pair]:
     """The pairs of the validation files; those the model cannot take are refused, since a score must cover all."""
     assert settings.validation_source is not None
     assert settings.validation_target is not None
@@ -186,9 +186,7 @@ def _validation_pairs(
     return pairs
 
 
-def _write_validation(
-    folder: Path, pairs: list[Pair], tokenizers: TokenizerPair, settings: DataSettings
-) -> None:
+def _write_validation(folder: Path, pairs: list[Pair], tokenizers: TokenizerPair, settings: DataSettings) -> None:
     if not pairs:
         raise DataError(
             f"{settings.source}: no pair is left to validate on; name data.validation_source and validation_target"

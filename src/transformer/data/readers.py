@@ -37,9 +37,7 @@ def read_pairs(
         raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
 
 
-def _refuse_unequal(
-    source: Path, target: Path, counts: PairCounts, rest: tuple[Iterator[str], Iterator[str]]
-) -> None:
+def _refuse_unequal(source: Path, target: Path, counts: PairCounts, rest: tuple[Iterator[str], Iterator[str]]) -> None:
     """Counts the longer side to its end and raises."""
     for side in rest:
         for _ in side:

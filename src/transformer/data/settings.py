@@ -1,6 +1,6 @@
 """The recipe's `data` section."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,7 @@ class DataSettings(Settings):
     invalid_utf8: Literal["error", "replace"] = Field("error", description="what to do with bytes that are not UTF-8")
 
     @model_validator(mode="after")
-    def _validation_has_both_sides(self) -> Self:
+    def _validation_has_both_sides(self) -> "DataSettings":
         if (self.validation_source is None) != (self.validation_target is None):
             raise ValueError("validation_source and validation_target go together; give both or neither")
         return self

@@ -35,9 +35,7 @@ def pair_batch(sources: list[NDArray[np.int32]], targets: list[NDArray[np.int32]
     )
 
 
-def pad(
-    rows: list[NDArray[np.int32]], *, before: int | None = None, after: int | None = None
-) -> Int[Tensor, "B T"]:
+def pad(rows: list[NDArray[np.int32]], *, before: int | None = None, after: int | None = None) -> Int[Tensor, "B T"]:
     """One tensor of all rows, with an id before or after each, padded to the longest."""
     shift = int(before is not None)
     extra = shift + int(after is not None)

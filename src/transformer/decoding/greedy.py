@@ -105,5 +105,7 @@ class _Written:
         self.lengths[rows] += writes.long()
 
     def hypotheses(self) -> list[Hypothesis]:
-        rows = zip(self.tokens.tolist(), self.lengths.tolist(), self.scores.tolist(), self.finished.tolist(), strict=True)
+        rows = zip(
+            self.tokens.tolist(), self.lengths.tolist(), self.scores.tolist(), self.finished.tolist(), strict=True
+        )
         return [Hypothesis(tokens[:length], score, finished) for tokens, length, score, finished in rows]

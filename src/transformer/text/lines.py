@@ -4,8 +4,9 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Literal
 
 from transformer.errors import DataError
 
@@ -16,11 +17,11 @@ Invalid = Literal["error", "replace"]
 
 @dataclass
 class LineCounts:
-    """What was met while reading.
+    r"""What was met while reading.
 
     Attributes:
         lines: lines read, an unterminated last one included.
-        carriage_returns: lines that ended in `\\r\\n`; the `\\r` is not part of the line.
+        carriage_returns: lines that ended in `\r\n`; the `\r` is not part of the line.
         replaced: lines in which invalid bytes were replaced by U+FFFD, or a byte order mark removed, on request.
     """
 
@@ -57,7 +58,7 @@ def decode_lines(
         except UnicodeDecodeError as error:
             if invalid == "error":
                 raise DataError(
-                    f"{name}, line {counts.lines}, byte {error.start + 1}: 0x{line[error.start]:02x} is not valid UTF-8; "
+                    f"{name}, line {counts.lines}, byte {error.start + 1}: 0x{line[error.start]:02x} is not UTF-8; "
                     "convert the file, or allow replacement (invalid_utf8='replace')"
                 ) from error
             counts.replaced += 1
@@ -93,5 +94,5 @@ def read_lines(path: Path, counts: LineCounts | None = None, invalid: Invalid = 
         raise DataError(f"{path}: {error.strerror or error}; check the path") from error
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> BufferedIOBase:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
 
 from transformer.text.settings import TokenizerSettings
 from transformer.text.tokenizer import Tokenizer
@@ -25,7 +24,7 @@ class TokenizerPair:
         sources: Callable[[], Iterable[str]],
         targets: Callable[[], Iterable[str]],
         settings: TokenizerSettings,
-    ) -> Self:
+    ) -> "TokenizerPair":
         """Learns from both texts together or from each on its own.
 
         Raises:
@@ -48,7 +47,7 @@ class TokenizerPair:
         return dict(zip(SIDE_FILES, (self.source.to_json(), self.target.to_json()), strict=True))
 
     @classmethod
-    def from_files(cls, files: dict[str, str]) -> Self:
+    def from_files(cls, files: dict[str, str]) -> "TokenizerPair":
         """Reads what `to_files` gave.
 
         Raises:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
 
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
@@ -33,7 +32,7 @@ class Tokenizer:
         self.normalization = normalization
 
     @classmethod
-    def train(cls, lines: Iterable[str], settings: TokenizerSettings) -> Self:
+    def train(cls, lines: Iterable[str], settings: TokenizerSettings) -> "Tokenizer":
         """Learns the merges from lines of text.
 
         Raises:
@@ -85,7 +84,7 @@ class Tokenizer:
         return text.removeprefix(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]` for control."""
+        """A printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
         return [CONTROL_NAMES[i] if i < N_CONTROL else self._piece(i) for i in ids]
 
     def fallback_bytes(self) -> list[int]:
@@ -106,7 +105,7 @@ class Tokenizer:
         return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
     @classmethod
-    def from_json(cls, content: str) -> Self:
+    def from_json(cls, content: str) -> "Tokenizer":
         """Reads what `to_json` wrote.
 
         Raises:

@@ -52,9 +52,7 @@ class Checkpoints:
         self.run = run
         self.folder = run / "checkpoints"
 
-    def save(
-        self, progress: Progress, write_model: Callable[[Path], None], optimizer: torch.optim.Optimizer
-    ) -> None:
+    def save(self, progress: Progress, write_model: Callable[[Path], None], optimizer: torch.optim.Optimizer) -> None:
         """Writes a checkpoint of this step, points to it, and removes those no longer pointed to."""
         folder = self._path(progress.step)
         if not folder.exists():

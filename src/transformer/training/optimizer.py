@@ -11,6 +11,4 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.
 
     Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9).
     """
-    return torch.optim.Adam(
-        model.parameters(), lr=0.0, betas=settings.adam_betas, eps=settings.adam_eps, fused=True
-    )
+    return torch.optim.Adam(model.parameters(), lr=0.0, betas=settings.adam_betas, eps=settings.adam_eps, fused=True)

@@ -58,8 +58,7 @@ class Reporter:
         }
         self._write("train", figures)
         text = (
-            f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  "
-            f"{figures['target_tokens_per_second']:,.0f} tokens/s"
+            f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  {figures['target_tokens_per_second']:,.0f} tokens/s"
         )
         if self._bar is not None:
             self._bar.update(self._task, description=text)

@@ -19,7 +19,9 @@ class TrainingSettings(Settings):
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
         "inverse_sqrt", description="of the learning rate, after a linear warm-up"
     )
-    learning_rate: float | None = Field(None, gt=0, description="peak; (d_model * warmup_steps)^-0.5, the paper's, if not set")
+    learning_rate: float | None = Field(
+        None, gt=0, description="peak; (d_model * warmup_steps)^-0.5, the paper's, if not set"
+    )
     warmup_steps: int | None = Field(None, ge=1, description="updates to the peak; chosen by corpus size if not set")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability spread over the vocabulary")
     adam_betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's decay rates")

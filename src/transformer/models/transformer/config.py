@@ -1,6 +1,6 @@
 """The sizes and choices of one Transformer; the recipe's `model` section."""
 
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,10 +26,12 @@ class TransformerConfig(Settings):
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention weights")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="inside the feed-forward networks")
     norm_order: Literal["pre", "post"] = Field("pre", description="where the norms stand; post is the paper")
-    share_embeddings: Literal["none", "target", "all"] = Field("all", description="what is one matrix; all is the paper")
+    share_embeddings: Literal["none", "target", "all"] = Field(
+        "all", description="what is one matrix; all is the paper"
+    )
 
     @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
+    def _sizes_fit(self) -> "TransformerConfig":
         if self.d_model % self.h:
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
         if self.d_model % 2:

@@ -1,0 +1,44 @@
+"""`transformer evaluate`: how good a model is on a test set."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer.cli.translate import ModelArgument
+
+
+def evaluate(
+    model: ModelArgument,
+    source: Annotated[Path, typer.Option(help="test source, plain or .gz")],
+    reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
+    output: Annotated[Path | None, typer.Option(help="also write the translations here")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Translate a test set and score it with BLEU and chrF (sacrebleu, with signatures).
+
+    Example: transformer evaluate runs/first --source test.en --reference test.de
+    """
+    from transformer.data.readers import read_pairs
+    from transformer.evaluation.scores import corpus_scores
+    from transformer.loading import load
+
+    pairs = list(read_pairs(source, reference))
+    translator = load(model)
+    started = time.perf_counter()
+    translations = translator.translations([text for text, _ in pairs])
+    seconds = time.perf_counter() - started
+    texts = [translation.text for translation in translations]
+    scores = corpus_scores(texts, [text for _, text in pairs])
+    flagged = sum(bool(translation.flags) for translation in translations)
+    if output is not None:
+        output.write_bytes("".join(f"{text}\n" for text in texts).encode())
+    if as_json:
+        figures = {score.name: {"score": score.value, "signature": score.signature} for score in scores}
+        typer.echo(json.dumps({"lines": len(pairs), "flagged": flagged, "seconds": seconds, "scores": figures}))
+        return
+    for score in scores:
+        typer.echo(f"{score.name:<5} {score.value:5.2f}   {score.signature}")
+    typer.echo(f"{len(pairs):,} lines, {flagged} flagged, {seconds:.1f} s ({len(pairs) / seconds:.1f} lines/s)")

@@ -1,0 +1,42 @@
+"""`transformer info`: what a model is."""
+
+from typing import Any
+
+import typer
+
+from transformer.cli.translate import ModelArgument
+
+FLOPS_LENGTH = 32
+
+
+def info(model: ModelArgument) -> None:
+    """Show architecture, parameters by block, FLOPs a token, tokenizer and scores.
+
+    Example: transformer info runs/first
+    """
+    from transformer.bundle import load_bundle
+    from transformer.inspection.size import flops_per_token, parameters_by_block
+
+    bundle = load_bundle(model)
+    _table("model", {"folder": bundle.folder, **bundle.config.model_dump()})
+    sizes = parameters_by_block(bundle.model)
+    _table("parameters", {name: f"{size:,}" for name, size in [*sizes.items(), ("total", sum(sizes.values()))]})
+    flops = flops_per_token(bundle.model, FLOPS_LENGTH)
+    _table(
+        f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
+        {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
+    )
+    tokenizers = bundle.tokenizers
+    kind = "joint" if tokenizers.is_joint else "separate"
+    vocabulary = f"{tokenizers.source.vocab_size:,} source, {tokenizers.target.vocab_size:,} target tokens"
+    _table("tokenizer", {"kind": f"byte-level BPE, {kind}", "size": vocabulary})
+    provenance = bundle.provenance
+    _table("validation", {name: f"{value:.3f}" for name, value in provenance.get("validation", {}).items()})
+    _table("trained", {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions")})
+
+
+def _table(title: str, rows: dict[str, Any]) -> None:
+    typer.echo(title)
+    width = max(map(len, rows), default=0)
+    for name, value in rows.items():
+        typer.echo(f"  {name:<{width}}  {value}")

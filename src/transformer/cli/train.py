@@ -1,0 +1,74 @@
+"""`transformer train`: a recipe, or two files, to a run folder."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from transformer.data.settings import DataSettings
+from transformer.errors import ConfigError
+from transformer.models import family
+from transformer.recipe import load_recipe
+from transformer.settings import Settings
+from transformer.text.settings import TokenizerSettings
+from transformer.training.settings import TrainingSettings
+
+
+def train_help() -> str:
+    """The recipe's keys with their defaults, from the fields themselves."""
+    sections: dict[str, type[Settings]] = {
+        "data": DataSettings,
+        "tokenizer": TokenizerSettings,
+        "model": family("transformer").config,
+        "training": TrainingSettings,
+    }
+    lines = [
+        f"- {section}.{name} ({'required' if field.is_required() else field.default}): {field.description or ''}"
+        for section, settings in sections.items()
+        for name, field in settings.model_fields.items()
+        if field.description
+    ]
+    return "\n".join(
+        ["Recipe keys:", "", *lines, "", "Example: transformer train recipes/multi30k-en-de.toml --run run"]
+    )
+
+
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
+    source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
+    target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
+    run: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME of the recipe if not given")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. training.seed=2")
+    ] = None,
+) -> None:
+    """Train a translator from a recipe, or from two text files alone.
+
+    The same command on an unfinished run folder continues it. Ctrl-C finishes the step, saves, and exits with 130.
+    """
+    data: dict[str, Any] = {key: value for key, value in (("source", source), ("target", target)) if value}
+    if recipe is None and len(data) < 2:
+        raise ConfigError("nothing to train on; give a recipe file, or both --source and --target")
+    if run is None and recipe is None:
+        raise ConfigError("--run is missing; name the folder that the model goes to")
+    folder = run or Path("runs") / (recipe or Path()).stem
+    loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
+
+    from transformer.run import train as train_run  # loads torch
+
+    result = train_run(loaded, folder)
+    if result.interruption.requested:
+        typer.echo(f"stopped at step {result.progress.step} and saved; the same command continues", err=True)
+        raise typer.Exit(result.interruption.exit_code)
+    _close(result.folder, result.model, result.progress.best_scores)
+
+
+def _close(folder: Path, model: Path, scores: dict[str, float]) -> None:
+    from transformer.inspection.pictures import training_curve
+
+    picture = training_curve(folder)
+    figures = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+    typer.echo(f"best on validation: {figures}")
+    typer.echo(f"model: {model}")
+    typer.echo(f"curve: {picture}" if picture else "no training curve: pip install matplotlib to have it drawn")
+    typer.echo(f"next: transformer translate {folder} --input FILE")

@@ -1,0 +1,1 @@
+"""Looking into a model and a run: sizes, attention, pictures."""

@@ -1,0 +1,177 @@
+"""Each block against its equation, worked out number by number in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer.blocks import (
+    FeedForwardBlock,
+    InputEmbedding,
+    LayerNormalization,
+    PositionalEncoding,
+    ProjectionLayer,
+    ResidualConnection,
+    causal_mask,
+    initialize_xavier_uniform,
+    padding_mask,
+    sinusoid,
+    target_mask,
+)
+from transformer.errors import ConfigError
+
+
+def randomize(module: nn.Module) -> nn.Module:
+    """Biases at 0 and norms at 1 would hide a swap."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    return module
+
+
+def test_embedding_is_a_scaled_lookup() -> None:
+    """Catches a missing sqrt(d_model)."""
+    block = randomize(InputEmbedding(13, 29))
+    tokens = torch.tensor([[3, 28, 0], [3, 3, 7]])
+    vectors = block(tokens)
+    assert vectors.shape == (2, 3, 13)
+    for b in range(2):
+        for t in range(3):
+            expected = block.embedding.weight[tokens[b, t]] * math.sqrt(13)
+            torch.testing.assert_close(vectors[b, t], expected)
+
+
+def test_sinusoid_is_the_formula() -> None:
+    """Catches halves instead of interleaving, exponents off by one, angles in float32 far out."""
+    d_model = 10
+    table = sinusoid(5001, d_model)
+    for pos in (0, 1, 17, 5000):
+        for i in range(d_model // 2):
+            angle = pos / 10000 ** (2 * i / d_model)
+            assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-7)
+            assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-7)
+
+
+def test_positions_relate_by_rotation() -> None:
+    """The property of Sec. 3.5: PE(p + k) is PE(p) turned by an angle that depends on k alone."""
+    d_model, k = 12, 7
+    table = sinusoid(200, d_model).double()
+    for i in range(d_model // 2):
+        turn = k / 10000 ** (2 * i / d_model)
+        sin, cos = table[:-k, 2 * i], table[:-k, 2 * i + 1]
+        torch.testing.assert_close(table[k:, 2 * i], sin * math.cos(turn) + cos * math.sin(turn), atol=1e-6, rtol=0)
+        torch.testing.assert_close(table[k:, 2 * i + 1], cos * math.cos(turn) - sin * math.sin(turn), atol=1e-6, rtol=0)
+
+
+def test_positional_encoding_adds_and_drops_after_adding() -> None:
+    """Catches a saved buffer, positions that start elsewhere, dropout before the sum."""
+    block = PositionalEncoding(6, 11, dropout=0.5)
+    x = torch.randn(2, 5, 6)
+    assert not block.state_dict()
+    torch.testing.assert_close(block.eval()(x), x + sinusoid(11, 6)[:5])
+    dropped = block.train()(x)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 2 * (x + sinusoid(11, 6)[:5])[kept])
+    assert 0.2 < kept.float().mean() < 0.8
+
+
+def test_each_row_may_start_at_its_own_position() -> None:
+    """Catches rows of different age sharing one position while decoding."""
+    block = PositionalEncoding(6, 11, dropout=0.0)
+    x = torch.randn(3, 2, 6)
+    shifted = block(x, torch.tensor([0, 4, 9]))
+    for row, start in enumerate((0, 4, 9)):
+        torch.testing.assert_close(shifted[row], x[row] + sinusoid(11, 6)[start : start + 2])
+
+
+def test_positional_errors() -> None:
+    """Catches a shape error from deep inside torch in place of a sentence."""
+    with pytest.raises(ConfigError, match="d_model=7 is odd, but sines and cosines come in pairs"):
+        PositionalEncoding(7, 10, 0.0)
+    with pytest.raises(ConfigError, match="length=5 exceeds seq_len=4 positions"):
+        PositionalEncoding(6, 4, 0.0)(torch.zeros(1, 5, 6))
+
+
+@torch.no_grad()
+def test_feed_forward_is_equation_2() -> None:
+    """Catches another activation and swapped layers."""
+    block = randomize(FeedForwardBlock(3, 5, dropout=0.0)).double()
+    x = torch.randn(2, 2, 3, dtype=torch.float64)
+    w1, b1, w2, b2 = block.linear_1.weight, block.linear_1.bias, block.linear_2.weight, block.linear_2.bias
+    for b in range(2):
+        for t in range(2):
+            inner = [max(0.0, sum(float(x[b, t, j] * w1[i, j]) for j in range(3)) + float(b1[i])) for i in range(5)]
+            outer = [sum(inner[j] * float(w2[i, j]) for j in range(5)) + float(b2[i]) for i in range(3)]
+            assert block(x)[b, t].tolist() == pytest.approx(outer)
+
+
+def test_feed_forward_dropout_is_inside() -> None:
+    """Catches dropout applied to the output: the output bias must always arrive."""
+    block = randomize(FeedForwardBlock(3, 1, dropout=0.999)).train()
+    outputs = block(torch.randn(1, 50, 3))
+    bias_alone = (outputs - block.linear_2.bias).abs().amax(dim=-1) < 1e-6
+    assert bias_alone.float().mean() > 0.9
+
+
+@torch.no_grad()
+def test_layer_norm_is_the_reference_formula() -> None:
+    """Catches the unbiased variance and eps outside the root."""
+    block = randomize(LayerNormalization(7, eps=0.3)).double()
+    x = torch.randn(4, 7, dtype=torch.float64)
+    for row in range(4):
+        values = x[row].tolist()
+        mean = sum(values) / 7
+        variance = sum((value - mean) ** 2 for value in values) / 7
+        expected = [
+            float(block.alpha[i]) * (values[i] - mean) / math.sqrt(variance + 0.3) + float(block.beta[i])
+            for i in range(7)
+        ]
+        assert block(x)[row].tolist() == pytest.approx(expected)
+    assert LayerNormalization(7).eps == 1e-6
+
+
+def test_residual_orders() -> None:
+    """Catches a swapped order and dropout on the wrong branch."""
+    x = torch.randn(2, 3, 5)
+    for order in ("pre", "post"):
+        block = randomize(ResidualConnection(5, dropout=0.0, order=order))
+        expected = x + torch.sin(block.norm(x)) if order == "pre" else block.norm(x + torch.sin(x))
+        torch.testing.assert_close(block(x, torch.sin), expected)
+    branch_dropped = ResidualConnection(5, dropout=0.999, order="pre").train()
+    assert (branch_dropped(x, torch.sin) == x).float().mean() > 0.8
+
+
+def test_residual_takes_another_norm_and_refuses_another_order() -> None:
+    """Catches a norm that is built regardless of what is passed in."""
+    assert isinstance(ResidualConnection(5, 0.0, norm=nn.RMSNorm).norm, nn.RMSNorm)
+    with pytest.raises(ConfigError, match="order='sandwich' is no norm order; choose 'pre' or 'post'"):
+        ResidualConnection(5, 0.0, order="sandwich")
+
+
+def test_projection_gives_logits() -> None:
+    """Catches a softmax inside the layer, and a bias that should not be."""
+    block = randomize(ProjectionLayer(3, 17))
+    x = torch.randn(2, 5, 3)
+    torch.testing.assert_close(block(x), x @ block.proj.weight.T + block.proj.bias)
+    assert ProjectionLayer(3, 17, bias=False).proj.bias is None
+
+
+def test_masks_by_hand() -> None:
+    """Catches an inverted or transposed mask."""
+    tokens = torch.tensor([[5, 6, 0], [7, 0, 0]])
+    assert padding_mask(tokens)[:, 0, 0].tolist() == [[True, True, False], [True, False, False]]
+    assert causal_mask(3)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert target_mask(tokens)[1, 0].int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 0]]
+    assert padding_mask(tokens, pad_id=6).sum() == 5
+
+
+def test_xavier_fills_matrices_within_the_bound() -> None:
+    """Catches a normal distribution, wrong fans, and vectors that are drawn too."""
+    model = nn.Sequential(nn.Linear(30, 70), nn.LayerNorm(70))
+    initialize_xavier_uniform(model)
+    bound = math.sqrt(6 / (30 + 70))
+    weight: Tensor = model[0].weight
+    assert weight.abs().max() <= bound
+    assert weight.abs().max() > 0.98 * bound
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    assert torch.equal(model[1].weight, torch.ones(70))

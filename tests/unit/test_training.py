@@ -1,0 +1,346 @@
+"""Schedule, loss, step, loop and checkpoints."""
+
+import json
+import math
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from transformer.errors import CheckpointError, ConfigError, TrainingError
+from transformer.protocols import LossSum, PairBatch
+from transformer.training import loss as loss_module
+from transformer.training.checkpoint import Checkpoints, Progress
+from transformer.training.interruption import watch_signals
+from transformer.training.loop import Hooks, batches_from, train
+from transformer.training.loss import smoothed_cross_entropy
+from transformer.training.memory import keep_freed_memory
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer import make_optimizer
+from transformer.training.randomness import reseed, seed_for
+from transformer.training.report import Reporter
+from transformer.training.schedule import make_schedule
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState, train_step
+from transformer.training.validation import validation_loss
+from transformer.transformer import build_transformer
+
+
+def test_paper_schedule_by_hand() -> None:
+    """Catches a wrong exponent: base at 4,000 warm-up steps peaks at 6.99e-4 and halves at four times as many."""
+    rate = make_schedule("paper", d_model=512, peak=None, warmup_steps=4000, max_steps=9)
+    assert rate(4000) == pytest.approx(6.9877e-4, rel=1e-4)
+    assert rate(1) == pytest.approx(6.9877e-4 / 4000, rel=1e-4)
+    assert rate(16000) == pytest.approx(6.9877e-4 / 2, rel=1e-4)
+    with pytest.raises(ConfigError, match=r"training.learning_rate=0.1 has no meaning for schedule='paper'"):
+        make_schedule("paper", d_model=512, peak=0.1, warmup_steps=4000, max_steps=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_peak_times"), [("inverse_sqrt", (0.5, 1, 0.5)), ("cosine", (0.5, 1, 0.5)), ("constant", (0.5, 1, 1))]
+)
+def test_schedules_rise_to_the_peak(name: str, at_peak_times: tuple[float, ...]) -> None:
+    """Catches a warm-up that misses the peak, and a decay of the wrong shape."""
+    rate = make_schedule(name, d_model=8, peak=0.3, warmup_steps=10, max_steps=70)
+    steps = (5, 10, 40)
+    assert [rate(step) / 0.3 for step in steps] == pytest.approx(list(at_peak_times))
+    if name == "cosine":
+        assert rate(70) == pytest.approx(0, abs=1e-12)
+    default = make_schedule(name, d_model=8, peak=None, warmup_steps=10, max_steps=70)
+    assert default(10) == pytest.approx((8 * 10) ** -0.5)
+
+
+def test_unknown_schedule() -> None:
+    """Catches a silent default."""
+    with pytest.raises(ConfigError, match=r"training.schedule='linear' is unknown"):
+        make_schedule("linear", d_model=8, peak=None, warmup_steps=1, max_steps=1)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_chunked_loss_is_cross_entropy(epsilon: float, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a wrong smoothing mass, a chunk that is lost or counted twice, a wrong gradient (float64)."""
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 3 * 11)
+    tensors = [torch.randn(*shape, dtype=torch.float64) for shape in ((17, 5), (11, 5), (11,))]
+    labels = torch.randint(0, 11, (17,))
+    results = []
+    for ours in (True, False):
+        hidden, weight, offset = (tensor.clone().requires_grad_() for tensor in tensors)
+        used = offset if bias else None
+        if ours:
+            total, nll = smoothed_cross_entropy(hidden, weight, used, labels, epsilon)
+        else:
+            logits = F.linear(hidden, weight, used)
+            total = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=epsilon)
+            nll = F.cross_entropy(logits, labels, reduction="sum").detach()
+        (total / 7).backward()
+        results.append([total.detach(), nll, hidden.grad, weight.grad, offset.grad if bias else torch.zeros(1)])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+
+
+def test_loss_of_a_tied_matrix_reaches_it_from_both_sides() -> None:
+    """Catches the projection's gradient overwriting the embedding's."""
+    weight = torch.randn(11, 5, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1, 2, 3])
+
+    def total(embedding: torch.Tensor, projection: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(embedding[[4, 5, 6]] @ projection.T, labels, reduction="sum")
+
+    smoothed_cross_entropy(weight[[4, 5, 6]], weight, None, labels, 0.0)[0].backward()
+    (expected,) = torch.autograd.grad(total(weight, weight), weight)
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def tiny_objective(dropout: float = 0.0, smoothing: float = 0.1) -> TranslationObjective:
+    model = build_transformer(13, 13, 12, 12, d_model=8, N=1, h=2, d_ff=12, dropout=dropout, share_embeddings="all")
+    return TranslationObjective(model, smoothing)
+
+
+def pair_rows(rows: list[tuple[int, int]], pad_to: int = 0) -> PairBatch:
+    """Random pairs of the given lengths, padded to at least `pad_to`."""
+    generator = np.random.default_rng(sum(s * 31 + t for s, t in rows))
+    S, T = (max(max(row[side] for row in rows) + 1, pad_to) for side in (0, 1))
+    src, tgt, labels = np.zeros((len(rows), S), int), np.zeros((len(rows), T), int), np.zeros((len(rows), T), int)
+    for index, (s, t) in enumerate(rows):
+        draw = generator.integers(4, 13, s + t)
+        src[index, : s + 1] = [*draw[:s], 2]
+        tgt[index, : t + 1] = [1, *draw[s:]]
+        labels[index, : t + 1] = [*draw[s:], 2]
+    return PairBatch(*map(torch.from_numpy, (src, tgt, labels)), scored_tokens=sum(t + 1 for _, t in rows))
+
+
+def part(batch: PairBatch, rows: slice, scored: int) -> PairBatch:
+    return PairBatch(batch.src[rows], batch.tgt[rows], batch.labels[rows], scored)
+
+
+def test_objective_scores_what_is_not_padding() -> None:
+    """Catches padding in the loss, labels shifted by one, and a count without EOS; the oracle is F.cross_entropy."""
+    objective = tiny_objective().eval()
+    batch = pair_rows([(3, 4), (5, 1)])
+    result = objective(batch)
+    logits = objective.model(batch.src, batch.tgt, (batch.src != 0)[:, None, None], torch.ones(5, 5).tril()[None, None])
+    expected = F.cross_entropy(
+        logits.flatten(0, 1), batch.labels.flatten(), ignore_index=0, reduction="sum", label_smoothing=0.1
+    )
+    assert result.count == 7
+    torch.testing.assert_close(result.loss_sum, expected)
+    wider = objective(pair_rows([(3, 4), (5, 1)], pad_to=9))
+    torch.testing.assert_close(wider.loss_sum, result.loss_sum)
+
+
+def state_of(objective: nn.Module, seed: int = 1) -> TrainingState:
+    return TrainingState(objective, make_optimizer(objective, TrainingSettings()), step=0, seed=seed)
+
+
+def test_accumulation_gives_the_same_update() -> None:
+    """Catches a mean of means: micro-batches of unequal token counts must weigh by their tokens."""
+    weights = []
+    for cut in (False, True):
+        torch.manual_seed(5)
+        state = state_of(tiny_objective())
+        whole = pair_rows([(3, 9), (5, 1), (2, 2)])
+        batches = [part(whole, slice(0, 1), 10), part(whole, slice(1, 3), 5)] if cut else [whole]
+        result = train_step(state, batches, 0.01, clip_norm=None)
+        assert result.count == 15
+        weights.append((result.loss, result.gradient_norm, state.objective.model.projection_layer.proj.weight))
+    assert weights[0][0] == pytest.approx(weights[1][0], rel=1e-5)
+    assert weights[0][1] == pytest.approx(weights[1][1], rel=1e-4)
+
+
+def test_clipping_bounds_the_gradient_and_reports_it_before() -> None:
+    """Catches a norm reported after clipping, and clipping that is not applied: SGD at rate 1 moves by the norm."""
+    objective = tiny_objective()
+    state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1)
+    before = [parameter.detach().clone() for parameter in objective.parameters()]
+    result = train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.01)
+    moved = math.sqrt(sum((a - b).square().sum().item() for a, b in zip(objective.parameters(), before, strict=True)))
+    assert result.gradient_norm > 0.02
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
+    """Catches randomness that depends on what ran before, such as a validation in between."""
+    batch = pair_rows([(3, 4), (5, 1)])
+
+    def loss(seed: int, step: int, noise: bool) -> float:
+        torch.manual_seed(5)
+        state = state_of(tiny_objective(dropout=0.4), seed)
+        state.step = step
+        if noise:
+            torch.rand(17)
+        return train_step(state, [batch], 0.0, None).loss
+
+    assert loss(1, 3, noise=False) == loss(1, 3, noise=True)
+    assert len({loss(1, 3, False), loss(1, 4, False), loss(2, 3, False)}) == 3
+    assert seed_for(1, 23) != seed_for(12, 3)
+    reseed(1, 2)
+    first = torch.rand(1)
+    reseed(1, 2)
+    assert torch.equal(first, torch.rand(1))
+
+
+class Explodes(nn.Module):
+    """A loss that is not a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, batch: PairBatch) -> LossSum:
+        """NaN, with a gradient."""
+        loss = (self.weight * math.nan).sum()
+        return LossSum(loss, 1, {"nll_sum": loss.detach()})
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
+    """Catches NaN written into the parameters."""
+    objective = Explodes()
+    with pytest.raises(TrainingError, match="step 1: loss nan, gradient norm nan: not finite"):
+        train_step(state_of(objective), [pair_rows([(1, 1)])], 0.1, None)
+    assert torch.equal(objective.weight, torch.ones(2))
+    assert objective.weight.grad is None
+
+
+def test_adam_has_the_papers_settings() -> None:
+    """Catches torch's defaults, and a shared matrix that is updated twice."""
+    objective = tiny_objective()
+    optimizer = make_optimizer(objective, TrainingSettings())
+    (group,) = optimizer.param_groups
+    assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+    assert len(group["params"]) == len(set(map(id, objective.parameters())))
+
+
+class Digits:
+    """Twelve pairs, all of one length."""
+
+    lengths = np.full((12, 2), 4, dtype=np.int32)
+
+    def fetch(self, ids: np.ndarray) -> PairBatch:
+        """Pairs of the given ids; the id is a token."""
+        rows = torch.tensor([[int(n) % 9 + 4, 5, 6] for n in ids])
+        labels = torch.cat([rows, torch.full((len(ids), 1), 2)], dim=1)
+        bos = torch.full((len(ids), 1), 1)
+        return PairBatch(labels, torch.cat([bos, rows], dim=1), labels, scored_tokens=labels.numel())
+
+
+def run_loop(
+    tmp_path: Path, scores: list[float], progress: Progress | None = None, **settings: object
+) -> tuple[Progress, list[int]]:
+    """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
+    saved: list[int] = []
+    values = iter(scores)
+    training = TrainingSettings(batch_tokens=16, log_every=1, **settings)
+    reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
+    with watch_signals() as interruption:
+
+        def validate() -> dict[str, float]:
+            value = next(values)
+            if value == -1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return {"bleu": value, "loss": 1.0}
+
+        hooks = Hooks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
+        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, max_steps=99)
+        state = state_of(tiny_objective())
+        state.step = progress.step if progress else 0
+        result = train(state, Digits(), training, schedule, progress or Progress(), hooks)
+    reporter.close()
+    return result, saved
+
+
+def test_loop_validates_saves_and_stops_at_max_steps(tmp_path: Path) -> None:
+    """Catches intervals that are off by one, a missing last checkpoint, a best that is the last."""
+    progress, saved = run_loop(tmp_path, [3, 9, 5, 4], max_steps=7, validate_every=2, save_every=3)
+    assert (progress.best_step, progress.best_score, progress.stale) == (4, 9, 2)
+    assert (progress.step, progress.finished) == (7, "max_steps")
+    assert saved == [2, 3, 4, 6, 7]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 8))
+    assert [row["bleu"] for row in rows if row["kind"] == "validation"] == [3, 9, 5, 4]
+
+
+def test_epoch_intervals_and_patience(tmp_path: Path) -> None:
+    """Catches patience that never runs out; a score that is not a number is never best, but patience counts it."""
+    progress, saved = run_loop(tmp_path, [5, math.nan, 4], max_steps=99, patience=2)
+    assert (progress.best_step, progress.finished, progress.step) == (3, "patience", 9)
+    assert saved == [3, 6, 9]
+
+
+def test_a_signal_finishes_the_step_and_saves(tmp_path: Path) -> None:
+    """Catches a run that dies in the middle of a step, and one that goes on to the end."""
+    progress, saved = run_loop(tmp_path, [5, -1, 7, 8], max_steps=99, validate_every=2, save_every=50)
+    assert (progress.step, progress.finished, saved[-1]) == (4, None, 4)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
+    """Catches a data position that restarts at the beginning of the epoch, or of the data."""
+    settings = TrainingSettings(batch_tokens=16)
+    unbroken = batches_from(Digits(), settings, 0)
+    expected = [next(unbroken).tolist() for _ in range(9)]
+    for step in (1, 2, 3, 4, 7):
+        assert next(batches_from(Digits(), settings, step)).tolist() == expected[step]
+    assert sorted(sum(expected[:3], [])) == sorted(sum(expected[3:6], [])) == list(range(12))
+
+
+def test_validation_loss_is_over_all_tokens() -> None:
+    """Catches a mean of batch means, dropout left on, and perplexity of the smoothed loss."""
+    objective = tiny_objective(dropout=0.5)
+    scores = validation_loss(objective, Digits(), batch_tokens=20)
+    whole = objective(Digits().fetch(np.arange(12)))
+    assert not objective.training
+    assert scores["loss"] == pytest.approx(whole.loss_sum.item() / 48, rel=1e-5)
+    assert scores["perplexity"] == pytest.approx(math.exp(whole.metrics["nll_sum"].item() / 48), rel=1e-5)
+
+
+def test_checkpoints_keep_best_and_last(tmp_path: Path) -> None:
+    """Catches a best that is removed, old ones that stay, and optimizer state that is lost."""
+    objective = tiny_objective()
+    state = state_of(objective)
+    train_step(state, [pair_rows([(3, 4)])], 0.01, None)
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.progress() is None
+    for step, best in ((1, 1), (2, 2), (3, 2), (4, 2)):
+        progress = Progress(step=step, best_step=best, best_score=math.pi)
+        checkpoints.save(progress, lambda folder: folder.mkdir(), state.optimizer)
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["step-00000002", "step-00000004"]
+    assert checkpoints.progress() == progress
+    fresh = make_optimizer(objective, TrainingSettings())
+    checkpoints.load_optimizer(4, fresh)
+    for ours, theirs in zip(fresh.state.values(), state.optimizer.state.values(), strict=True):
+        assert all(torch.equal(ours[key], theirs[key]) for key in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def test_damaged_pointer_is_one_sentence(tmp_path: Path) -> None:
+    """Catches a half-written pointer taken for a new run."""
+    (tmp_path / "run.json").write_text('{"step": 3')
+    with pytest.raises(CheckpointError, match=r"run.json: damaged"):
+        Checkpoints(tmp_path).progress()
+
+
+def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches control characters in a log file."""
+    settings = TrainingSettings(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
+    reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
+    with watch_signals() as interruption:
+        hooks = Hooks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)
+        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, max_steps=4)
+        train(state_of(tiny_objective()), Digits(), settings, schedule, Progress(), hooks)
+    reporter.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4"]
+    assert "tokens/s" in lines[0]
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_keeping_freed_memory_is_reported() -> None:
+    """Catches an option number that the C library does not know."""
+    import platform
+
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
