@@ -1,7 +1,7 @@
 """What the rooms below know of a model: just enough to train it and to search with it."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ class LossSum:
     metrics: dict[str, Float[Tensor, ""]]
 
 
+@runtime_checkable
 class Batch(Protocol):
     """A micro-batch: padded tensors and how many tokens of it are scored."""
 
@@ -38,6 +39,7 @@ class Batch(Protocol):
         ...
 
 
+@runtime_checkable
 class Source(Protocol):
     """A numbered set of examples to train on: sentence pairs, windows of text, images."""
 
@@ -51,6 +53,7 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A model together with its loss; what is compiled, and wrapped for distribution."""
 
@@ -59,6 +62,7 @@ class Objective(Protocol):
         ...
 
 
+@runtime_checkable
 class State(Protocol):
     """Where a search stands, one row a hypothesis."""
 
@@ -67,6 +71,7 @@ class State(Protocol):
         ...
 
 
+@runtime_checkable
 class Generates(Protocol):
     """A model that writes one token after another."""
 

@@ -75,7 +75,7 @@ def test_store_returns_what_was_written(tmp_path: Path) -> None:
     assert store.lengths.shape == (CHUNK_PAIRS + 5, 2)
     assert store.lengths[:4].tolist() == [[2, 0], [2, 1], [2, 2], [2, 0]]
     (tmp_path / "bad.arrow").write_bytes(b"nothing")
-    with pytest.raises(DataError, match="bad.arrow: not a token file"):
+    with pytest.raises(DataError, match=r"bad.arrow: not a token file"):
         TokenStore(tmp_path / "bad.arrow")
 
 

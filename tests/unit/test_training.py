@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,9 @@ def test_objective_scores_what_is_not_padding() -> None:
     objective = tiny_objective().eval()
     batch = pair_rows([(3, 4), (5, 1)])
     result = objective(batch)
-    logits = objective.model(batch.src, batch.tgt, (batch.src != 0)[:, None, None], torch.ones(5, 5).tril()[None, None])
+    logits = objective.model(
+        batch.src, batch.tgt, (batch.src != 0)[:, None, None], torch.ones(5, 5).tril().bool()[None, None]
+    )
     expected = F.cross_entropy(
         logits.flatten(0, 1), batch.labels.flatten(), ignore_index=0, reduction="sum", label_smoothing=0.1
     )
@@ -243,7 +246,7 @@ def run_loop(
             value = next(values)
             if value == -1:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return {"bleu": value, "loss": 1.0}
+            return {"bleu": float(value), "loss": 1.0}
 
         hooks = Hooks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
         schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, max_steps=99)
@@ -286,7 +289,7 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     expected = [next(unbroken).tolist() for _ in range(9)]
     for step in (1, 2, 3, 4, 7):
         assert next(batches_from(Digits(), settings, step)).tolist() == expected[step]
-    assert sorted(sum(expected[:3], [])) == sorted(sum(expected[3:6], [])) == list(range(12))
+    assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
 
 
 def test_validation_loss_is_over_all_tokens() -> None:
@@ -313,7 +316,8 @@ def test_checkpoints_keep_best_and_last(tmp_path: Path) -> None:
     assert checkpoints.progress() == progress
     fresh = make_optimizer(objective, TrainingSettings())
     checkpoints.load_optimizer(4, fresh)
-    for ours, theirs in zip(fresh.state.values(), state.optimizer.state.values(), strict=True):
+    for parameter in objective.parameters():
+        ours, theirs = fresh.state[parameter], state.optimizer.state[parameter]
         assert all(torch.equal(ours[key], theirs[key]) for key in ("step", "exp_avg", "exp_avg_sq"))
 
 

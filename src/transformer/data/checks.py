@@ -66,12 +66,12 @@ class DataReport:
     test_overlap: int | None = None
 
     def keep(self, source: list[int], target: list[int]) -> None:
-        """Counts a kept pair; the token lists end in EOS."""
+        """Counts a kept pair of token lists without EOS; the figures include it."""
         self.kept += 1
-        self.source_tokens += len(source)
-        self.target_tokens += len(target)
-        self.longest_source = max(self.longest_source, len(source))
-        self.longest_target = max(self.longest_target, len(target))
+        self.source_tokens += len(source) + 1
+        self.target_tokens += len(target) + 1
+        self.longest_source = max(self.longest_source, len(source) + 1)
+        self.longest_target = max(self.longest_target, len(target) + 1)
 
     def add_line_counts(self, counts: PairCounts) -> None:
         """Adds what the readers met."""

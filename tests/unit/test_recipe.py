@@ -1,0 +1,116 @@
+"""Recipes: files, overrides, and what the size of the corpus fills in."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer.errors import ConfigError
+from transformer.models import family, family_names
+from transformer.models.transformer.config import TransformerConfig
+from transformer.recipe import fill_in, load_recipe, parse_recipe
+
+DATA = {"data": {"source": "a.en", "target": "a.de"}}
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "r.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    """Catches a wrong order of precedence, and values that stay text."""
+    path = write(tmp_path, '[data]\nsource = "s"\ntarget = "t"\n[training]\nseed = 4\nmax_steps = 9\n')
+    overrides = ["training.max_steps=500", "model.norm_order=post", "training.validate_every=epoch"]
+    recipe = load_recipe(path, overrides, {"data": {"source": "other"}})
+    assert (recipe.training.seed, recipe.training.max_steps) == (4, 500)
+    assert recipe.training.validate_every == "epoch"
+    assert recipe.data.source == "other"
+    assert recipe.model.model_dump()["norm_order"] == "post"
+
+
+def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a default that wins over the environment, and an unset variable that becomes empty."""
+    path = write(tmp_path, '[data]\nsource = "${DIR:-here}/s"\ntarget = "${DIR:-here}/t"\n')
+    assert load_recipe(path).data.source == "here/s"
+    monkeypatch.setenv("DIR", "/there")
+    assert load_recipe(path).data.target == "/there/t"
+    with pytest.raises(ConfigError, match=r"\$\{NOWHERE\} in .* is not set"):
+        load_recipe(write(tmp_path, '[data]\nsource = "${NOWHERE}"\ntarget = "t"\n'))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"data": {"source": "s"}}, r"data.target is missing"),
+        ({**DATA, "training": {"max_stepz": 3}}, r"training.max_stepz is not a key of a recipe"),
+        ({**DATA, "training": {"batch_tokens": 0}}, r"training.batch_tokens=0: Input should be greater"),
+        ({**DATA, "model": {"d_model": 512, "h": 7}}, r"h=7 does not divide d_model=512; choose a divisor"),
+        ({**DATA, "model": {"d_model": 7, "h": 1}}, r"d_model=7 is odd"),
+        (
+            {**DATA, "model": {"preset": "huge"}},
+            r"model.preset='huge' is unknown; choose one of tiny, small, base, big",
+        ),
+        ({**DATA, "model": {"family": "rnn"}}, r"model.family='rnn' is unknown; choose one of .*transformer"),
+        (
+            {**DATA, "model": {"d_model": 8}, "tokenizer": {"joint": False}},
+            r"share_embeddings='all' needs one vocabulary",
+        ),
+        ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),
+    ],
+)
+def test_mistakes_are_named(tree: dict[str, object], message: str) -> None:
+    """Catches unknown keys that are ignored, and messages that do not say which key."""
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(tree)
+
+
+def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
+    """Catches a traceback for a mistyped path or option."""
+    with pytest.raises(ConfigError, match=r"none.toml: No such file or directory"):
+        load_recipe(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"r.toml: not TOML"):
+        load_recipe(write(tmp_path, "[data"))
+    for override in ("seed=3", "training.seed", "=3"):
+        with pytest.raises(ConfigError, match=r"is not section.key=value"):
+            load_recipe(None, [override], DATA)
+
+
+def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
+    """Catches keys lost or changed in the recipe that a run folder keeps, odd characters in paths included."""
+    odd = {"data": {"source": 'a "quoted" \\ back.en', "target": "ü\t.de"}, "model": {"preset": "base", "N": 3}}
+    recipe = fill_in(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
+    assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
+    assert (recipe.model.N, recipe.model.d_model, recipe.model.norm_order) == (3, 512, "post")
+
+
+def test_size_of_the_corpus_fills_in_what_is_open() -> None:
+    """Catches defaults that override what was given, and a large model on a handful of lines."""
+    small, large = (fill_in(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000))
+    assert small.tokenizer.vocab_size < large.tokenizer.vocab_size
+    assert small.model.d_model < large.model.d_model
+    assert small.training.max_steps == 6000
+    assert 1 <= small.training.warmup_steps <= 4000
+    given = {**DATA, "tokenizer": {"vocab_size": 999, "joint": False}, "training": {"max_steps": 3, "warmup_steps": 2}}
+    filled = fill_in(parse_recipe(given), 800, steps_per_epoch=100)
+    assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
+    assert filled.model.share_embeddings == "target"
+    assert fill_in(parse_recipe(DATA), 800).training.max_steps is None
+
+
+def test_presets_are_the_papers() -> None:
+    """Catches a wrong column of Table 3."""
+    presets = family("transformer").presets()
+    base, big = (TransformerConfig.model_validate(presets[name]) for name in ("base", "big"))
+    table = [(c.N, c.d_model, c.d_ff, c.h, c.dropout) for c in (base, big)]
+    assert table == [(6, 512, 2048, 8, 0.1), (6, 1024, 4096, 16, 0.3)]
+    assert {(c.norm_order, c.share_embeddings) for c in (base, big)} == {("post", "all")}
+
+
+def test_families_are_found_by_looking() -> None:
+    """Catches a registry that is a list to be kept."""
+    assert "transformer" in family_names()
+    config = family("transformer").config(d_model=8, h=2)
+    with pytest.raises(ConfigError, match=r"model.src_vocab_size is not set"):
+        family("transformer").build(config)
+    assert TransformerConfig.model_validate_json(config.model_dump_json()) == config
