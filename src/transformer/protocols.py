@@ -1,6 +1,6 @@
 """What the rooms below know of a model: just enough to train it and to search with it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -102,5 +102,5 @@ class PairBatch:
 
     def to(self, device: torch.device) -> "PairBatch":
         """The same batch on another device."""
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: v.to(device) if isinstance(v, Tensor) else v for k, v in moved.items()})
+        src, tgt, labels = (tensor.to(device) for tensor in (self.src, self.tgt, self.labels))
+        return PairBatch(src, tgt, labels, self.scored_tokens)

@@ -27,9 +27,9 @@ class Recipe(Settings):
     """
 
     data: DataSettings
-    tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
-    model: SerializeAsAny[Settings] | None = Field(None, description="chosen by corpus size if not set")
-    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: SerializeAsAny[Settings] | None = Field(default=None, description="chosen by corpus size if not set")
+    training: TrainingSettings = TrainingSettings()
 
     @field_validator("model", mode="before")
     @classmethod
@@ -132,7 +132,7 @@ def _expand(text: str) -> str:
     """Replaces `${NAME}` and `${NAME:-default}` from the environment."""
 
     def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1], match[2])
+        found: str | None = os.environ.get(match[1], match[2])
         if found is None:
             raise ConfigError(f"${{{match[1]}}} in {text!r} is not set; export {match[1]}=...")
         return found

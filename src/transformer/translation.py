@@ -125,4 +125,4 @@ class Translator:
         if not all(hypothesis.finished for hypothesis in hypotheses):
             flags.append("the translation did not end and was cut at the limit")
         text = " ".join(texts).replace("\n", " ").replace("\r", " ")
-        return Translation(text, sum(hypothesis.score for hypothesis in hypotheses), tuple(flags))
+        return Translation(text, sum((hypothesis.score for hypothesis in hypotheses), 0.0), tuple(flags))

@@ -1,5 +1,8 @@
 """The decoder: self-attention over the target so far, attention over the source, feed-forward."""
 
+from collections.abc import Iterable
+from typing import cast
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -84,7 +87,7 @@ class Decoder(nn.Module):
     def __init__(self, layers: nn.ModuleList, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.layers = layers
-        self.norm = LayerNormalization(layers[0].d_model) if norm is None else norm
+        self.norm = LayerNormalization(cast(DecoderLayer, layers[0]).d_model) if norm is None else norm
 
     def forward(
         self,
@@ -100,10 +103,10 @@ class Decoder(nn.Module):
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> list[LayerCache]:
         """One empty cache a layer, see `DecoderLayer.begin`."""
-        return [layer.begin(encoder_output, capacity) for layer in self.layers]
+        return [layer.begin(encoder_output, capacity) for layer in cast(Iterable[DecoderLayer], self.layers)]
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row, whose keys and values are added to `cache`."""
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
             x = layer.step(x, cache, index)
         return self.norm(x)

@@ -1,5 +1,7 @@
 """The encoder: a stack of self-attention and feed-forward layers."""
 
+from typing import cast
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -62,7 +64,7 @@ class Encoder(nn.Module):
     def __init__(self, layers: nn.ModuleList, norm: nn.Module | None = None) -> None:
         super().__init__()
         self.layers = layers
-        self.norm = LayerNormalization(layers[0].d_model) if norm is None else norm
+        self.norm = LayerNormalization(cast(EncoderLayer, layers[0]).d_model) if norm is None else norm
 
     def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
         """Returns the encoded source; `src_mask` as in `MultiHeadAttention`."""

@@ -1,7 +1,7 @@
 """`transformer translate`: lines in, as many lines out."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -52,7 +52,7 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 
 @contextmanager
-def _output(path: Path | None) -> Iterator[BinaryIO]:
+def _output(path: Path | None) -> Generator[BinaryIO]:
     """The file, or standard output, flushed at the end so that a closed pipe shows here and not at exit."""
     if path is None:
         yield sys.stdout.buffer

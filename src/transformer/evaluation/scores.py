@@ -29,7 +29,8 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Popović 2015 (chrF).
     """
-    from sacrebleu.metrics import BLEU, CHRF  # takes a moment to load
+    from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
+    from sacrebleu.metrics.chrf import CHRF
 
     if not references:
         raise DataError("there are no lines to score; give a reference with one sentence a line")

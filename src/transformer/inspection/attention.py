@@ -1,12 +1,14 @@
 """Where a model looks while it translates."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from transformer.blocks import MultiHeadAttention, causal_mask, padding_mask
+from transformer.blocks import DecoderLayer, MultiHeadAttention, causal_mask, padding_mask
 from transformer.text.control import BOS_ID, EOS_ID
 from transformer.transformer import Transformer
 from transformer.translation import Translator
@@ -50,7 +52,8 @@ def _watch(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor]:
         query, key, _, mask = inputs
         weights.append(block.attention_weights(query, key, mask))
 
-    hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in model.decoder.layers]
+    layers = cast(Iterable[DecoderLayer], model.decoder.layers)
+    hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in layers]
     try:
         model(src, tgt, padding_mask(src), causal_mask(tgt.size(1)))
     finally:

@@ -19,7 +19,7 @@ def training_curve(run: Path) -> Path | None:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     train = [row for row in rows if row["kind"] == "train"]
     validation = [row for row in rows if row["kind"] == "validation"]
-    figure = _figure(8, 4.5)
+    figure = _figure(8.0, 4.5)
     axes = figure.subplots()
     axes.plot([row["step"] for row in train], [row["loss"] for row in train], color="tab:gray", label="training loss")
     axes.plot(

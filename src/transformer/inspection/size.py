@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from transformer.blocks import MultiHeadAttention
 from transformer.transformer import Transformer
 
 
@@ -39,7 +40,5 @@ def _linear_weights(part: nn.Module) -> int:
 
 
 def _attention_flops(part: nn.Module, length: int) -> float:
-    from transformer.blocks import MultiHeadAttention
-
     blocks = [module for module in part.modules() if isinstance(module, MultiHeadAttention)]
-    return sum(4.0 * length * block.h * block.d_k for block in blocks)
+    return sum((4.0 * length * block.h * block.d_k for block in blocks), 0.0)

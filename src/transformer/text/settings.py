@@ -15,8 +15,8 @@ class NormalizationSettings(Settings):
         lowercase: lower-case everything.
     """
 
-    unicode: Literal["none", "nfc"] = Field("none", description="compose characters to NFC, or leave them")
-    lowercase: bool = Field(False, description="lower-case the text")
+    unicode: Literal["none", "nfc"] = Field(default="none", description="compose characters to NFC, or leave them")
+    lowercase: bool = Field(default=False, description="lower-case the text")
 
 
 class TokenizerSettings(NormalizationSettings):
@@ -28,9 +28,9 @@ class TokenizerSettings(NormalizationSettings):
         min_frequency: a merge must occur so often in the training text.
     """
 
-    joint: bool = Field(True, description="one tokenizer for both languages")
-    vocab_size: int | None = Field(None, ge=260, description="tokens, chosen by corpus size if not set")
-    min_frequency: int = Field(2, ge=1, description="a merge occurs at least so often in the training text")
+    joint: bool = Field(default=True, description="one tokenizer for both languages")
+    vocab_size: int | None = Field(default=None, ge=260, description="tokens, chosen by corpus size if not set")
+    min_frequency: int = Field(default=2, ge=1, description="a merge occurs at least so often in the training text")
 
     @property
     def normalization(self) -> NormalizationSettings:

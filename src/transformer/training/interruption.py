@@ -1,7 +1,7 @@
 """Stopping on request: finish the step, save, leave."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -27,7 +27,7 @@ class Interruption:
 
 
 @contextmanager
-def watch_signals() -> Iterator[Interruption]:
+def watch_signals() -> Generator[Interruption]:
     """Catches the first SIGINT or SIGTERM inside the block; a second one acts as usual, at once."""
     interruption = Interruption()
     previous = {number: signal.getsignal(number) for number in SIGNALS}

@@ -14,20 +14,24 @@ class TransformerConfig(Settings):
     """
 
     family: Literal["transformer"] = "transformer"
-    src_vocab_size: int | None = Field(None, ge=1, description="set by the tokenizer")
-    tgt_vocab_size: int | None = Field(None, ge=1, description="set by the tokenizer")
-    src_seq_len: int = Field(512, ge=2, description="longest source in tokens, EOS included; longer pairs are dropped")
-    tgt_seq_len: int = Field(512, ge=2, description="longest target in tokens, EOS included; longer pairs are dropped")
-    d_model: int = Field(512, ge=2, description="width of the model")
-    N: int = Field(6, ge=1, description="encoder layers, and decoder layers")
-    h: int = Field(8, ge=1, description="attention heads")
-    d_ff: int = Field(2048, ge=1, description="inner width of the feed-forward networks")
-    dropout: float = Field(0.1, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="of attention weights")
-    activation_dropout: float = Field(0.0, ge=0, lt=1, description="inside the feed-forward networks")
-    norm_order: Literal["pre", "post"] = Field("pre", description="where the norms stand; post is the paper")
+    src_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    tgt_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    src_seq_len: int = Field(
+        default=512, ge=2, description="longest source in tokens, EOS included; longer pairs are dropped"
+    )
+    tgt_seq_len: int = Field(
+        default=512, ge=2, description="longest target in tokens, EOS included; longer pairs are dropped"
+    )
+    d_model: int = Field(default=512, ge=2, description="width of the model")
+    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
+    h: int = Field(default=8, ge=1, description="attention heads")
+    d_ff: int = Field(default=2048, ge=1, description="inner width of the feed-forward networks")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
+    activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")
+    norm_order: Literal["pre", "post"] = Field(default="pre", description="where the norms stand; post is the paper")
     share_embeddings: Literal["none", "target", "all"] = Field(
-        "all", description="what is one matrix; all is the paper"
+        default="all", description="what is one matrix; all is the paper"
     )
 
     @model_validator(mode="after")

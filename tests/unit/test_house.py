@@ -1,0 +1,128 @@
+"""The rules of the house that a program can check."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transformer
+from conftest import ROOT
+
+SOURCE = ROOT / "src" / "transformer"
+
+# Room -> the rooms it may import, besides itself and `errors`, which anyone may.
+ARROWS = {
+    "errors": set(),
+    "settings": set(),
+    "protocols": set(),
+    "blocks": set(),
+    "transformer": {"blocks"},
+    "models": {"transformer", "blocks", "settings"},
+    "text": {"protocols", "settings"},
+    "data": {"protocols", "settings", "text"},
+    "evaluation": {"protocols"},
+    "decoding": {"protocols", "text"},
+    "translation": {"blocks", "decoding", "text", "transformer"},
+    "training": {"protocols", "settings", "blocks", "data", "text", "transformer"},
+    "bundle": {"models", "settings", "text"},
+    "inspection": {"blocks", "text", "transformer", "translation"},
+    "recipe": {"data", "models", "settings", "text", "training"},
+    "loading": {"bundle", "transformer", "translation"},
+    "run": {
+        "bundle", "data", "evaluation", "models", "recipe", "text", "training", "transformer", "translation",
+    },
+    "cli": {
+        "bundle", "data", "evaluation", "inspection", "loading", "models", "recipe", "run", "settings", "text",
+        "training", "translation",
+    },
+    "__init__": {"errors", "loading", "recipe", "run", "transformer", "translation"},
+    "__main__": {"cli"},
+}  # fmt: skip
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+        elif isinstance(node, ast.Import):
+            names.extend(alias.name for alias in node.names)
+    parts = [name.split(".") for name in names]
+    return {part[1] for part in parts if part[0] == "transformer" and len(part) > 1}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    """Catches a block that knows a family, or training that knows the command line."""
+    assert imported_rooms(path) - {room(path), "errors"} <= ARROWS[room(path)]
+
+
+def test_blocks_import_torch_and_jaxtyping_alone() -> None:
+    """Catches a block that needs more than the student has open."""
+    for path in (SOURCE / "blocks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            names = [module] if module else [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                top = name.split(".")[0]
+                assert top in {"torch", "jaxtyping", "transformer"} or top in sys.stdlib_module_names
+
+
+def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
+    """Catches torch.save, torch.load and the pickle modules."""
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(?<!safetensors\.)torch\.(save|load)\b|import (pickle|joblib|dill)", text), path
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["translate"], ["evaluate"], ["info"], ["demo"]])
+def test_help_loads_no_torch(command: list[str]) -> None:
+    """Catches a heavy import at the top of a command."""
+    code = (
+        "import sys; sys.argv = ['transformer', *sys.argv[1:]]\n"
+        "from transformer.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'sacrebleu', 'pyarrow', 'tokenizers', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *command, "--help"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Usage" in result.stdout
+
+
+def test_public_names() -> None:
+    """Catches a public name that is added, lost or moved without being noticed."""
+    assert sorted(transformer.__all__) == [
+        "Recipe", "RunResult", "Transformer", "TransformerError", "Translation", "Translator", "build_transformer",
+        "load", "load_recipe", "train",
+    ]  # fmt: skip
+    for name in transformer.__all__:
+        assert getattr(transformer, name).__name__ == name
+        assert getattr(transformer, name).__doc__
+    assert dir(transformer) == sorted(transformer.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Tokenizer'"):
+        transformer.Tokenizer  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    """Catches an eager import in `__init__`."""
+    code = "import sys, transformer; assert not {'torch', 'pydantic', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_module_imports_and_says_what_it_is() -> None:
+    """Catches a module that only works when another was imported first."""
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if not name.endswith("__main__"):
+            assert importlib.import_module(name).__doc__, name
