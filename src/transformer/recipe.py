@@ -132,7 +132,8 @@ def _expand(text: str) -> str:
     """Replaces `${NAME}` and `${NAME:-default}` from the environment."""
 
     def value(match: re.Match[str]) -> str:
-        found: str | None = os.environ.get(match[1], match[2])
+        name, default = match.group(1), match.group(2)
+        found = os.environ.get(name) if default is None else os.environ.get(name, default)
         if found is None:
             raise ConfigError(f"${{{match[1]}}} in {text!r} is not set; export {match[1]}=...")
         return found
@@ -167,8 +168,9 @@ def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None) -> R
         share = "all" if tokenizer.joint else "target"
         model = make_model_config({"preset": size.preset, "dropout": size.dropout, "share_embeddings": share})
     if steps_per_epoch is not None:
-        max_steps = training.max_steps or size.epochs * steps_per_epoch
-        warmup_steps = training.warmup_steps or max(1, min(4000, max_steps // 8))
+        max_steps = training.max_steps or max(MIN_STEPS, size.epochs * steps_per_epoch)
+        # Not a share of max_steps, which may change when a run goes on.
+        warmup_steps = training.warmup_steps or max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
         training = training.model_copy(update={"max_steps": max_steps, "warmup_steps": warmup_steps})
     return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
 
@@ -183,6 +185,7 @@ class CorpusSize(Settings):
     epochs: int
 
 
+MIN_STEPS, WARMUP_EPOCHS = 1000, 4
 SIZES = (
     CorpusSize(below_pairs=5_000, preset="tiny", dropout=0.3, vocab_size=2_000, epochs=60),
     CorpusSize(below_pairs=100_000, preset="tiny", dropout=0.2, vocab_size=8_000, epochs=40),

@@ -1,6 +1,5 @@
 """The program: its commands, and how errors reach the user."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -48,9 +47,5 @@ def main() -> None:
         message = " ".join(str(error).split())
         print(f"error: {message}", file=sys.stderr)
         sys.exit(EXIT_ERROR)
-    except BrokenPipeError:
-        # The reader of our output has left; what it read is complete lines. Nothing more can be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,5 +1,6 @@
 """`transformer translate`: lines in, as many lines out."""
 
+import os
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -53,10 +54,14 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 @contextmanager
 def _output(path: Path | None) -> Generator[BinaryIO]:
-    """The file, or standard output, flushed at the end so that a closed pipe shows here and not at exit."""
+    """The file, or standard output. A reader of ours that has had enough (`| head`) is no error."""
     if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail again
+            raise typer.Exit(0) from error
         return
     try:
         file = path.open("wb")

@@ -1,6 +1,6 @@
 """Text files to token stores: encode, check and write in a stream."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from transformer.data.store import TokenStore, write_tokens
 from transformer.errors import DataError
 from transformer.text.lines import LineCounts, read_lines
 from transformer.text.pair import TokenizerPair
+from transformer.text.settings import TokenizerSettings
 
 ENCODE_PAIRS = 8192
 Pair = tuple[str, str]
@@ -66,11 +67,12 @@ def survey(settings: DataSettings, seed: int) -> Survey:
     return Survey(pairs, frozenset(text for text in texts if text.strip()))
 
 
-def train_tokenizers(settings: DataSettings, tokenizer: Callable[..., TokenizerPair]) -> TokenizerPair:
-    """Trains tokenizers on the training text; `tokenizer` takes a reader of each side."""
-    return tokenizer(
+def train_tokenizers(settings: DataSettings, tokenizer: TokenizerSettings) -> TokenizerPair:
+    """Trains the tokenizers on the training text."""
+    return TokenizerPair.train(
         lambda: read_lines(Path(settings.source), invalid=settings.invalid_utf8),
         lambda: read_lines(Path(settings.target), invalid=settings.invalid_utf8),
+        tokenizer,
     )
 
 

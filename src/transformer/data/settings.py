@@ -16,15 +16,11 @@ class DataSettings(Settings):
 
     source: str = Field(description="text to translate from, one sentence a line")
     target: str = Field(description="its translation, line by line")
-    validation_source: str | None = Field(default=None, description="held-out source; without it, pairs are held out")
+    validation_source: str | None = Field(default=None, description="held-out source; if not set, pairs are drawn")
     validation_target: str | None = Field(default=None, description="held-out target")
-    validation_pairs: int = Field(default=1000, ge=1, description="at most so many pairs held out, and at most 5 %")
-    test_source: str | None = Field(
-        default=None, description="test source, only to count overlap with the training text"
-    )
-    max_length_ratio: float = Field(
-        default=4.0, gt=1, description="drop pairs with longer > ratio * shorter + 5 tokens"
-    )
+    validation_pairs: int = Field(default=1000, ge=1, description="most pairs held out; at most 5 %")
+    test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
+    max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
     drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")
     invalid_utf8: Literal["error", "replace"] = Field(
         default="error", description="what to do with bytes that are not UTF-8"

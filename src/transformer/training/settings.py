@@ -20,7 +20,7 @@ class TrainingSettings(Settings):
         default="inverse_sqrt", description="of the learning rate, after a linear warm-up"
     )
     learning_rate: float | None = Field(
-        default=None, gt=0, description="peak; (d_model * warmup_steps)^-0.5, the paper's, if not set"
+        default=None, gt=0, description="peak; if not set (d_model * warmup_steps)^-0.5"
     )
     warmup_steps: int | None = Field(
         default=None, ge=1, description="updates to the peak; chosen by corpus size if not set"
@@ -32,7 +32,7 @@ class TrainingSettings(Settings):
     validate_every: Interval = Field(default="epoch", description="steps between validations")
     save_every: Interval = Field(default="epoch", description="steps between checkpoints")
     log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
-    patience: int | None = Field(default=10, ge=1, description="stop after so many validations without a better score")
+    patience: int | None = Field(default=10, ge=1, description="validations without a better score to stop after")
     best_metric: Literal["bleu", "chrf", "loss"] = Field(
         default="bleu", description="which validation score decides the best"
     )

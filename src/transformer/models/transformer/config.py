@@ -16,12 +16,8 @@ class TransformerConfig(Settings):
     family: Literal["transformer"] = "transformer"
     src_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
     tgt_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    src_seq_len: int = Field(
-        default=512, ge=2, description="longest source in tokens, EOS included; longer pairs are dropped"
-    )
-    tgt_seq_len: int = Field(
-        default=512, ge=2, description="longest target in tokens, EOS included; longer pairs are dropped"
-    )
+    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included; longer ones are dropped")
+    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included; longer ones are dropped")
     d_model: int = Field(default=512, ge=2, description="width of the model")
     N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
     h: int = Field(default=8, ge=1, description="attention heads")

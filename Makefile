@@ -1,0 +1,34 @@
+# `make demo` and `make test` are all a newcomer needs; both make .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+SHAPES := --jaxtyping-packages=transformer,beartype.beartype
+
+.PHONY: demo test lint install format clean
+
+demo: install
+	$(BIN)/transformer demo
+
+test: lint
+	$(BIN)/python -m pytest $(SHAPES) --ignore=tests/compile
+	$(BIN)/python -m pytest tests/compile
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+install: .venv/.installed
+
+# torch first and at its exact version: a looser request can pull several GB of CUDA packages.
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache src/*.egg-info

@@ -1,0 +1,83 @@
+"""The commands and the code that the README and the docs show, run as they stand."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, digit_pairs, write_lines
+
+FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return [text for name, text in FENCE.findall(path.read_text(encoding="utf-8")) if name == language]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the README speaks of."""
+    folder = tmp_path_factory.mktemp("reader")
+    pairs = digit_pairs(200)
+    for name, chosen in (("corpus", pairs), ("test", pairs[:20]), ("new", pairs[:5])):
+        write_lines(folder / f"{name}.en", [source for source, _ in chosen])
+        write_lines(folder / f"{name}.de", [target for _, target in chosen])
+    return folder
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_readme_commands_and_code(folder: Path) -> None:
+    """Catches a README that shows commands, options or names that do not exist."""
+    readme = ROOT / "README.md"
+    lines = [line.split("  #")[0] for block in blocks(readme, "sh") for line in block.splitlines()]
+    commands = [line.split() for line in lines if line.startswith("transformer ")]
+    assert [command[1] for command in commands] == ["train", "translate", "evaluate", "info"]
+    for command in commands:
+        # As shown, but for the time it takes.
+        short = ["--set", "training.max_steps=20", "--set", "training.patience=1"] if command[1] == "train" else []
+        result = run([sys.executable, "-m", *command, *short], folder)
+        assert result.returncode == 0, result.stderr
+    assert (folder / "new.de").read_text().count("\n") == 5
+    for code in blocks(readme, "python"):
+        result = run([sys.executable, "-c", code], folder)
+        assert result.returncode == 0, result.stderr
+
+
+def test_code_of_the_docs(folder: Path) -> None:
+    """Catches Python in the docs that does not run."""
+    run_folder = folder / "runs" / "first"
+    if not run_folder.exists():
+        shutil.copytree(folder / "runs" / "mine", run_folder)
+    recipe = f'[data]\nsource = "{folder}/corpus.en"\ntarget = "{folder}/corpus.de"\n[training]\nmax_steps = 3\n'
+    (folder / "recipe.toml").write_text(recipe)
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for code in blocks(page, "python"):
+            result = run([sys.executable, "-c", code], folder)
+            assert result.returncode == 0, f"{page.name}: {result.stderr}"
+
+
+def test_links_lead_somewhere() -> None:
+    """Catches links to files that moved."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    """Catches a dependency that is installed at whatever version is newest."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]  # noqa: RUF017
+    names = {re.split(r"[<>=\[]", requirement)[0] for requirement in wanted}
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    assert names <= pinned
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()

@@ -1,0 +1,183 @@
+"""Runs that are stopped, continued and misused, through the real command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from conftest import tiny_recipe, write_lines
+from transformer.recipe import parse_recipe
+
+COMMAND = [sys.executable, "-m", "transformer"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+    call = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, env=ENVIRONMENT, check=False, **options)
+
+
+@pytest.fixture
+def recipe(digit_corpus: tuple[Path, Path], tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(parse_recipe(tiny_recipe(digit_corpus)).to_toml(), encoding="utf-8")
+    return path
+
+
+def losses(run: Path) -> dict[int, float]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["loss"] for row in rows if row["kind"] == "train"}
+
+
+def test_stop_and_resume_equal_the_unbroken_run(recipe: Path, tmp_path: Path) -> None:
+    """Catches a data position, dropout or Adam state that is not restored: weights and losses equal to the bit."""
+    settings = ["--set", "training.log_every=1", "--set", "model.dropout=0.3", "--set", "training.accumulation=2"]
+    whole = command("train", recipe, "--run", tmp_path / "whole", *settings)
+    assert whole.returncode == 0, whole.stderr
+    for steps in (5, 12):
+        part = command("train", recipe, "--run", tmp_path / "parts", *settings, "--set", f"training.max_steps={steps}")
+        assert part.returncode == 0, part.stderr
+    assert b"continues at step 5" in part.stderr
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    for name in ("model/model.safetensors", "optimizer.safetensors"):
+        ours, theirs = (
+            load_file(tmp_path / run / "checkpoints" / "step-00000012" / name) for run in ("whole", "parts")
+        )
+        assert ours.keys() == theirs.keys()
+        assert all((ours[key] == theirs[key]).all() for key in ours)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_same_command_continues(
+    recipe: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """Catches Ctrl-C without a checkpoint, and an exit code that looks like success."""
+    run = tmp_path / "run"
+    settings = ["--set", "training.max_steps=100000", "--set", "training.patience=100000"]
+    process = subprocess.Popen(
+        [*COMMAND, "train", str(recipe), "--run", str(run), *settings], stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(b"step 6"):
+            break
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert b"and saved; the same command continues" in rest
+    step = json.loads((run / "run.json").read_text())["step"]
+    again = command("train", recipe, "--run", run, "--set", f"training.max_steps={step + 2}")
+    assert again.returncode == 0, again.stderr
+    assert f"continues at step {step}".encode() in again.stderr
+
+
+def test_killed_between_checkpoints_goes_on_from_the_last(recipe: Path, tmp_path: Path) -> None:
+    """Catches a half-written checkpoint that is taken for a whole one."""
+    run = tmp_path / "run"
+    settings = ["--set", "training.max_steps=100000", "--set", "training.save_every=1"]
+    process = subprocess.Popen(
+        [*COMMAND, "train", str(recipe), "--run", str(run), *settings], stderr=subprocess.DEVNULL, env=ENVIRONMENT
+    )
+    deadline = time.monotonic() + 60
+    while not (run / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.kill()
+    process.wait()
+    step = json.loads((run / "run.json").read_text())["step"]
+    again = command("train", recipe, "--run", run, "--set", f"training.max_steps={step + 1}")
+    assert again.returncode == 0, again.stderr
+    assert f"continues at step {step}".encode() in again.stderr
+    assert not list((run / "checkpoints").glob(".*"))
+
+
+def test_another_recipe_is_refused_by_its_keys(recipe: Path, tmp_path: Path) -> None:
+    """Catches a run that goes on with another model or seed without a word."""
+    run = tmp_path / "run"
+    command("train", recipe, "--run", run)
+    other = command("train", recipe, "--run", run, "--set", "training.seed=9", "--set", "model.dropout=0.3")
+    assert other.returncode == 2
+    message = other.stderr.decode().strip()
+    assert message.count("\n") == 0
+    assert "holds a run of another recipe (differing: model.dropout, training.seed)" in message
+
+
+BAD_CORPORA = {
+    "one line short": (b"a\nb\nc\n", b"x\ny\n", "has 3 lines,"),
+    "not UTF-8": (b"a\nb\xff\n", b"x\ny\n", "line 2, byte 2: 0xff is not UTF-8"),
+    "empty": (b"", b"", "are empty"),
+    "only empty lines": (b"\n\n\n", b"\n\n\n", "error:"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CORPORA)
+def test_a_bad_corpus_is_one_line_and_exit_code_2(tmp_path: Path, name: str) -> None:
+    """Catches tracebacks, and training on what could not be read."""
+    source, target, message = BAD_CORPORA[name]
+    (tmp_path / "s").write_bytes(source)
+    (tmp_path / "t").write_bytes(target)
+    result = command("train", "--source", tmp_path / "s", "--target", tmp_path / "t", "--run", tmp_path / "run")
+    assert result.returncode == 2
+    assert result.stderr.decode().startswith("error: ")
+    assert result.stderr.decode().count("\n") == 1
+    assert message in result.stderr.decode()
+
+
+def test_translate_keeps_lines(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches lines split at U+2028 or lost when empty, between two files and through pipes."""
+    lines = ["one two", "", "three\u2028four", "a\x00b\x0cc", "  ", "nine", "x\ry"]
+    source = write_lines(tmp_path / "in.txt", lines)
+    piped = command("translate", tiny_run, input=source.read_bytes())
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.count(b"\n") == len(lines)
+    assert [not line for line in piped.stdout.split(b"\n")[:-1]][1] is True
+    filed = command("translate", tiny_run, "--input", source, "--output", tmp_path / "out.txt")
+    assert filed.returncode == 0, filed.stderr
+    assert (tmp_path / "out.txt").read_bytes() == piped.stdout
+    same = command("translate", tiny_run, "--input", source, "--output", source)
+    assert same.returncode == 2
+    assert b"is both input and output" in same.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a traceback for `| head`; what was written is a prefix of whole lines."""
+    source = write_lines(tmp_path / "in.txt", ["one two three"] * 5000)
+    script = f"{' '.join(COMMAND)} translate {tiny_run} --input {source} | head -n 3; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, env=ENVIRONMENT, check=False)
+    assert (result.returncode, result.stderr, result.stdout.count(b"\n")) == (0, b"", 3)
+
+
+def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    """Catches scores without signatures, JSON that is not JSON, and sizes that do not add up."""
+    source, reference = digit_corpus
+    result = command("evaluate", tiny_run, "--source", source, "--reference", reference, "--json")
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert figures["lines"] == 600
+    assert figures["scores"]["BLEU"]["signature"].startswith("nrefs:1")
+    text = command("evaluate", tiny_run, "--source", source, "--reference", reference, "--output", tmp_path / "o")
+    assert f"{figures['scores']['chrF']['score']:.2f}" in text.stdout.decode()
+    assert (tmp_path / "o").read_bytes().count(b"\n") == 600
+    short = write_lines(tmp_path / "short", ["1"])
+    unequal = command("evaluate", tiny_run, "--source", source, "--reference", short)
+    assert (unequal.returncode, unequal.stderr.count(b"\n")) == (2, 1)
+    info = command("info", tiny_run).stdout.decode()
+    sizes = [
+        int(line.split()[-1].replace(",", "")) for line in info.split("parameters\n")[1].split("FLOPs")[0].splitlines()
+    ]
+    assert sum(sizes[:-1]) == sizes[-1]
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    """Catches an option that does nothing."""
+    result = command("--debug", "info", tmp_path)
+    assert b"Traceback" in result.stderr
+    plain = command("info", tmp_path)
+    assert b"Traceback" not in plain.stderr
+    assert plain.returncode == 2

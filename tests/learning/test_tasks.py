@@ -1,0 +1,49 @@
+"""A small model learns what a Transformer must: to copy, to reverse and to sort."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from transformer.blocks import padding_mask
+from transformer.data.source import pair_batch
+from transformer.decoding import greedy
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer import make_optimizer
+from transformer.training.schedule import make_schedule
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState, train_step
+from transformer.transformer import build_transformer
+
+VOCABULARY, LENGTH, STEPS = 14, 7, 350
+Task = Callable[[np.ndarray], np.ndarray]
+
+
+def examples(task: Task, n: int, generator: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    sources = [generator.integers(4, VOCABULARY, generator.integers(1, LENGTH + 1)).astype(np.int32) for _ in range(n)]
+    return sources, [task(source).astype(np.int32) for source in sources]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "order"),
+    [("copy", lambda x: x, "pre"), ("reverse", lambda x: x[::-1], "post"), ("sort", np.sort, "pre")],
+)
+def test_learns(name: str, task: Task, order: str) -> None:
+    """Catches what equal shapes and gradients do not show: a model, loss or search that cannot learn."""
+    torch.manual_seed(1)
+    model = build_transformer(
+        VOCABULARY, VOCABULARY, 16, 16, d_model=48, N=2, h=4, d_ff=96, dropout=0.0, norm_order=order,
+        share_embeddings="all",
+    )  # fmt: skip
+    objective = TranslationObjective(model, label_smoothing=0.1)
+    state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1)
+    schedule = make_schedule("cosine", d_model=48, peak=0.004, warmup_steps=60, max_steps=STEPS)
+    generator = np.random.default_rng(5)
+    for step in range(STEPS):
+        train_step(state, [pair_batch(*examples(task, 96, generator))], schedule(step + 1), clip_norm=1.0)
+    sources, targets = examples(task, 200, generator)
+    batch = pair_batch(sources, targets)
+    found = greedy(model.eval(), batch.src, padding_mask(batch.src), torch.full((200,), LENGTH + 2))
+    right = [hypothesis.tokens == target.tolist() for hypothesis, target in zip(found, targets, strict=True)]
+    assert sum(right) / len(right) >= 0.95, name
