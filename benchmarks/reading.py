@@ -41,6 +41,7 @@ def row(package: Path, tests: Path) -> dict[str, object]:
     public = [function for function in functions if not function.name.startswith("_")]
     nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
     test_lines = sum(path.read_text(encoding="utf-8").count("\n") for path in tests.rglob("*.py"))
+    raises, asserts = (sum(isinstance(node, kind) for node in nodes) for kind in (ast.Raise, ast.Assert))
     return {
         "files": len(texts),
         "median file": statistics.median(sizes),
@@ -49,7 +50,7 @@ def row(package: Path, tests: Path) -> dict[str, object]:
         "function median/p90/max": f"{statistics.median(lengths):.0f}/{lengths[len(lengths) * 9 // 10]}/{lengths[-1]}",
         "documented": share([ast.get_docstring(function) is not None for function in public]),
         "annotated": share([is_annotated(function) for function in functions]),
-        "raise/assert": f"{sum(isinstance(n, ast.Raise) for n in nodes)}/{sum(isinstance(n, ast.Assert) for n in nodes)}",
+        "raise/assert": f"{raises}/{asserts}",
         "getattr+hasattr": sum(isinstance(n, ast.Name) and n.id in ("getattr", "hasattr") for n in nodes),
         "test/source": f"{test_lines / sum(sizes):.2f}",
     }

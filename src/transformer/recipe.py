@@ -37,9 +37,15 @@ class Recipe(Settings):
         return make_model_config(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
-    def _one_vocabulary_to_share(self) -> "Recipe":
-        shared = self.model is not None and self.model.model_dump().get("share_embeddings") == "all"
-        if shared and not self.tokenizer.joint:
+    def _fits_the_tokenizer(self) -> "Recipe":
+        if self.model is None:
+            return self
+        given = self.model.model_dump(include=self.model.model_fields_set, exclude_none=True)
+        if given.get("src_vocab_size") or given.get("tgt_vocab_size"):
+            raise ValueError(
+                "model.src_vocab_size and tgt_vocab_size come from the tokenizer; set tokenizer.vocab_size"
+            )
+        if given.get("share_embeddings") == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.share_embeddings='all' needs one vocabulary, but tokenizer.joint=false; share 'target' or 'none'"
             )
@@ -81,14 +87,12 @@ def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mappin
     Raises:
         ConfigError: the file cannot be read, or a key or value is not one of a recipe.
     """
-    tree: dict[str, dict[str, Any]] = {}
-    if path is not None:
-        tree = _read_toml(path)
-    for section, keys in (values or {}).items():
-        tree.setdefault(section, {}).update(keys)
-    for override in overrides:
-        section, key, value = _parse_override(override)
-        tree.setdefault(section, {})[key] = value
+    tree: dict[str, Any] = {} if path is None else _read_toml(path)
+    given = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
+    for section, key, value in [*given, *map(_parse_override, overrides)]:
+        if not isinstance(tree.setdefault(section, {}), dict):
+            raise ConfigError(f"{path}: {section}={tree[section]!r} is not a section; write [{section}] and its keys")
+        tree[section][key] = value
     return parse_recipe(tree, str(path) if path else "the recipe")
 
 
@@ -152,27 +156,49 @@ def _parse_override(override: str) -> tuple[str, str, Any]:
         return section, name, text
 
 
-def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None) -> Recipe:
+def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
     """Sets what the recipe leaves open by the size of the corpus.
 
     Args:
         recipe: as given.
         pairs: line pairs of the training text.
         steps_per_epoch: known once the text is encoded; without it, the length of the run stays open.
+        earlier: the filled-in recipe of the run that goes on, whose schedule holds although `max_steps` may change.
+
+    Raises:
+        ConfigError: a given size does not fit to one filled in.
     """
     size = next(size for size in SIZES if pairs < size.below_pairs)
-    tokenizer, training, model = recipe.tokenizer, recipe.training, recipe.model
+    tokenizer, training = recipe.tokenizer, recipe.training
     if tokenizer.vocab_size is None:
         tokenizer = tokenizer.model_copy(update={"vocab_size": size.vocab_size})
-    if model is None:
-        share = "all" if tokenizer.joint else "target"
-        model = make_model_config({"preset": size.preset, "dropout": size.dropout, "share_embeddings": share})
+    share = "all" if tokenizer.joint else "target"
+    defaults = {"preset": size.preset, "dropout": size.dropout, "share_embeddings": share}
+    given = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
+    try:
+        model = make_model_config({**defaults, **given})
+    except ValidationError as error:
+        raise ConfigError("model: " + "; ".join(_problem(entry) for entry in error.errors())) from error
     if steps_per_epoch is not None:
-        max_steps = training.max_steps or max(MIN_STEPS, size.epochs * steps_per_epoch)
-        # Not a share of max_steps, which may change when a run goes on.
-        warmup_steps = training.warmup_steps or max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
-        training = training.model_copy(update={"max_steps": max_steps, "warmup_steps": warmup_steps})
+        training = _fill_in_training(training, size, steps_per_epoch, earlier.training if earlier else None)
     return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
+
+
+def _fill_in_training(
+    training: TrainingSettings, size: "CorpusSize", steps_per_epoch: int, earlier: TrainingSettings | None
+) -> TrainingSettings:
+    max_steps = training.max_steps or max(MIN_STEPS, size.epochs * steps_per_epoch)
+    warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
+    interval = max(100, min(5000, steps_per_epoch))
+    defaults = {
+        "max_steps": max_steps,
+        "warmup_steps": earlier.warmup_steps if earlier else warmup_steps,
+        "decay_steps": earlier.decay_steps if earlier else max_steps,
+        "validate_every": interval,
+        "save_every": interval,
+    }
+    open_keys = {key: value for key, value in defaults.items() if getattr(training, key) is None}
+    return training.model_copy(update=open_keys)
 
 
 class CorpusSize(Settings):

@@ -1,9 +1,10 @@
 """A whole run: from a recipe to a folder that holds a translator."""
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from transformer.models import family
 from transformer.recipe import Recipe, fill_in, load_recipe
 from transformer.settings import Settings
 from transformer.text.pair import TokenizerPair
-from transformer.training.checkpoint import Checkpoints, Progress
+from transformer.training.checkpoint import Checkpoints, Progress, lock_run, replace_text
 from transformer.training.interruption import Interruption, watch_signals
-from transformer.training.loop import Hooks, steps_per_epoch
+from transformer.training.loop import Hooks, steps_per_epoch, why_finished
 from transformer.training.loop import train as train_loop
 from transformer.training.memory import keep_freed_memory
 from transformer.training.objectives import TranslationObjective
@@ -34,7 +35,7 @@ from transformer.translation import Translator
 
 RECIPE_FILE, METRICS_FILE, TOKENS_FOLDER = "recipe.toml", "metrics.jsonl", "tokens"
 MAY_CHANGE = ("max_steps", "patience", "validate_every", "save_every", "log_every", "threads")
-"""Keys of `training` that may differ when a run goes on; all others decide what it computes."""
+"""Keys of `training` that may differ when a run goes on; all others decide what a step computes."""
 
 
 @dataclass(frozen=True)
@@ -54,37 +55,46 @@ class RunResult:
     interruption: Interruption
 
 
-def train(recipe: Recipe | Path | str, run: Path | str, *, quiet: bool = False) -> RunResult:
+def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: bool = False) -> RunResult:
     """Trains the model of a recipe; the same call on an unfinished run continues it.
+
+    Keeps the memory that training frees with the process for as long as it lives, see `keep_freed_memory`.
 
     Args:
         recipe: a recipe, or the path of its file.
-        run: folder of the run, made if missing.
+        run: folder of the run, made if missing; by default `runs/` and the name of the recipe's file, or of the
+            source text.
         quiet: show nothing.
 
     Raises:
-        TransformerError: of the kind that fits: a wrong setting, unusable data, a folder of another run, a loss that
-            is not finite.
+        TransformerError: of the kind that fits: a wrong setting, unusable data, a folder of another run or in use, a
+            loss that is not finite.
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
+    folder = Path(run) if run else Path("runs") / Path(given.data.source if isinstance(recipe, Recipe) else recipe).stem
     keep_freed_memory()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
-    parts = _assemble(given, Path(run))
+    with lock_run(folder):
+        parts = _assemble(given, folder)
+        interruption = _train(parts, quiet=quiet)
     progress = parts.progress
-    max_steps = parts.recipe.training.max_steps or 0
-    if progress.finished == "max_steps" and progress.step < max_steps:
-        progress.finished = None
-    reporter = Reporter(parts.folder / METRICS_FILE, max_steps, parts.recipe.training.log_every, quiet=quiet)
+    best = progress.best_step if progress.best_step is not None else progress.step
+    return RunResult(folder, parts.checkpoints.model(best), progress, interruption)
+
+
+def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
+    training, progress = parts.recipe.training, parts.progress
+    path, max_steps = parts.folder / METRICS_FILE, training.max_steps or 0
+    reporter = Reporter(path, max_steps, training.log_every, step=progress.step, quiet=quiet)
     try:
         for line in parts.opening():
             reporter.say(line)
         with watch_signals() as interruption:
             hooks = Hooks(parts.validate, parts.save, reporter, interruption)
-            train_loop(parts.state, parts.corpus.train, parts.recipe.training, parts.schedule, progress, hooks)
+            train_loop(parts.state, parts.corpus.train, training, parts.schedule, progress, hooks)
+        return interruption
     finally:
         reporter.close()
-    best = progress.best_step if progress.best_step is not None else progress.step
-    return RunResult(parts.folder, parts.checkpoints.model(best), progress, interruption)
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,7 @@ class _Parts:
     schedule: Schedule
     checkpoints: Checkpoints
     progress: Progress
+    signatures: dict[str, str] = field(default_factory=dict)
 
     def validate(self) -> dict[str, float]:
         """Loss, perplexity, BLEU and chrF on the validation pairs."""
@@ -109,6 +120,7 @@ class _Parts:
         longest = self.corpus.report.longest_source
         translator = Translator(self.model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
         translated = corpus_scores(translator.translate(sources), references)
+        self.signatures.update({score.name.lower(): score.signature for score in translated})
         return scores | {score.name.lower(): score.value for score in translated}
 
     def save(self, progress: Progress) -> None:
@@ -127,7 +139,14 @@ class _Parts:
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; "
             f"float32 on {torch.get_num_threads()} threads",
         ]
-        return [*lines, f"continues at step {self.progress.step}"] if self.progress.step else lines
+        finished = why_finished(self.progress, training)
+        if finished:
+            lines.append(
+                f"already finished by {finished} at step {self.progress.step}; raise training.{finished} to go on"
+            )
+        elif self.progress.step:
+            lines.append(f"continues at step {self.progress.step}")
+        return lines
 
     def _provenance(self, progress: Progress) -> dict[str, Any]:
         packages = ("transformer", "torch", "tokenizers", "sacrebleu")
@@ -135,7 +154,11 @@ class _Parts:
             "recipe": self.recipe.model_dump(exclude_none=True),
             "data": self.corpus.report.to_dict(),
             "step": progress.step,
-            "validation": progress.scores,
+            "validation": {
+                "step": progress.scored_step,
+                "scores": {name: value if isfinite(value) else None for name, value in progress.scores.items()},
+                "signatures": self.signatures,
+            },
             "max_source_tokens": self.corpus.report.longest_source,
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -146,24 +169,28 @@ def _assemble(given: Recipe, folder: Path) -> _Parts:
     """Prepares data and model, from the start or from the last checkpoint."""
     checkpoints = Checkpoints(folder)
     progress = checkpoints.progress() or Progress()
-    earlier = load_bundle(checkpoints.model(progress.step)) if progress.step else None
+    continued = progress.step > 0
+    bundle = load_bundle(checkpoints.model(progress.step)) if continued else None
+    earlier = load_recipe(folder / RECIPE_FILE) if continued else None
     surveyed = survey(given.data, given.training.seed)
-    recipe = fill_in(given, surveyed.pairs)
-    tokenizers = earlier.tokenizers if earlier else train_tokenizers(recipe.data, recipe.tokenizer)
+    recipe = fill_in(given, surveyed.pairs, earlier=earlier)
+    if earlier:
+        _refuse_difference(earlier, recipe, folder)
+    tokenizers = bundle.tokenizers if bundle else train_tokenizers(recipe.data, recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
     corpus = prepare(recipe.data, tokenizers, lengths, surveyed, folder / TOKENS_FOLDER)
-    recipe = fill_in(recipe, surveyed.pairs, steps_per_epoch(corpus.train, recipe.training))
-    _keep_recipe(recipe, folder / RECIPE_FILE, is_continued=earlier is not None)
-    model = _model(config, recipe.training.seed, earlier)
+    recipe = fill_in(recipe, surveyed.pairs, steps_per_epoch(corpus.train, recipe.training), earlier)
+    schedule = _schedule(recipe, config)
+    replace_text(folder / RECIPE_FILE, recipe.to_toml())
+    model = _model(config, recipe.training.seed, bundle)
     optimizer = make_optimizer(model, recipe.training)
-    if earlier:
+    if continued:
         checkpoints.load_optimizer(progress.step, optimizer)
     objective = TranslationObjective(model, recipe.training.label_smoothing)
     state = TrainingState(objective, optimizer, progress.step, recipe.training.seed)
-    schedule = _schedule(recipe, config)
     return _Parts(folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress)
 
 
@@ -177,33 +204,31 @@ def _model(config: Settings, seed: int, earlier: Bundle | None) -> Transformer:
 
 def _schedule(recipe: Recipe, config: Settings) -> Schedule:
     training = recipe.training
-    assert training.max_steps is not None
+    assert training.decay_steps is not None
     assert training.warmup_steps is not None
     return make_schedule(
         training.schedule,
         d_model=config.model_dump()["d_model"],
         peak=training.learning_rate,
         warmup_steps=training.warmup_steps,
-        max_steps=training.max_steps,
+        decay_steps=training.decay_steps,
     )
 
 
-def _keep_recipe(recipe: Recipe, path: Path, *, is_continued: bool) -> None:
-    """Writes the filled-in recipe; a run that goes on must have the same one, but for how long it may take.
+def _refuse_difference(earlier: Recipe, now: Recipe, folder: Path) -> None:
+    """A run that goes on must have the same recipe, but for how long it may take; what `now` leaves open is the same.
 
     Raises:
-        CheckpointError: another key differs.
+        CheckpointError: a key differs.
     """
-    if is_continued:
-        earlier, now = load_recipe(path).model_dump(), recipe.model_dump()
-        differing = [
-            f"{section}.{key}"
-            for section, keys in now.items()
-            for key, value in keys.items()
-            if earlier[section].get(key) != value and not (section == "training" and key in MAY_CHANGE)
-        ]
-        if differing:
-            raise CheckpointError(
-                f"{path.parent} holds a run of another recipe (differing: {', '.join(differing)}); choose another folder"
-            )
-    path.write_text(recipe.to_toml(), encoding="utf-8")
+    before = earlier.model_dump()
+    differing = [
+        f"{section}.{key}"
+        for section, keys in now.model_dump(exclude_none=True).items()
+        for key, value in keys.items()
+        if before[section].get(key) != value and not (section == "training" and key in MAY_CHANGE)
+    ]
+    if differing:
+        raise CheckpointError(
+            f"{folder} holds a run of another recipe (differing: {', '.join(differing)}); choose another folder"
+        )

@@ -38,7 +38,7 @@ def test_learns(name: str, task: Task, order: str) -> None:
     )  # fmt: skip
     objective = TranslationObjective(model, label_smoothing=0.1)
     state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1)
-    schedule = make_schedule("cosine", d_model=48, peak=0.004, warmup_steps=60, max_steps=STEPS)
+    schedule = make_schedule("cosine", d_model=48, peak=0.004, warmup_steps=60, decay_steps=STEPS)
     generator = np.random.default_rng(5)
     for step in range(STEPS):
         train_step(state, [pair_batch(*examples(task, 96, generator))], schedule(step + 1), clip_norm=1.0)

@@ -33,7 +33,8 @@ ARROWS = {
     "recipe": {"data", "models", "settings", "text", "training"},
     "loading": {"bundle", "transformer", "translation"},
     "run": {
-        "bundle", "data", "evaluation", "models", "recipe", "settings", "text", "training", "transformer", "translation",
+        "bundle", "data", "evaluation", "models", "recipe", "settings", "text", "training", "transformer",
+        "translation",
     },
     "cli": {
         "bundle", "data", "evaluation", "inspection", "loading", "models", "recipe", "run", "settings", "text",

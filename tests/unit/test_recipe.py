@@ -53,7 +53,7 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ),
         ({**DATA, "model": {"family": "rnn"}}, r"model.family='rnn' is unknown; choose one of .*transformer"),
         (
-            {**DATA, "model": {"d_model": 8}, "tokenizer": {"joint": False}},
+            {**DATA, "model": {"share_embeddings": "all"}, "tokenizer": {"joint": False}},
             r"share_embeddings='all' needs one vocabulary",
         ),
         ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),

@@ -34,12 +34,12 @@ from transformer.transformer import build_transformer
 
 def test_paper_schedule_by_hand() -> None:
     """Catches a wrong exponent: base at 4,000 warm-up steps peaks at 6.99e-4 and halves at four times as many."""
-    rate = make_schedule("paper", d_model=512, peak=None, warmup_steps=4000, max_steps=9)
+    rate = make_schedule("paper", d_model=512, peak=None, warmup_steps=4000, decay_steps=9)
     assert rate(4000) == pytest.approx(6.9877e-4, rel=1e-4)
     assert rate(1) == pytest.approx(6.9877e-4 / 4000, rel=1e-4)
     assert rate(16000) == pytest.approx(6.9877e-4 / 2, rel=1e-4)
     with pytest.raises(ConfigError, match=r"training.learning_rate=0.1 has no meaning for schedule='paper'"):
-        make_schedule("paper", d_model=512, peak=0.1, warmup_steps=4000, max_steps=9)
+        make_schedule("paper", d_model=512, peak=0.1, warmup_steps=4000, decay_steps=9)
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,19 @@ def test_paper_schedule_by_hand() -> None:
 )
 def test_schedules_rise_to_the_peak(name: str, at_peak_times: tuple[float, ...]) -> None:
     """Catches a warm-up that misses the peak, and a decay of the wrong shape."""
-    rate = make_schedule(name, d_model=8, peak=0.3, warmup_steps=10, max_steps=70)
+    rate = make_schedule(name, d_model=8, peak=0.3, warmup_steps=10, decay_steps=70)
     steps = (5, 10, 40)
     assert [rate(step) / 0.3 for step in steps] == pytest.approx(list(at_peak_times))
     if name == "cosine":
         assert rate(70) == pytest.approx(0, abs=1e-12)
-    default = make_schedule(name, d_model=8, peak=None, warmup_steps=10, max_steps=70)
+    default = make_schedule(name, d_model=8, peak=None, warmup_steps=10, decay_steps=70)
     assert default(10) == pytest.approx((8 * 10) ** -0.5)
 
 
 def test_unknown_schedule() -> None:
     """Catches a silent default."""
     with pytest.raises(ConfigError, match=r"training.schedule='linear' is unknown"):
-        make_schedule("linear", d_model=8, peak=None, warmup_steps=1, max_steps=1)
+        make_schedule("linear", d_model=8, peak=None, warmup_steps=1, decay_steps=1)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
@@ -149,7 +149,7 @@ def test_accumulation_gives_the_same_update() -> None:
         state = state_of(tiny_objective())
         whole = pair_rows([(3, 9), (5, 1), (2, 2)])
         batches = [part(whole, slice(0, 1), 10), part(whole, slice(1, 3), 5)] if cut else [whole]
-        result = train_step(state, batches, 0.01, clip_norm=None)
+        result = train_step(state, batches, 0.01, clip_norm=0.0)
         assert result.count == 15
         weights.append((result.loss, result.gradient_norm, state.objective.model.projection_layer.proj.weight))
     assert weights[0][0] == pytest.approx(weights[1][0], rel=1e-5)
@@ -177,7 +177,7 @@ def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
         state.step = step
         if noise:
             torch.rand(17)
-        return train_step(state, [batch], 0.0, None).loss
+        return train_step(state, [batch], 0.0, 0.0).loss
 
     assert loss(1, 3, noise=False) == loss(1, 3, noise=True)
     assert len({loss(1, 3, False), loss(1, 4, False), loss(2, 3, False)}) == 3
@@ -205,7 +205,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
     """Catches NaN written into the parameters."""
     objective = Explodes()
     with pytest.raises(TrainingError, match="step 1: loss nan, gradient norm nan: not finite"):
-        train_step(state_of(objective), [pair_rows([(1, 1)])], 0.1, None)
+        train_step(state_of(objective), [pair_rows([(1, 1)])], 0.1, 0.0)
     assert torch.equal(objective.weight, torch.ones(2))
     assert objective.weight.grad is None
 
@@ -232,13 +232,16 @@ class Digits:
         return PairBatch(labels, torch.cat([bos, rows], dim=1), labels, scored_tokens=labels.numel())
 
 
+EPOCH = {"validate_every": "epoch", "save_every": "epoch"}
+
+
 def run_loop(
     tmp_path: Path, scores: list[float], progress: Progress | None = None, **settings: object
 ) -> tuple[Progress, list[int]]:
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
     values = iter(scores)
-    training = TrainingSettings(batch_tokens=16, log_every=1, **settings)
+    training = TrainingSettings(batch_tokens=16, log_every=1, **(EPOCH | settings))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
     with watch_signals() as interruption:
 
@@ -249,7 +252,7 @@ def run_loop(
             return {"bleu": float(value), "loss": 1.0}
 
         hooks = Hooks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
-        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, max_steps=99)
+        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, decay_steps=99)
         state = state_of(tiny_objective())
         state.step = progress.step if progress else 0
         result = train(state, Digits(), training, schedule, progress or Progress(), hooks)
@@ -306,7 +309,7 @@ def test_checkpoints_keep_best_and_last(tmp_path: Path) -> None:
     """Catches a best that is removed, old ones that stay, and optimizer state that is lost."""
     objective = tiny_objective()
     state = state_of(objective)
-    train_step(state, [pair_rows([(3, 4)])], 0.01, None)
+    train_step(state, [pair_rows([(3, 4)])], 0.01, 0.0)
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.progress() is None
     for step, best in ((1, 1), (2, 2), (3, 2), (4, 2)):
@@ -334,7 +337,7 @@ def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: 
     reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
     with watch_signals() as interruption:
         hooks = Hooks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)
-        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, max_steps=4)
+        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, decay_steps=4)
         train(state_of(tiny_objective()), Digits(), settings, schedule, Progress(), hooks)
     reporter.close()
     lines = capsys.readouterr().err.splitlines()

@@ -58,15 +58,15 @@ def demo_recipe(corpus: Path) -> dict[str, Any]:
     return {
         "data": files,
         "tokenizer": {"vocab_size": 1500},
-        "model": {"preset": "tiny", "dropout": 0.1},
+        "model": {"preset": "tiny", "d_ff": 256, "dropout": 0.0},
         "training": {
-            "max_steps": 1500,
+            "max_steps": 1300,
             "batch_tokens": 1536,
             "learning_rate": 0.003,
             "warmup_steps": 200,
             "schedule": "cosine",
-            "validate_every": 500,
-            "save_every": 500,
+            "validate_every": 650,
+            "save_every": 650,
             "log_every": 100,
         },
     }

@@ -31,7 +31,10 @@ def info(model: ModelArgument) -> None:
     vocabulary = f"{tokenizers.source.vocab_size:,} source, {tokenizers.target.vocab_size:,} target tokens"
     _table("tokenizer", {"kind": f"byte-level BPE, {kind}", "size": vocabulary})
     provenance = bundle.provenance
-    _table("validation", {name: f"{value:.3f}" for name, value in provenance.get("validation", {}).items()})
+    validation = provenance.get("validation", {})
+    signatures = validation.get("signatures", {})
+    scores = {name: f"{value}   {signatures.get(name, '')}" for name, value in validation.get("scores", {}).items()}
+    _table(f"validation at step {validation.get('step')}", scores)
     _table("trained", {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions")})
 
 

@@ -58,7 +58,11 @@ def train(
 
     result = train_run(loaded, folder)
     if result.interruption.requested:
-        typer.echo(f"stopped at step {result.progress.step} and saved; the same command continues", err=True)
+        step = result.progress.step
+        saved = (
+            f"stopped at step {step} and saved; the same command continues" if step else "stopped before the first step"
+        )
+        typer.echo(saved, err=True)
         raise typer.Exit(result.interruption.exit_code)
     _close(result.folder, result.model, result.progress.best_scores)
 

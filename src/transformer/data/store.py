@@ -18,10 +18,12 @@ SCHEMA: Final = pa.schema([("source", pa.list_(pa.int32())), ("target", pa.list_
 def write_tokens(path: Path, pairs: Iterable[tuple[list[int], list[int]]]) -> None:
     """Writes pairs of token ids in a stream, `CHUNK_PAIRS` to a record batch."""
     stream = iter(pairs)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+    temporary = path.with_name(f".writing-{path.name}")
+    with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         while chunk := list(islice(stream, CHUNK_PAIRS)):
             columns = [pa.array(side, type=pa.list_(pa.int32())) for side in zip(*chunk, strict=True)]
             writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    temporary.replace(path)
 
 
 class TokenStore:

@@ -1,19 +1,24 @@
 """The run folder: checkpoints that appear whole or not at all, and a pointer to the best and the last."""
 
+import fcntl
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from transformer.errors import CheckpointError
 
-POINTER = "run.json"
+POINTER, OPTIMIZER = "run.json", "optimizer.safetensors"
+OURS = re.compile(r"(\.writing-)?step-\d{8}")
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Progress:
         best_score: its score, higher is better; None before the first.
         stale: validations since the best.
         scores: figures of the last validation.
+        scored_step: step of the last validation.
         best_scores: figures of the best validation.
         seconds: training time so far, over all starts.
         finished: why the run ended: "max_steps", "patience"; None while it can go on.
@@ -36,6 +42,7 @@ class Progress:
     best_score: float | None = None
     stale: int = 0
     scores: dict[str, float] = field(default_factory=dict)
+    scored_step: int | None = None
     best_scores: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     finished: str | None = None
@@ -55,14 +62,17 @@ class Checkpoints:
     def save(self, progress: Progress, write_model: Callable[[Path], None], optimizer: torch.optim.Optimizer) -> None:
         """Writes a checkpoint of this step, points to it, and removes those no longer pointed to."""
         folder = self._path(progress.step)
-        if not folder.exists():
-            temporary = self.folder / f".writing-{folder.name}"
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            write_model(temporary / "model")
-            save_file(_optimizer_tensors(optimizer), temporary / "optimizer.safetensors")
-            temporary.rename(folder)
-        self._point(progress)
+        temporary = folder.with_name(f".writing-{folder.name}")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write_model(temporary / "model")
+        save_file(_optimizer_tensors(optimizer), temporary / OPTIMIZER)
+        _sync(temporary / OPTIMIZER)
+        _sync(temporary)
+        if folder.exists():  # left by a run that was killed before it pointed here
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+        replace_text(self.run / POINTER, json.dumps(asdict(progress), indent=2))
         self._prune({progress.step, progress.best_step})
 
     def progress(self) -> Progress | None:
@@ -80,13 +90,24 @@ class Checkpoints:
             raise CheckpointError(f"{pointer}: damaged ({error}); remove it to start the run anew") from error
 
     def load_optimizer(self, step: int, optimizer: torch.optim.Optimizer) -> None:
-        """Restores what Adam remembers."""
-        tensors = load_file(self._path(step) / "optimizer.safetensors")
+        """Restores what Adam remembers.
+
+        Raises:
+            CheckpointError: the file is missing, damaged, or of another model.
+        """
+        path = self._path(step) / OPTIMIZER
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path}: {error}; start the run anew in another folder") from error
         state: dict[int, dict[str, Any]] = {}
         for name, tensor in tensors.items():
             index, key = name.split(".")
             state.setdefault(int(index), {})[key] = tensor
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        groups = optimizer.state_dict()["param_groups"]
+        if sorted(state) != sorted(index for group in groups for index in group["params"]):
+            raise CheckpointError(f"{path}: not of this model's parameters; start the run anew in another folder")
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def model(self, step: int) -> Path:
         """The bundle of a step."""
@@ -95,19 +116,47 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _point(self, progress: Progress) -> None:
-        temporary = self.run / f".{POINTER}"
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(progress), file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.run / POINTER)
-
     def _prune(self, kept_steps: set[int | None]) -> None:
         kept = {self._path(step) for step in kept_steps if step is not None}
         for folder in self.folder.iterdir():
-            if folder not in kept:
+            if folder not in kept and OURS.fullmatch(folder.name):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def lock_run(run: Path) -> Generator[None]:
+    """Makes the run folder and holds it for this process.
+
+    Raises:
+        CheckpointError: another process holds it, or it holds checkpoints without a pointer to them.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    if not (run / POINTER).exists() and any((run / "checkpoints").glob("step-*")):
+        raise CheckpointError(f"{run} holds checkpoints, but no {POINTER}; choose another folder, or remove them")
+    with (run / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CheckpointError(f"{run} is in use by another training process; choose another folder") from error
+        yield
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes a file that is either the old or the new one, whole, at any moment."""
+    temporary = path.with_name(f".writing-{path.name}")
+    temporary.write_text(text, encoding="utf-8")
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or a folder is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

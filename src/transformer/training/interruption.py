@@ -1,6 +1,7 @@
 """Stopping on request: finish the step, save, leave."""
 
 import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,9 +29,15 @@ class Interruption:
 
 @contextmanager
 def watch_signals() -> Generator[Interruption]:
-    """Catches the first SIGINT or SIGTERM inside the block; a second one acts as usual, at once."""
+    """Catches the first SIGINT or SIGTERM inside the block; a second one acts as usual, at once.
+
+    Only a program's main thread can catch signals; in another one nothing is caught.
+    """
     interruption = Interruption()
-    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    previous = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
 
     def note(number: int, frame: FrameType | None) -> None:
         interruption.signal_number = number

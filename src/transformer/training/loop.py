@@ -66,7 +66,11 @@ def train(
         TrainingError: a loss is not finite.
     """
     assert settings.max_steps is not None
+    assert settings.validate_every is not None
+    assert settings.save_every is not None
     epoch_steps = steps_per_epoch(source, settings)
+    saved_at = progress.step
+    progress.finished = why_finished(progress, settings)
     for ids in batches_from(source, settings, state.step):
         if progress.finished or hooks.interruption.requested:
             break
@@ -80,13 +84,22 @@ def train(
         improved = False
         if is_last or _is_due(settings.validate_every, state.step, epoch_steps):
             improved = _validate(progress, settings, hooks)
-        if is_last:
-            progress.finished = "max_steps"
+        progress.finished = why_finished(progress, settings)
         progress.seconds += time.perf_counter() - started
-        stops = progress.finished is not None or hooks.interruption.requested
-        if improved or stops or _is_due(settings.save_every, state.step, epoch_steps):
+        if improved or progress.finished or _is_due(settings.save_every, state.step, epoch_steps):
             hooks.save(progress)
+            saved_at = progress.step
+    if progress.step > saved_at:
+        hooks.save(progress)
     return progress
+
+
+def why_finished(progress: Progress, settings: TrainingSettings) -> str | None:
+    """The key whose limit is reached: "max_steps" or "patience"; None while training can go on."""
+    assert settings.max_steps is not None
+    if progress.step >= settings.max_steps:
+        return "max_steps"
+    return "patience" if settings.patience and progress.stale >= settings.patience else None
 
 
 def _is_due(interval: Interval, step: int, epoch_steps: int) -> bool:
@@ -94,15 +107,17 @@ def _is_due(interval: Interval, step: int, epoch_steps: int) -> bool:
 
 
 def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> bool:
-    """Validates and updates best and patience; a score that is not a number is never the best."""
+    """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best."""
+    started = time.perf_counter()
     progress.scores = hooks.validate()
+    seconds = time.perf_counter() - started
     score = HIGHER_IS_BETTER[settings.best_metric] * progress.scores[settings.best_metric]
     is_best = math.isfinite(score) and (progress.best_score is None or score > progress.best_score)
-    progress.stale = 0 if is_best else progress.stale + 1
+    is_warm = progress.step > (settings.warmup_steps or 0)
+    progress.stale = 0 if is_best else progress.stale + is_warm
+    progress.scored_step = progress.step
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
         progress.best_scores = dict(progress.scores)
-    if settings.patience is not None and progress.stale >= settings.patience:
-        progress.finished = "patience"
-    hooks.report.validation(progress.step, progress.scores, is_best=is_best)
+    hooks.report.validation(progress.step, progress.scores, seconds, is_best=is_best)
     return is_best

@@ -35,7 +35,7 @@ def smoothed_cross_entropy(
 
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4.
     """
-    loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, epsilon)
+    loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, epsilon, torch.is_grad_enabled())
     return loss_sum, nll_sum.detach()
 
 
@@ -43,9 +43,16 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """The gradient is known as soon as the loss is: softmax minus target, so forward computes both."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, epsilon: float) -> Any:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        epsilon: float,
+        wants_gradient: bool,
+    ) -> Any:
         rows = max(1, CHUNK_ELEMENTS // weight.size(0))
-        wants_gradient = any(ctx.needs_input_grad)
         loss_sum, nll_sum = hidden.new_zeros(()), hidden.new_zeros(())
         d_hidden = torch.empty_like(hidden) if wants_gradient else None
         d_weight = torch.zeros_like(weight) if wants_gradient else None
@@ -71,4 +78,4 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         scaled = [None if gradient is None else gradient * gradients[0] for gradient in ctx.gradients]
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)

@@ -1,6 +1,7 @@
 """What a run tells: a progress bar or plain lines, and a line of JSON for every figure."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ class Reporter:
         path: of the metrics file, appended to.
         max_steps: length of the run.
         log_every: steps between lines.
+        step: where the run starts; lines beyond it, of steps that will be done again, are removed.
         quiet: show nothing.
     """
 
-    def __init__(self, path: Path, max_steps: int, log_every: int, *, quiet: bool = False) -> None:
+    def __init__(self, path: Path, max_steps: int, log_every: int, *, step: int = 0, quiet: bool = False) -> None:
+        _drop_beyond(path, step)
         self._file = path.open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
@@ -42,13 +45,14 @@ class Reporter:
 
     def step(self, step: int, result: StepResult, learning_rate: float) -> None:
         """Adds one update to the averages and shows them every `log_every` steps."""
+        self._steps += 1
         self._tokens += result.count
         self._loss += result.loss * result.count
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
         if step % self._log_every:
             return
-        seconds = time.perf_counter() - self._since
+        seconds = time.perf_counter() - self._since - self._paused
         figures = {
             "step": step,
             "loss": self._loss / self._tokens,
@@ -63,16 +67,16 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, description=text)
         else:
-            left = (self._max_steps - step) * seconds / self._log_every
+            left = (self._max_steps - step) * seconds / self._steps
             self.say(f"step {step}/{self._max_steps}  {text}  {_clock(left)} left")
         self._restart()
 
-    def validation(self, step: int, scores: dict[str, float], *, is_best: bool) -> None:
-        """Shows and writes the figures of a validation, whose time does not count as training."""
+    def validation(self, step: int, scores: dict[str, float], seconds: float, *, is_best: bool) -> None:
+        """Shows and writes the figures of a validation, whose seconds do not count as training."""
+        self._paused += seconds
         self._write("validation", {"step": step, **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
         self.say(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
-        self._restart()
 
     def close(self) -> None:
         """Ends the bar and the file."""
@@ -81,12 +85,19 @@ class Reporter:
         self._file.close()
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
-        self._file.write(json.dumps({"kind": kind, **figures}) + "\n")
+        finite = {key: value if math.isfinite(value) else None for key, value in figures.items()}
+        self._file.write(json.dumps({"kind": kind, **finite}) + "\n")
         self._file.flush()
 
     def _restart(self) -> None:
-        self._tokens, self._loss = 0, 0.0
-        self._since = time.perf_counter()
+        self._steps, self._tokens, self._loss = 0, 0, 0.0
+        self._since, self._paused = time.perf_counter(), 0.0
+
+
+def _drop_beyond(path: Path, step: int) -> None:
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
 
 
 def _clock(seconds: float) -> str:

@@ -29,8 +29,8 @@ def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> Schedule:
     return lambda step: peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
-def cosine_schedule(peak: float, warmup_steps: int, max_steps: int) -> Schedule:
-    """Rises linearly to the peak, then falls to zero at `max_steps` along half a cosine wave.
+def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedule:
+    """Rises linearly to the peak, then falls to zero at `decay_steps` along half a cosine wave.
 
     Source: Loshchilov and Hutter 2017, Eq. 5, without restarts.
     """
@@ -38,7 +38,7 @@ def cosine_schedule(peak: float, warmup_steps: int, max_steps: int) -> Schedule:
     def rate(step: int) -> float:
         if step <= warmup_steps:
             return peak * step / warmup_steps
-        progress = min(1.0, (step - warmup_steps) / max(1, max_steps - warmup_steps))
+        progress = min(1.0, (step - warmup_steps) / max(1, decay_steps - warmup_steps))
         return peak * 0.5 * (1 + math.cos(math.pi * progress))
 
     return rate
@@ -49,7 +49,7 @@ def constant_schedule(peak: float, warmup_steps: int) -> Schedule:
     return lambda step: peak * min(1.0, step / warmup_steps)
 
 
-def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: int, max_steps: int) -> Schedule:
+def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: int, decay_steps: int) -> Schedule:
     """The schedule of a recipe. Without a peak, it is that of the paper's schedule.
 
     Raises:
@@ -66,7 +66,7 @@ def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: 
     if name == "inverse_sqrt":
         return inverse_sqrt_schedule(peak, warmup_steps)
     if name == "cosine":
-        return cosine_schedule(peak, warmup_steps, max_steps)
+        return cosine_schedule(peak, warmup_steps, decay_steps)
     if name == "constant":
         return constant_schedule(peak, warmup_steps)
     raise ConfigError(f"training.schedule={name!r} is unknown; choose inverse_sqrt, paper, cosine or constant")

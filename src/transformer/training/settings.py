@@ -1,12 +1,13 @@
 """The recipe's `training` section."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from transformer.settings import Settings
 
-Interval = int | Literal["epoch"]
+Interval = Annotated[int, Field(ge=1)] | Literal["epoch"]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingSettings(Settings):
@@ -25,14 +26,23 @@ class TrainingSettings(Settings):
     warmup_steps: int | None = Field(
         default=None, ge=1, description="updates to the peak; chosen by corpus size if not set"
     )
+    decay_steps: int | None = Field(
+        default=None, ge=1, description="length of the cosine; max_steps at the start if not set"
+    )
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="probability spread over the vocabulary")
-    adam_betas: tuple[float, float] = Field(default=(0.9, 0.98), description="Adam's decay rates")
+    adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
     adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
-    clip_norm: float | None = Field(default=1.0, gt=0, description="largest norm of the gradient")
-    validate_every: Interval = Field(default="epoch", description="steps between validations")
-    save_every: Interval = Field(default="epoch", description="steps between checkpoints")
+    clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0 does not clip")
+    validate_every: Interval | None = Field(
+        default=None, description="steps between validations; about an epoch if not set"
+    )
+    save_every: Interval | None = Field(
+        default=None, description="steps between checkpoints; about an epoch if not set"
+    )
     log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
-    patience: int | None = Field(default=10, ge=1, description="validations without a better score to stop after")
+    patience: int = Field(
+        default=10, ge=0, description="validations without a better score to stop after; 0 never stops"
+    )
     best_metric: Literal["bleu", "chrf", "loss"] = Field(
         default="bleu", description="which validation score decides the best"
     )

@@ -47,7 +47,7 @@ class StepResult:
 
 
 def train_step(
-    state: TrainingState, micro_batches: Sequence[Batch], learning_rate: float, clip_norm: float | None
+    state: TrainingState, micro_batches: Sequence[Batch], learning_rate: float, clip_norm: float
 ) -> StepResult:
     """Adds up the gradients of the micro-batches and updates the parameters once.
 

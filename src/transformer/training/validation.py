@@ -24,7 +24,7 @@ def validation_loss(objective: nn.Module, source: Source, batch_tokens: int) -> 
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
         count += result.count
-    return {"loss": loss_sum / count, "perplexity": math.exp(min(700.0, nll_sum / count))}
+    return {"loss": loss_sum / count, "perplexity": math.exp(nll_sum / count) if nll_sum / count < 700 else math.inf}
 
 
 def _batches(source: Source, batch_tokens: int) -> list[np.ndarray]:

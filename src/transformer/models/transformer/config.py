@@ -44,7 +44,7 @@ Config = TransformerConfig
 PRESETS: Final[dict[str, dict[str, Any]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 512},
     "small": {"d_model": 256, "N": 4, "h": 4, "d_ff": 1024},
-    "base": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048, "norm_order": "post"},
+    "base": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048, "dropout": 0.1, "norm_order": "post"},
     "big": {"d_model": 1024, "N": 6, "h": 16, "d_ff": 4096, "dropout": 0.3, "norm_order": "post"},
 }
 """`base` and `big` are those of Vaswani et al. 2017, Table 3 (all three matrices shared, post-norm)."""
