@@ -166,8 +166,11 @@ def build_transformer(
     def final_norm() -> nn.Module | None:
         return nn.Identity() if norm_order == "post" else None
 
-    if min(src_vocab_size, tgt_vocab_size, src_seq_len, tgt_seq_len, N) < 1:
-        raise ConfigError("a vocabulary, a length or N is below 1; all five must be positive")
+    sizes = {"src_vocab_size": src_vocab_size, "tgt_vocab_size": tgt_vocab_size, "src_seq_len": src_seq_len,
+             "tgt_seq_len": tgt_seq_len, "d_model": d_model, "N": N, "h": h, "d_ff": d_ff}  # fmt: skip
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"{name}={size} is below 1; choose a positive number")
     model = Transformer(
         Encoder(nn.ModuleList(encoder_layer() for _ in range(N)), final_norm()),
         Decoder(nn.ModuleList(decoder_layer() for _ in range(N)), final_norm()),

@@ -1,14 +1,15 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import torch
 
 from transformer.blocks import padding_mask
 from transformer.decoding import Hypothesis, greedy
+from transformer.errors import DataError
 from transformer.text.control import EOS_ID, PAD_ID
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
@@ -60,15 +61,21 @@ class Translator:
         self.max_source_tokens = min(max_source_tokens, model.src_pos.seq_len)
         self.batch_tokens = batch_tokens
 
-    def translate(self, lines: Iterable[str]) -> list[str]:
-        """Returns one translation a line, in order; an empty line stays empty."""
-        return [translation.text for translation in self.translations(list(lines))]
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """Returns one translation a line, in order; an empty line stays empty.
 
-    def stream(self, lines: Iterable[str], chunk_lines: int = 1024) -> Iterator[Translation]:
-        """Yields one translation a line while reading no more than `chunk_lines` ahead."""
-        stream = iter(lines)
-        while chunk := list(islice(stream, chunk_lines)):
-            yield from self.translations(chunk)
+        What `Translation.flags` would tell is given as a warning.
+
+        Raises:
+            DataError: a single text in place of a list of lines.
+        """
+        if isinstance(lines, str):
+            raise DataError("lines is one text, and would be translated letter by letter; give a list, e.g. [text]")
+        translations = self.translations(lines)
+        for number, translation in enumerate(translations, start=1):
+            for flag in translation.flags:
+                warnings.warn(f"line {number}: {flag}", stacklevel=2)
+        return [translation.text for translation in translations]
 
     def translations(self, lines: Sequence[str], done: Callable[[int], None] | None = None) -> list[Translation]:
         """Returns one `Translation` a line, in order.
@@ -77,27 +84,36 @@ class Translator:
             lines: text without line ends.
             done: called with the number of pieces finished, batch by batch.
         """
-        splits = [self._split(line) for line in lines]
-        pieces = [_Piece(line, tokens) for line, split in enumerate(splits) for tokens in self._encode(split)]
-        hypotheses: list[list[Hypothesis]] = [[] for _ in lines]
+        splits, pieces = self._pieces(lines)
         results: dict[int, Hypothesis] = {}
         for batch in self._batches(pieces):
             results.update(zip(batch, self._search([pieces[index].tokens for index in batch]), strict=True))
             if done is not None:
                 done(len(batch))
+        hypotheses: list[list[Hypothesis]] = [[] for _ in lines]
         for index, piece in enumerate(pieces):
             hypotheses[piece.line].append(results[index])
         return [self._join(split, found) for split, found in zip(splits, hypotheses, strict=True)]
 
-    def _split(self, line: str) -> SplitLine:
-        if not line.strip():
-            return SplitLine([])
-        return split_line(line, lambda text: len(self.tokenizers.source.encode(text)) < self.max_source_tokens)
+    def _pieces(self, lines: Sequence[str]) -> tuple[list[SplitLine], list[_Piece]]:
+        """How each line is split, and the tokens of all pieces in order."""
+        encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
 
-    def _encode(self, split: SplitLine) -> list[list[int]]:
-        # A single character may still be longer than the model allows; the cut is flagged when joining.
-        room = self.max_source_tokens - 1
-        return [[*tokens[:room], EOS_ID] for tokens in self.tokenizers.source.encode_batch(split.pieces)]
+        def count(texts: list[str]) -> list[int]:
+            return [len(tokens) for tokens in encode(texts)]
+
+        splits: list[SplitLine] = []
+        pieces: list[_Piece] = []
+        for number, (line, tokens) in enumerate(zip(lines, encode(lines), strict=True)):
+            if not line.strip():
+                splits.append(SplitLine([]))
+            elif len(tokens) <= room:
+                splits.append(SplitLine([line]))
+                pieces.append(_Piece(number, [*tokens, EOS_ID]))
+            else:
+                splits.append(split_line(line, room, count))
+                pieces.extend(_Piece(number, [*part[:room], EOS_ID]) for part in encode(splits[-1].pieces))
+        return splits, pieces
 
     def _batches(self, pieces: Sequence[_Piece]) -> Iterator[list[int]]:
         """Indices of pieces of like length, longest first, so that a lack of memory shows at once."""
@@ -121,7 +137,7 @@ class Translator:
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
         flags: list[str] = []
         if not split.is_clean:
-            flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut at a space")
+            flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if not all(hypothesis.finished for hypothesis in hypotheses):
             flags.append("the translation did not end and was cut at the limit")
         text = " ".join(texts).replace("\n", " ").replace("\r", " ")

@@ -174,6 +174,56 @@ def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_
     assert sum(sizes[:-1]) == sizes[-1]
 
 
+USAGE = [
+    (["train"], "nothing to train on; give a recipe file, or both --source and --target"),
+    (["train", "--source", "a", "--target", "b"], "--run is missing"),
+    (["translate"], "Missing argument"),
+    (["translate", "x", "--invalid-utf8", "maybe"], "invalid_utf8='maybe' is unknown"),
+    (["translate", "x", "--colour"], "No such option"),
+    (["sing"], "No such command"),
+    ([], "Missing command"),
+    (["info", "/nowhere/at/all"], "does not exist"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE)
+def test_mistakes_on_the_command_line_are_one_line(arguments: list[str], message: str) -> None:
+    """Catches boxes, usage texts and tracebacks where one sentence is promised."""
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert result.stderr.decode().startswith("error: ")
+    assert result.stderr.count(b"\n") == 1
+    assert message in result.stderr.decode()
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a traceback after everything was translated."""
+    source = write_lines(tmp_path / "in.txt", ["one"])
+    for arguments in (
+        ["translate", tiny_run, "--input", source, "--output", tmp_path / "no" / "o"],
+        ["evaluate", tiny_run, "--source", source, "--reference", source, "--output", tmp_path / "no" / "o"],
+    ):
+        result = command(*arguments)
+        assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
+        assert b"No such file or directory" in result.stderr
+
+
+def test_a_program_may_write_a_line_and_wait_for_its_translation(tiny_run: Path) -> None:
+    """Catches input that is gathered by the thousand lines while the other side waits."""
+    call = [*COMMAND, "translate", str(tiny_run)]
+    process = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line in (b"one two\n", b"\n", b"three\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+    process.stdin.write(b"nine")  # the last line need not be ended
+    process.stdin.close()
+    assert process.stdout.read().count(b"\n") == 1
+    assert process.wait() == 0
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     """Catches an option that does nothing."""
     result = command("--debug", "info", tmp_path)

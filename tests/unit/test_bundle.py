@@ -16,6 +16,8 @@ from transformer.models.transformer.model import build
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
+FACTS = {"family": "transformer", "precision": "float32", "tied": {}}
+
 
 @pytest.fixture
 def bundle() -> Bundle:
@@ -85,7 +87,7 @@ def test_hostile_manifests_are_refused(tmp_path: Path) -> None:
     for index, name in enumerate(("../secret", "a/b", ".hidden", "/etc/passwd")):
         hostile = tmp_path / f"hostile{index}"
         hostile.mkdir()
-        write_folder(tmp_path / f"made{index}", {"x": b"x"}, {})
+        write_folder(tmp_path / f"made{index}", {"x": b"x"}, FACTS)
         manifest = (tmp_path / f"made{index}" / "manifest.json").read_text().replace('"x":', f'"{name}":')
         seal(hostile, manifest)
         with pytest.raises(BundleError, match="is not a plain file name; do not use this model"):
@@ -99,9 +101,10 @@ def test_hostile_manifests_are_refused(tmp_path: Path) -> None:
     seal(future, (future / "manifest.json").read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(BundleError, match="has format=2, but this version reads 1"):
         read_folder(future)
-    seal(future, "[1, 2]")
-    with pytest.raises(BundleError, match="is no manifest"):
-        read_folder(future)
+    for content in ("[1, 2]", '{"format": 1, "files": {"x": "y"}}', "{"):
+        seal(future, content)
+        with pytest.raises(BundleError, match="is no manifest"):
+            read_folder(future)
 
 
 def seal(folder: Path, manifest: str) -> None:
@@ -116,12 +119,14 @@ def test_files_that_do_not_fit_together_are_refused(bundle: Bundle, tmp_path: Pa
     """Catches weights of another size, or a pickle in place of them, reaching torch's own errors."""
     save_bundle(tmp_path / "a", bundle)
     manifest, files = read_folder(tmp_path / "a")
-    facts = {key: manifest[key] for key in ("family", "precision", "tied")}
+    facts = {"family": manifest.family, "precision": manifest.precision, "tied": manifest.tied}
     other_size = {**files, "config.json": files["config.json"].replace(b'"d_ff": 12', b'"d_ff": 13')}
     pickled = {**files, "model.safetensors": b"\x80\x04\x95" + bytes(40)}
     for name, changed in (("size", other_size), ("pickle", pickled)):
         write_folder(tmp_path / name, changed, facts)
-        with pytest.raises(BundleError, match="the model is incomplete or of another version"):
+        with pytest.raises(
+            BundleError, match=r"(?s)(size mismatch|header).*the model is incomplete or of another version"
+        ):
             load_bundle(tmp_path / name)
 
 
@@ -138,3 +143,10 @@ def test_a_run_folder_stands_for_its_best(tiny_run: Path) -> None:
     best = tiny_run / "checkpoints" / f"step-{pointer['best_step']:08d}" / "model"
     assert load_bundle(tiny_run).folder == best
     assert load(str(tiny_run)).translate([]) == []
+
+
+def test_a_damaged_pointer_is_one_sentence(tmp_path: Path) -> None:
+    """Catches a traceback when a run folder's pointer is cut short."""
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(BundleError, match=r"run.json: damaged .*; name the model folder in .*checkpoints"):
+        load_bundle(tmp_path)

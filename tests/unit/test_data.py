@@ -26,8 +26,9 @@ def test_unequal_line_counts_are_refused_with_both(tmp_path: Path, n_source: int
     """Catches cutting to the shorter side, which shifts or loses pairs silently."""
     source = write_lines(tmp_path / "s.txt", ["x"] * n_source)
     target = write_lines(tmp_path / "t.txt", ["y"] * n_target)
+    least, longest = sorted((n_source, n_target))
     with pytest.raises(
-        DataError, match=rf"s.txt has {n_source} lines, .*t.txt has {n_target}: .*missing from {shorter}"
+        DataError, match=rf"has {longest} lines, .* has {least}: line {least + 1} of .* find what {shorter} lacks"
     ):
         list(read_pairs(source, target))
 

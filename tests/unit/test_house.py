@@ -52,8 +52,9 @@ def room(path: Path) -> str:
 def imported_rooms(path: Path) -> set[str]:
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: relative imports hide their arrow"
+            names.extend(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             names.extend(alias.name for alias in node.names)
     parts = [name.split(".") for name in names]

@@ -56,6 +56,9 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             {**DATA, "model": {"share_embeddings": "all"}, "tokenizer": {"joint": False}},
             r"share_embeddings='all' needs one vocabulary",
         ),
+        ({**DATA, "training": {"validate_every": 0}}, r"training.validate_every.*=0: Input should be greater"),
+        ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0: Input should be less"),
+        ({**DATA, "model": {"src_vocab_size": 9}}, r"come from the tokenizer; set tokenizer.vocab_size"),
         ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),
     ],
 )
@@ -71,6 +74,8 @@ def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"r.toml: not TOML"):
         load_recipe(write(tmp_path, "[data"))
+    with pytest.raises(ConfigError, match=r"training=3 is not a section; write \[training\] and its keys"):
+        load_recipe(write(tmp_path, "training = 3\n"), ["training.seed=2"])
     for override in ("seed=3", "training.seed", "=3"):
         with pytest.raises(ConfigError, match=r"is not section.key=value"):
             load_recipe(None, [override], DATA)
@@ -96,6 +101,35 @@ def test_size_of_the_corpus_fills_in_what_is_open() -> None:
     assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
     assert filled.model.share_embeddings == "target"
     assert fill_in(parse_recipe(DATA), 800).training.max_steps is None
+
+
+def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
+    """Catches one given key that drops all the others' defaults, and a preset that loses to the corpus size."""
+    one_key = fill_in(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
+    assert (one_key.model.d_model, one_key.model.dropout) == (128, 0.25)
+    separate = fill_in(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
+    assert (separate.model.h, separate.model.share_embeddings) == (8, "target")
+    base = fill_in(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
+    assert (base.model.d_model, base.model.dropout, base.model.norm_order) == (512, 0.1, "post")
+    with pytest.raises(ConfigError, match="model: h=256 does not divide d_model=128"):
+        fill_in(parse_recipe({**DATA, "model": {"h": 256}}), 800)
+
+
+def test_small_corpora_are_validated_after_enough_steps() -> None:
+    """Catches a validation after every few updates, whose patience runs out before the warm-up is over."""
+    small = fill_in(parse_recipe(DATA), 300, steps_per_epoch=1).training
+    assert small.validate_every == small.save_every == 100
+    assert small.max_steps == 1000
+    assert fill_in(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
+
+
+def test_a_run_that_goes_on_keeps_its_schedule() -> None:
+    """Catches a cosine that is stretched, and a warm-up that changes, when max_steps does."""
+    earlier = fill_in(parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10)
+    longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
+    went_on = fill_in(longer, 800, 10, earlier).training
+    assert (went_on.max_steps, went_on.decay_steps) == (90, 50)
+    assert went_on.warmup_steps == earlier.training.warmup_steps
 
 
 def test_presets_are_the_papers() -> None:

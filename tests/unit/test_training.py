@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import threading
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from torch import nn
 from transformer.errors import CheckpointError, ConfigError, TrainingError
 from transformer.protocols import LossSum, PairBatch
 from transformer.training import loss as loss_module
-from transformer.training.checkpoint import Checkpoints, Progress
+from transformer.training.checkpoint import Checkpoints, Progress, lock_run
 from transformer.training.interruption import watch_signals
 from transformer.training.loop import Hooks, batches_from, train
 from transformer.training.loss import smoothed_cross_entropy
@@ -283,6 +284,78 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path: Path) -> None:
     progress, saved = run_loop(tmp_path, [5, -1, 7, 8], max_steps=99, validate_every=2, save_every=50)
     assert (progress.step, progress.finished, saved[-1]) == (4, None, 4)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_nothing_is_trained_beyond_the_end(tmp_path: Path) -> None:
+    """Catches one update too many when a run goes on that has nothing left, and patience that cannot be raised."""
+    done, saved = run_loop(tmp_path, [], Progress(step=7), max_steps=7)
+    assert (done.step, done.finished, saved) == (7, "max_steps", [])
+    stale = Progress(step=6, stale=2, best_score=9.0)
+    assert run_loop(tmp_path, [], stale, max_steps=99, patience=2)[0].finished == "patience"
+    assert run_loop(tmp_path, [1, 1], stale, max_steps=99, patience=4)[0].step == 12
+
+
+def test_patience_counts_after_the_warm_up(tmp_path: Path) -> None:
+    """Catches runs that stop because nothing improved while the learning rate was still rising."""
+    progress, _ = run_loop(tmp_path, [0, 0, 0, 0, 0], max_steps=99, patience=2, validate_every=2, warmup_steps=6)
+    assert progress.step == 10
+
+
+def test_signals_are_left_alone_off_the_main_thread() -> None:
+    """Catches `signal.signal` raising when training is called from a worker thread."""
+    seen: list[bool] = []
+
+    def work() -> None:
+        with watch_signals() as interruption:
+            seen.append(interruption.requested)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [False]
+
+
+def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
+    """Catches a curve that zigzags after a kill, and NaN written as invalid JSON."""
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"kind": "train", "step": 4, "loss": 1}\n{"kind": "train", "step": 8, "loss": 2}\n')
+    reporter = Reporter(path, 9, 1, step=5, quiet=True)
+    reporter.validation(6, {"loss": math.nan}, 0.1, is_best=False)
+    reporter.close()
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [4, 6]
+    assert "NaN" not in path.read_text()
+
+
+def test_a_second_trainer_and_lost_pointers_are_refused(tmp_path: Path) -> None:
+    """Catches two processes that write one run, and old checkpoints that a new run would publish as its own."""
+    with lock_run(tmp_path), pytest.raises(CheckpointError, match="is in use by another training process"):
+        lock_run(tmp_path).__enter__()
+    with lock_run(tmp_path):
+        pass
+    (tmp_path / "checkpoints" / "step-00000003").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"holds checkpoints, but no run.json"):
+        lock_run(tmp_path).__enter__()
+
+
+def test_a_damaged_optimizer_file_is_one_sentence(tmp_path: Path) -> None:
+    """Catches Adam starting from nothing after a damaged file."""
+    checkpoints, objective = Checkpoints(tmp_path), tiny_objective()
+    optimizer = make_optimizer(objective, TrainingSettings())
+    with pytest.raises(CheckpointError, match=r"optimizer.safetensors: .*; start the run anew"):
+        checkpoints.load_optimizer(1, optimizer)
+    checkpoints.save(Progress(step=1), lambda folder: folder.mkdir(), optimizer)  # no step was taken: nothing inside
+    with pytest.raises(CheckpointError, match="not of this model's parameters"):
+        checkpoints.load_optimizer(1, optimizer)
+
+
+def test_a_folder_of_the_user_survives(tmp_path: Path) -> None:
+    """Catches cleaning that removes what is not ours."""
+    checkpoints = Checkpoints(tmp_path)
+    optimizer = make_optimizer(tiny_objective(), TrainingSettings())
+    (checkpoints.folder / "keep").mkdir(parents=True)
+    (checkpoints.folder / ".writing-step-00000009").mkdir()
+    checkpoints.save(Progress(step=1), lambda folder: folder.mkdir(), optimizer)
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["keep", "step-00000001"]
 
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:

@@ -84,7 +84,7 @@ def test_builder_errors() -> None:
         build_transformer(5, 5, 4, 4, d_model=4, N=1, h=1, d_ff=4, share_embeddings="both")
     with pytest.raises(ConfigError, match="needs one vocabulary, but src_vocab_size=5 and tgt_vocab_size=6"):
         build_transformer(5, 6, 4, 4, d_model=4, N=1, h=1, d_ff=4, share_embeddings="all")
-    with pytest.raises(ConfigError, match="is below 1; all five must be positive"):
+    with pytest.raises(ConfigError, match="N=0 is below 1; choose a positive number"):
         build_transformer(5, 6, 4, 4, d_model=4, N=0, h=1, d_ff=4)
 
 

@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from transformer.bundle import Bundle
 from transformer.decoding import Hypothesis
-from transformer.loading import load
+from transformer.errors import BundleError, DataError
+from transformer.loading import load, make_translator
+from transformer.models.transformer.config import TransformerConfig
 from transformer.translation import EXTRA_TOKENS, Translator
 
 
@@ -33,7 +36,10 @@ def test_n_lines_in_n_lines_out_in_order(echo: Echo) -> None:
     assert [" ".join(t.text.split()) for t in translations] == [" ".join(line.split()) for line in ODD]
     assert translations[0].text == translations[2].text == ""
     assert echo.translate([]) == []
-    assert [t.text for t in echo.stream(iter(ODD), chunk_lines=3)] == [t.text for t in translations]
+    with pytest.warns(UserWarning, match="line 7: longer than 12 tokens"):
+        assert echo.translate(ODD[:7]) == [t.text for t in translations[:7]]
+    with pytest.raises(DataError, match="lines is one text, and would be translated letter by letter"):
+        echo.translate("one two")
 
 
 def test_long_lines_are_split_and_flagged_never_cut(echo: Echo) -> None:
@@ -42,7 +48,7 @@ def test_long_lines_are_split_and_flagged_never_cut(echo: Echo) -> None:
     assert clean.text == "zero one two. three four. five six seven. eight"
     assert clean.flags == ()
     assert cut.text.split() == ["one"] * 40
-    assert cut.flags == ("longer than 12 tokens without a sentence end; cut at a space",)
+    assert cut.flags == ("longer than 12 tokens without a sentence end; cut within it",)
     assert max(map(len, echo.searched)) <= 12
     assert all(tokens[-1] == 2 for tokens in echo.searched)
 
@@ -95,3 +101,11 @@ def test_progress_is_told(echo: Echo) -> None:
     done: list[int] = []
     echo.translations(["one", "two", ""], done.append)
     assert sum(done) == 2
+
+
+def test_only_models_that_translate_become_translators(echo: Echo) -> None:
+    """Catches an attribute error deep inside a search."""
+    tokenizers = echo.tokenizers
+    bundle = Bundle(TransformerConfig(d_model=8, h=2), torch.nn.Linear(2, 2), tokenizers)
+    with pytest.raises(BundleError, match="a transformer model does not translate; give an encoder-decoder"):
+        make_translator(bundle)

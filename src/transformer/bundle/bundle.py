@@ -66,17 +66,16 @@ def load_bundle(path: Path) -> Bundle:
     folder = resolve_model(path)
     manifest, files = read_folder(folder)
     try:
-        model_family = family(str(manifest["family"]))
+        model_family = family(manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
         model = model_family.build(config)
         tensors = safetensors.torch.load(files[WEIGHTS])
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts)
-        provenance = json.loads(files[PROVENANCE])
-        tied: dict[str, str] = manifest["tied"]
-        model.load_state_dict(tensors | {alias: tensors[name] for alias, name in tied.items()})
-    except (KeyError, ValueError, RuntimeError, DataError, safetensors.SafetensorError) as error:
-        reason = str(error).splitlines()[0]
+        provenance = dict(json.loads(files[PROVENANCE]))
+        model.load_state_dict(tensors | {alias: tensors[name] for alias, name in manifest.tied.items()})
+    except (KeyError, TypeError, ValueError, RuntimeError, DataError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder)
 
@@ -92,8 +91,11 @@ def resolve_model(path: Path) -> Path:
     pointer = path / POINTER
     if not pointer.is_file():
         return path
-    progress = json.loads(pointer.read_text(encoding="utf-8"))
-    step = progress["best_step"] if progress["best_step"] is not None else progress["step"]
+    try:
+        progress = json.loads(pointer.read_text(encoding="utf-8"))
+        step = int(progress["step"] if progress["best_step"] is None else progress["best_step"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{pointer}: damaged ({error}); name the model folder in {path / 'checkpoints'}") from error
     return path / "checkpoints" / f"step-{step:08d}" / "model"
 
 

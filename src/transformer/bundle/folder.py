@@ -7,11 +7,39 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from transformer.errors import BundleError
+from transformer.settings import Settings
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 MANIFEST_SUM: Final = "manifest.sha256"
+
+
+class Entry(Settings):
+    """One file of a model folder."""
+
+    sha256: str
+    size: int
+
+
+class Manifest(Settings):
+    """What a model folder holds.
+
+    Attributes:
+        format: number of the layout.
+        family: of the model.
+        precision: of the stored weights.
+        tied: parameter that stands in a second place -> name under which it is stored.
+        files: name -> sum and size.
+    """
+
+    format: int
+    family: str
+    precision: str
+    tied: dict[str, str]
+    files: dict[str, Entry]
 
 
 def write_folder(folder: Path, files: dict[str, bytes], facts: dict[str, Any]) -> None:
@@ -40,7 +68,7 @@ def write_folder(folder: Path, files: dict[str, bytes], facts: dict[str, Any]) -
     temporary.replace(folder)
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def read_folder(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
     """Reads and checks what `write_folder` wrote.
 
     Every content is checked as it is read and returned, so that what was checked is what is used. Files that the
@@ -58,24 +86,29 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     if _read(folder, MANIFEST_SUM).decode("ascii", errors="replace") != f"{_sha256(raw)}\n":
         raise BundleError(f"{folder / MANIFEST} does not match {MANIFEST_SUM}; it is damaged, copy the model again")
     try:
-        manifest: dict[str, Any] = json.loads(raw)
-        format_number, entries = manifest["format"], dict(manifest["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{folder / MANIFEST} is no manifest ({error}); export the model again") from error
-    if format_number != FORMAT:
+        manifest = Manifest.model_validate_json(raw)
+    except ValidationError as error:
+        raise BundleError(f"{folder / MANIFEST} is no manifest ({_brief(error)}); export the model again") from error
+    if manifest.format != FORMAT:
         raise BundleError(
-            f"{folder} has format={format_number}, but this version reads {FORMAT}; use the version that wrote it"
+            f"{folder} has format={manifest.format}, but this version reads {FORMAT}; use the version that wrote it"
         )
-    return manifest, {name: _checked(folder, name, entry) for name, entry in entries.items()}
+    return manifest, {name: _checked(folder, name, entry) for name, entry in manifest.files.items()}
 
 
-def _checked(folder: Path, name: str, entry: dict[str, Any]) -> bytes:
+def _checked(folder: Path, name: str, entry: "Entry") -> bytes:
     if name != Path(name).name or name.startswith("."):
         raise BundleError(f"{folder / MANIFEST} names {name!r}, which is not a plain file name; do not use this model")
     content = _read(folder, name)
-    if _sha256(content) != entry.get("sha256"):
+    if len(content) != entry.size or _sha256(content) != entry.sha256:
         raise BundleError(f"{folder / name} does not match its SHA-256; it is damaged, copy the model again")
     return content
+
+
+def _brief(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"
 
 
 def _read(folder: Path, name: str) -> bytes:

@@ -1,7 +1,7 @@
 """The program: its commands, and how errors reach the user."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -13,12 +13,12 @@ from transformer.cli.translate import translate
 from transformer.errors import TransformerError
 
 EXIT_ERROR = 2
+UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and arguments
 
 app = typer.Typer(
     name="transformer",
     help="Train a translator from two text files, and translate with it.",
     epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,14 +38,23 @@ def _options(
 
 
 def main() -> None:
-    """Runs a command; a refused input is one line on standard error and exit code 2."""
+    """Runs a command; whatever is refused is one line on standard error and exit code 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except UsageError as error:
+        _refuse(error, f"{error.format_message()} See transformer --help.")
     except TransformerError as error:
-        if "--debug" in sys.argv:
-            raise
-        message = " ".join(str(error).split())
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(EXIT_ERROR)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        _refuse(error, str(error))
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        _refuse(
+            error, f"{error.filename or 'input or output'}: {error.strerror or error}; check path, rights and space"
+        )
+
+
+def _refuse(error: Exception, message: str) -> NoReturn:
+    if "--debug" in sys.argv:
+        raise error
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(EXIT_ERROR)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer.cli.translate import ModelArgument
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
 
 
 def evaluate(
@@ -15,6 +15,7 @@ def evaluate(
     source: Annotated[Path, typer.Option(help="test source, plain or .gz")],
     reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
     output: Annotated[Path | None, typer.Option(help="also write the translations here")] = None,
+    invalid_utf8: InvalidOption = "error",
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Translate a test set and score it with BLEU and chrF (sacrebleu, with signatures).
@@ -25,7 +26,9 @@ def evaluate(
     from transformer.evaluation.scores import corpus_scores
     from transformer.loading import load
 
-    pairs = list(read_pairs(source, reference))
+    pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
+    if output is not None:
+        output.write_bytes(b"")  # a path that cannot be written shows now, not after the work
     translator = load(model)
     started = time.perf_counter()
     translations = translator.translations([text for text, _ in pairs])
@@ -33,6 +36,8 @@ def evaluate(
     texts = [translation.text for translation in translations]
     scores = corpus_scores(texts, [text for _, text in pairs])
     flagged = sum(bool(translation.flags) for translation in translations)
+    for number, translation in enumerate(translations, start=1):
+        print_flags(number, translation.flags)
     if output is not None:
         output.write_bytes("".join(f"{text}\n" for text in texts).encode())
     if as_json:

@@ -49,7 +49,7 @@ class PairFilter:
 
 @dataclass
 class DataReport:
-    """The account of one prepared corpus: read == kept + the sum of dropped."""
+    """The account of one prepared corpus: read == kept + held_out + the sum of dropped."""
 
     read: int = 0
     kept: int = 0

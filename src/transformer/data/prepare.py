@@ -95,7 +95,7 @@ def prepare(
     report, counts = DataReport(), PairCounts()
     encoder = _Encoder(tokenizers, report)
     pair_filter = PairFilter(*max_lengths, settings.max_length_ratio, settings.drop_duplicates)
-    validation_text: list[Pair] = []
+    validation_text: dict[str, str] = {}  # the first pair of each held-out source
     overlap = _Overlap(_test_lines(settings))
 
     def kept() -> Iterator[TokenPair]:
@@ -106,7 +106,7 @@ def prepare(
                 report.dropped[reason] += 1
             elif text[0] in surveyed.held_out:
                 report.held_out += 1
-                validation_text.append(text)
+                validation_text.setdefault(*text)
             else:
                 overlap.see(text[0])
                 report.keep(*tokens)
@@ -117,11 +117,13 @@ def prepare(
     report.test_lines, report.test_overlap = overlap.counts()
     if not report.kept:
         raise DataError(f"{settings.source}: no pair is left to train on; {report.lines()[0]}")
-    if settings.validation_source is not None:
-        validation_text = _validation_pairs(settings, max_lengths, tokenizers)
-    _write_validation(folder, validation_text, tokenizers, settings)
+    pairs = list(validation_text.items())
+    if settings.validation_source is not None and settings.validation_target is not None:
+        files = Path(settings.validation_source), Path(settings.validation_target)
+        pairs = list(read_pairs(*files, invalid=settings.invalid_utf8))
+    _write_validation(folder / "validation.arrow", pairs, tokenizers, max_lengths, settings)
     stores = (PairSource(TokenStore(folder / f"{name}.arrow")) for name in ("train", "validation"))
-    return Corpus(*stores, validation_text=validation_text, report=report)
+    return Corpus(*stores, validation_text=pairs, report=report)
 
 
 class _Encoder:
@@ -172,27 +174,21 @@ def _test_lines(settings: DataSettings) -> list[str] | None:
     return list(read_lines(Path(settings.test_source), LineCounts(), settings.invalid_utf8))
 
 
-def _validation_pairs(settings: DataSettings, max_lengths: tuple[int, int], tokenizers: TokenizerPair) -> list[Pair]:
-    """The pairs of the validation files; those the model cannot take are refused, since a score must cover all."""
-    assert settings.validation_source is not None
-    assert settings.validation_target is not None
-    source, target = Path(settings.validation_source), Path(settings.validation_target)
-    pairs = list(read_pairs(source, target, invalid=settings.invalid_utf8))
-    for line, pair in enumerate(pairs, start=1):
-        sizes = len(tokenizers.source.encode(pair[0])) + 1, len(tokenizers.target.encode(pair[1])) + 1
-        if sizes[0] > max_lengths[0] or sizes[1] > max_lengths[1]:
-            raise DataError(
-                f"{source}, line {line}: {sizes[0]} source and {sizes[1]} target tokens exceed the model's "
-                f"{max_lengths[0]} and {max_lengths[1]}; shorten the pair or raise model.src_seq_len and tgt_seq_len"
-            )
-    return pairs
-
-
-def _write_validation(folder: Path, pairs: list[Pair], tokenizers: TokenizerPair, settings: DataSettings) -> None:
+def _write_validation(
+    path: Path, pairs: list[Pair], tokenizers: TokenizerPair, max_lengths: tuple[int, int], settings: DataSettings
+) -> None:
+    """Encodes the validation pairs; one that the model cannot take is refused, since a score must cover all."""
     if not pairs:
         raise DataError(
             f"{settings.source}: no pair is left to validate on; name data.validation_source and validation_target"
         )
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    write_tokens(folder / "validation.arrow", zip(sources, targets, strict=True))
+    for line, tokens in enumerate(zip(sources, targets, strict=True), start=1):
+        sizes = tuple(len(side) + 1 for side in tokens)
+        if sizes[0] > max_lengths[0] or sizes[1] > max_lengths[1]:
+            raise DataError(
+                f"{settings.validation_source}, line {line}: {sizes[0]} source and {sizes[1]} target tokens exceed the "
+                f"model's {max_lengths[0]} and {max_lengths[1]}; shorten it or raise model.src_seq_len, tgt_seq_len"
+            )
+    write_tokens(path, zip(sources, targets, strict=True))

@@ -42,8 +42,9 @@ def _refuse_unequal(source: Path, target: Path, counts: PairCounts, rest: tuple[
     for side in rest:
         for _ in side:
             pass
-    shorter = source if counts.source.lines < counts.target.lines else target
+    in_order = sorted([(counts.source.lines, source), (counts.target.lines, target)])
+    (n_shorter, shorter), (n_longer, longer) = in_order
     raise DataError(
-        f"{source} has {counts.source.lines:,} lines, {target} has {counts.target.lines:,}: line n of one must be the "
-        f"translation of line n of the other; find the line that is missing from {shorter.name}"
+        f"{longer} has {n_longer:,} lines, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of {longer.name} has no "
+        f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks"
     )

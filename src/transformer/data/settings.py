@@ -18,7 +18,7 @@ class DataSettings(Settings):
     target: str = Field(description="its translation, line by line")
     validation_source: str | None = Field(default=None, description="held-out source; if not set, pairs are drawn")
     validation_target: str | None = Field(default=None, description="held-out target")
-    validation_pairs: int = Field(default=1000, ge=1, description="most pairs held out; at most 5 %")
+    validation_pairs: int = Field(default=1000, ge=1, description="most sources held out; at most 5 %")
     test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
     max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
     drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")

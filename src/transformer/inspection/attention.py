@@ -35,7 +35,9 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     model, tokenizers = translator.model, translator.tokenizers
     source_ids = [*tokenizers.source.encode(source), EOS_ID]
     target_ids = tokenizers.target.encode(target)
-    src, tgt = torch.tensor([source_ids]), torch.tensor([[BOS_ID, *target_ids]])
+    device = model.projection_layer.proj.weight.device
+    src = torch.tensor([source_ids], device=device)
+    tgt = torch.tensor([[BOS_ID, *target_ids]], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
         tokenizers.target.pieces([*target_ids, EOS_ID]),
@@ -55,7 +57,7 @@ def _watch(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor]:
     layers = cast(Iterable[DecoderLayer], model.decoder.layers)
     hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in layers]
     try:
-        model(src, tgt, padding_mask(src), causal_mask(tgt.size(1)))
+        model(src, tgt, padding_mask(src), causal_mask(tgt.size(1), tgt.device))
     finally:
         for hook in hooks:
             hook.remove()

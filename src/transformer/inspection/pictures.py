@@ -44,7 +44,7 @@ def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
     weights = attention.weights[-1].mean(dim=0)
     figure = _figure(1.5 + 0.55 * len(attention.source), 1.5 + 0.4 * len(attention.target))
     axes = figure.subplots()
-    axes.imshow(weights.numpy(), cmap="Blues", vmin=0, aspect="auto")
+    axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(attention.source)), [_escape(p) for p in attention.source], rotation=45, ha="right")
     axes.set_yticks(range(len(attention.target)), [_escape(p) for p in attention.target])
     axes.set(xlabel="source (looked at)", ylabel="translation (being written)")

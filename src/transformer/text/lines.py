@@ -59,7 +59,7 @@ def decode_lines(
             if invalid == "error":
                 raise DataError(
                     f"{name}, line {counts.lines}, byte {error.start + 1}: 0x{line[error.start]:02x} is not UTF-8; "
-                    "convert the file, or allow replacement (invalid_utf8='replace')"
+                    "convert the file, or allow replacement (--invalid-utf8 replace, or data.invalid_utf8)"
                 ) from error
             counts.replaced += 1
             yield line.decode("utf-8", errors="replace")
@@ -73,7 +73,7 @@ def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid) 
     if invalid == "error":
         raise DataError(
             f"{name}, line 1, byte 1: the file starts with a byte order mark; remove it, or allow replacement "
-            "(invalid_utf8='replace')"
+            "(--invalid-utf8 replace, or data.invalid_utf8)"
         )
     counts.replaced += 1
     return line.removeprefix(BYTE_ORDER_MARK)

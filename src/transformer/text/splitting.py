@@ -20,15 +20,22 @@ class SplitLine:
     is_clean: bool = True
 
 
-def split_line(line: str, fits: Callable[[str], bool]) -> SplitLine:
-    """Cuts a line so that each piece fits, at sentence ends if that suffices, and packs sentences while they fit."""
-    if fits(line):
-        return SplitLine([line])
+def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
+    """Cuts a line into pieces of at most `limit` tokens, at sentence ends if that suffices, as few as they can be.
+
+    Args:
+        line: of any length.
+        limit: most tokens of a piece.
+        count: tokens of each text; joining two texts by a space must add up their tokens.
+    """
     sentences = _sentences(line)
-    if all(fits(sentence) for sentence in sentences):
-        return SplitLine(_pack(sentences, fits))
-    units = [unit for sentence in sentences for unit in ([sentence] if fits(sentence) else _words(sentence, fits))]
-    return SplitLine(_pack(units, fits), is_clean=False)
+    sizes = count(sentences)
+    if max(sizes, default=0) <= limit:
+        return SplitLine(_pack(sentences, sizes, limit))
+    units: list[str] = []
+    for sentence, size in zip(sentences, sizes, strict=True):
+        units.extend([sentence] if size <= limit else _words(sentence, limit, count))
+    return SplitLine(_pack(units, count(units), limit), is_clean=False)
 
 
 def _sentences(line: str) -> list[str]:
@@ -37,24 +44,28 @@ def _sentences(line: str) -> list[str]:
     return [sentence for start, end in bounds if (sentence := line[start:end].strip())]
 
 
-def _words(sentence: str, fits: Callable[[str], bool]) -> list[str]:
-    return [part for word in sentence.split() for part in _halves(word, fits)]
+def _words(sentence: str, limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
+    words = sentence.split()
+    sized = zip(words, count(words), strict=True)
+    return [part for word, size in sized for part in ([word] if size <= limit else _halves(word, limit, count))]
 
 
-def _halves(word: str, fits: Callable[[str], bool]) -> list[str]:
-    """The word, or its halves and their halves until each fits."""
-    if fits(word) or len(word) == 1:
+def _halves(word: str, limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
+    """The word, or its halves and their halves until each fits; a single character is never cut."""
+    if len(word) == 1 or count([word])[0] <= limit:
         return [word]
     middle = len(word) // 2
-    return _halves(word[:middle], fits) + _halves(word[middle:], fits)
+    return _halves(word[:middle], limit, count) + _halves(word[middle:], limit, count)
 
 
-def _pack(units: list[str], fits: Callable[[str], bool]) -> list[str]:
-    """Joins neighbours while the result fits."""
-    packed: list[str] = []
-    for unit in units:
-        if packed and fits(f"{packed[-1]} {unit}"):
-            packed[-1] = f"{packed[-1]} {unit}"
-        else:
-            packed.append(unit)
-    return packed
+def _pack(units: list[str], sizes: list[int], limit: int) -> list[str]:
+    """Joins neighbours while their tokens fit together."""
+    packed: list[list[str]] = []
+    room = -1
+    for unit, size in zip(units, sizes, strict=True):
+        if size > room:
+            packed.append([])
+            room = limit
+        packed[-1].append(unit)
+        room -= size
+    return [" ".join(group) for group in packed]

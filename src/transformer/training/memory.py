@@ -11,8 +11,8 @@ def keep_freed_memory() -> bool:
     """Tells the C library not to return freed memory to the system while this process runs.
 
     A training step allocates and frees the same large tensors each time; by default each is fresh, zeroed, page by
-    page, from the system, which took half of a step's time where it was measured (see docs/log.md). The peak of
-    memory use stays what it was.
+    page, from the system, which took half of a step's time where it was measured (see docs/log.md). It cannot be
+    undone: the process keeps its peak of memory until it ends.
 
     Returns:
         True where it took effect: Linux with the GNU C library.
