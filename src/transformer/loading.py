@@ -7,6 +7,9 @@ from transformer.errors import BundleError
 from transformer.transformer import Transformer
 from transformer.translation import Translator
 
+SHORTEST_LIMIT = 16
+"""Lines of up to so many tokens are never split, however short the training text was."""
+
 
 def load(path: Path | str) -> Translator:
     """Loads a bundle, or the best model of a run folder.
@@ -25,5 +28,6 @@ def make_translator(bundle: Bundle) -> Translator:
     """
     if not isinstance(bundle.model, Transformer):
         raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
-    limit = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
+    longest = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
+    limit = max(longest, SHORTEST_LIMIT)
     return Translator(bundle.model, bundle.tokenizers, max_source_tokens=limit)

@@ -119,7 +119,8 @@ class _Parts:
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
         translator = Translator(self.model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
-        translated = corpus_scores(translator.translate(sources), references)
+        translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
+        translated = corpus_scores([translation.text for translation in translations], references)
         self.signatures.update({score.name.lower(): score.signature for score in translated})
         return scores | {score.name.lower(): score.value for score in translated}
 

@@ -39,7 +39,7 @@ def demo(
         raise typer.Exit(result.interruption.exit_code)
     translator = load(result.model)
     sources, references = zip(*phrasebook.test, strict=True)
-    translations = translator.translate(sources)
+    translations = [translation.text for translation in translator.translations(sources)]
     _show(sources, translations, references)
     baseline = _exact(nearest_neighbour(phrasebook.train, sources), references)
     typer.echo(f"nearest neighbour, for comparison: {baseline:.1f} %")
@@ -60,13 +60,13 @@ def demo_recipe(corpus: Path) -> dict[str, Any]:
         "tokenizer": {"vocab_size": 1500},
         "model": {"preset": "tiny", "d_ff": 256, "dropout": 0.0},
         "training": {
-            "max_steps": 1300,
+            "max_steps": 1450,
             "batch_tokens": 1536,
             "learning_rate": 0.003,
             "warmup_steps": 200,
             "schedule": "cosine",
-            "validate_every": 650,
-            "save_every": 650,
+            "validate_every": 725,
+            "save_every": 725,
             "log_every": 100,
         },
     }
@@ -96,6 +96,6 @@ def _draw(translator: "Translator", folder: Path) -> None:
     from transformer.inspection.pictures import attention_picture, training_curve
 
     source = REORDERED[0]
-    attention = cross_attention(translator, source, translator.translate([source])[0])
+    attention = cross_attention(translator, source, translator.translations([source])[0].text)
     for picture in (attention_picture(attention, folder / "attention.png"), training_curve(folder / "run")):
         typer.echo(f"picture: {picture}" if picture else "no picture: pip install matplotlib to have it drawn")
