@@ -85,14 +85,24 @@ class Transformer(nn.Module):
         src_mask: Mask | None = None,
         tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Returns the logits of the token after each target position."""
+        """Returns the logits of the token after each target position.
+
+        Args:
+            src: source tokens.
+            tgt: target tokens so far, BOS first.
+            src_mask: `padding_mask(src)`.
+            tgt_mask: `causal_mask(T)` in training; None lets every position see the whole target.
+
+        Raises:
+            ConfigError: `src` or `tgt` is longer than its positions.
+        """
         return self.project(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> DecoderCache:
         """Encodes the source once and returns the state of a search of up to `limit` target tokens.
 
         Raises:
-            ConfigError: `limit` exceeds the positions of the target side.
+            ConfigError: `limit` exceeds the positions of the target side, or the source those of its own.
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
@@ -103,7 +113,8 @@ class Transformer(nn.Module):
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
         """Returns the logits after one more token a row, and the state to go on with.
 
-        Equal to the last position of `forward` over all tokens so far. The given state is used up.
+        Equal, up to rounding, to the last position of `forward` over all tokens so far with a causal mask. The given
+        state is changed in place; do not use it again.
         """
         x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
         logits = self.project(self.decoder.step(x, state)[:, 0])
@@ -127,7 +138,9 @@ def build_transformer(
     attention_dropout: float = 0.0,
     activation_dropout: float = 0.0,
 ) -> Transformer:
-    """Builds the paper's model; the defaults are its base size.
+    """Builds a Transformer; the default sizes are the paper's base model.
+
+    For the paper's wiring too, give `norm_order="post"` and `share_embeddings="all"`.
 
     Args:
         src_vocab_size: number of source tokens.

@@ -30,7 +30,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("sizes", "expected"), [({}, 63_082_496), ({"d_model": 1024, "h": 16, "d_ff": 4096}, 214_245_376)]
 )
-def test_parameter_counts_of_table_3(sizes: dict[str, int], expected: int) -> None:
+def test_parameter_counts_of_base_and_big(sizes: dict[str, int], expected: int) -> None:
     """Catches a stray bias, a final norm in post-norm, an unshared matrix (37,000 shared tokens, base and big)."""
     with torch.device("meta"):
         model = build_transformer(37_000, 37_000, 8, 8, norm_order="post", share_embeddings="all", **sizes)

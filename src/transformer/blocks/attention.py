@@ -56,8 +56,8 @@ def attention_weights(
 class MultiHeadAttention(nn.Module):
     """Attention in h subspaces side by side: Concat(head_1, ..., head_h) W_o.
 
-    head_i = attention(Q W_q_i, K W_k_i, V W_v_i); the W_i of all heads stand side by side in one matrix, each
-    d_k = d_model / h columns wide.
+    head_i = attention(Q W_q_i, K W_k_i, V W_v_i). The W_i of all heads are one linear map each for Q, K and V; head i
+    (from 0) is features i * d_k to (i + 1) * d_k - 1 of its output, d_k = d_model / h.
 
     Args:
         d_model: width of queries, keys, values and the output.

@@ -17,7 +17,7 @@ class DecoderLayer(nn.Module):
 
     Args:
         d_model: width of the model.
-        self_attention_block: attends over the layer's own input, backwards only.
+        self_attention_block: attends over the layer's own input; `tgt_mask` keeps it from looking ahead.
         cross_attention_block: queries from the decoder, keys and values from the encoder.
         feed_forward_block: the position-wise network.
         dropout: of the residual connections.

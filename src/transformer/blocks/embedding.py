@@ -9,8 +9,9 @@ from torch import Tensor, nn
 class InputEmbedding(nn.Module):
     """Looks up one learned vector a token and multiplies it by sqrt(d_model).
 
-    The factor brings the vectors, which are small when they are shared with the output projection, to the size of
-    the positional encoding that is added to them.
+    The paper does not explain the factor. Xavier-initialized vectors are small (standard deviation
+    sqrt(2 / (V + D))); without it the positional encoding, whose elements have a mean square of 1/2, would drown them
+    at the start.
 
     Args:
         d_model: width of the model.

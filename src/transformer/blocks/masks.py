@@ -19,5 +19,8 @@ def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor,
 
 
 def target_mask(tokens: Int[Tensor, "B T"], pad_id: int = 0) -> Bool[Tensor, "B 1 T T"]:
-    """The decoder's mask in training: no padding and no look ahead."""
+    """Causal and padding mask in one, for targets whose padding may stand anywhere.
+
+    Where padding stands at the end, as in training here, `causal_mask` alone keeps scored positions from seeing it.
+    """
     return padding_mask(tokens, pad_id) & causal_mask(tokens.size(1), tokens.device)

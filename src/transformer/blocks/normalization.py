@@ -9,14 +9,15 @@ from torch import Tensor, nn
 class LayerNormalization(nn.Module):
     """alpha * (x - mean) / sqrt(variance + eps) + beta over the last axis, alpha and beta learned.
 
-    The variance is the biased one and eps stands inside the root, as in the reference of the paper (Ba et al.) and
-    in `torch.nn.LayerNorm`; some tutorials divide by (standard deviation + eps) instead, which is another function.
+    alpha is often called gamma. The variance is the biased one (divided by d_model), as in Ba et al., who have no eps;
+    it stands inside the root as in `torch.nn.LayerNorm`. Some tutorials divide by (standard deviation + eps) instead,
+    which is another function.
 
     Args:
         d_model: width of the last axis.
-        eps: keeps a constant row from dividing by zero.
+        eps: added to the variance, so that a constant row does not divide by zero.
 
-    Source: Ba et al. 2016, Eq. 3-4; used in Vaswani et al. 2017, Sec. 3.1.
+    Source: Ba et al. 2016, Eq. 3 (statistics) and Eq. 4 (gain and bias); used in Vaswani et al. 2017, Sec. 3.1.
     """
 
     def __init__(self, d_model: int, eps: float = 1e-6) -> None:

@@ -10,8 +10,9 @@ from transformer.errors import ConfigError
 def sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]:
     """The table PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same angle.
 
-    Sines and cosines are interleaved. For a fixed k, PE(pos + k) is PE(pos) with each (sin, cos) pair rotated by an
-    angle that depends on k alone, which is why attention can learn to look a fixed distance away.
+    Sines and cosines are interleaved. For a fixed k, PE(pos + k) is PE(pos) with each (sin, cos) pair i rotated by the
+    angle k / 10000^(2i / d_model), whatever pos is; the paper's hypothesis is that this makes it easy to attend by
+    relative position.
 
     Angles are computed in float64, since far positions lose digits in float32, and rounded once.
 

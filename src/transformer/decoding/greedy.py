@@ -20,7 +20,7 @@ class Hypothesis:
 
     Attributes:
         tokens: without BOS and EOS.
-        score: log-probability of the tokens, EOS included where it was reached.
+        score: sum of the tokens' log-probabilities in nats, EOS included where it was reached; not divided by length.
         finished: EOS was reached; False means cut at the limit.
     """
 
@@ -46,6 +46,9 @@ def greedy(
 
     Returns:
         One hypothesis a row, in order.
+
+    Raises:
+        ConfigError: a source or a limit exceeds the model's positions.
     """
     limit = int(limits.max())
     written = _Written.empty(src.size(0), limit, src.device)
@@ -70,10 +73,9 @@ def greedy(
 def best_token(logits: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
     """The most probable token that may be written, and its log-probability under the whole distribution."""
     log_p = logits.float().log_softmax(dim=-1)
-    allowed = log_p.clone()
-    allowed[:, list(NEVER_WRITTEN)] = -torch.inf
-    tokens = allowed.argmax(dim=-1)
-    return tokens, log_p.gather(1, tokens[:, None])[:, 0]
+    log_p[:, list(NEVER_WRITTEN)] = -torch.inf  # after the softmax: scores stay those of the whole distribution
+    best = log_p.max(dim=-1)
+    return best.indices, best.values
 
 
 @dataclass

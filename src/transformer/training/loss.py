@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 CHUNK_ELEMENTS: Final = 1 << 20
-"""Logits held at a time: 4 MiB in float32, which stays in the cache of one core."""
+"""Logits in a chunk: 4 MiB in float32, small enough for a shared last-level cache; two such arrays live at a time."""
 
 
 def smoothed_cross_entropy(
@@ -20,18 +20,18 @@ def smoothed_cross_entropy(
     """Projects to the vocabulary and sums the cross-entropy against smoothed labels.
 
     The target distribution has 1 - epsilon on the label and epsilon / V on every token, the label included. Works
-    through chunks of rows: the logits of a chunk become its gradient in place while they are in the cache, so that
-    the whole (N, V) matrix never exists.
+    through chunks of rows: the log-probabilities of a chunk are overwritten by the gradient of its logits, so that the
+    (N, V) matrix never exists as a whole.
 
     Args:
         hidden: decoder outputs of the scored positions.
         weight: of the projection.
         bias: of the projection, if it has one.
         labels: the token that each position should say.
-        epsilon: label smoothing.
+        epsilon: label smoothing, 0 <= epsilon < 1.
 
     Returns:
-        The smoothed loss summed over positions, with gradient, and the unsmoothed one, without.
+        The smoothed loss in nats summed over positions, with gradient, and the unsmoothed one, without.
 
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4.
     """

@@ -50,7 +50,7 @@ def constant_schedule(peak: float, warmup_steps: int) -> Schedule:
 
 
 def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: int, decay_steps: int) -> Schedule:
-    """The schedule of a recipe. Without a peak, it is that of the paper's schedule.
+    """The schedule of that name; steps count from 1. Where `peak` is None it is `paper_peak(d_model, warmup_steps)`.
 
     Raises:
         ConfigError: the name is unknown, or the paper's schedule is given a peak, which it derives itself.

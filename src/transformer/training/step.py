@@ -34,8 +34,8 @@ class StepResult:
     """Figures of one update.
 
     Attributes:
-        loss: smoothed loss a scored token.
-        nll: unsmoothed loss a scored token.
+        loss: smoothed loss a scored token, in nats.
+        nll: unsmoothed loss a scored token, in nats.
         count: scored tokens.
         gradient_norm: before clipping.
     """
@@ -51,11 +51,17 @@ def train_step(
 ) -> StepResult:
     """Adds up the gradients of the micro-batches and updates the parameters once.
 
-    The loss is the sum over all scored tokens divided by their number in all micro-batches, so that cutting a batch
-    differently gives the same gradient. Dropout depends on (seed, step, micro-batch) alone.
+    The loss is the sum over all scored tokens divided by their number in all micro-batches, so that without dropout
+    the gradient does not depend on how a batch is cut. Dropout is drawn from (seed, step, micro-batch).
+
+    Args:
+        state: changed in place.
+        micro_batches: the parts of one batch.
+        learning_rate: of this update.
+        clip_norm: largest L2 norm of the gradient; 0 does not clip.
 
     Raises:
-        TrainingError: loss or gradient are not finite; the parameters are as before the step.
+        TrainingError: loss or gradient is not finite; the parameters are as before the step.
     """
     state.objective.train()
     count = sum(batch.scored_tokens for batch in micro_batches)
