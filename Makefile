@@ -1,7 +1,10 @@
 # `make demo` and `make test` are all a newcomer needs; both make .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-SHAPES := --jaxtyping-packages=transformer,beartype.beartype
+# Where tensors go; the demo's grammar has none, and checking its large tables on every call takes minutes.
+TENSOR_PACKAGES := blocks transformer decoding training translation inspection protocols models data.source loading
+comma := ,
+SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
 
 .PHONY: demo test lint install format clean
 
@@ -9,7 +12,7 @@ demo: install
 	$(BIN)/transformer demo
 
 test: lint
-	$(BIN)/python -m pytest $(SHAPES) --ignore=tests/compile
+	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
 
 lint: install
