@@ -22,7 +22,6 @@ from transformer.training.checkpoint import Checkpoints, Progress, lock_run, rep
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks, steps_per_epoch, why_finished
 from transformer.training.loop import train as train_loop
-from transformer.training.memory import keep_freed_memory
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.randomness import reseed
@@ -58,8 +57,6 @@ class RunResult:
 def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: bool = False) -> RunResult:
     """Trains the model of a recipe; the same call on an unfinished run continues it.
 
-    Keeps the memory that training frees with the process for as long as it lives, see `keep_freed_memory`.
-
     Args:
         recipe: a recipe, or the path of its file.
         run: folder of the run, made if missing; by default `runs/` and the name of the recipe's file, or of the
@@ -72,7 +69,6 @@ def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: 
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.source if isinstance(recipe, Recipe) else recipe).stem
-    keep_freed_memory()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with lock_run(folder):
         parts = _assemble(given, folder)

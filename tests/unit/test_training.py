@@ -21,7 +21,6 @@ from transformer.training.checkpoint import Checkpoints, Progress, lock_run
 from transformer.training.interruption import watch_signals
 from transformer.training.loop import Hooks, batches_from, train
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.memory import keep_freed_memory
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.randomness import reseed, seed_for
@@ -417,10 +416,3 @@ def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: 
     assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4"]
     assert "tokens/s" in lines[0]
     assert not any("\x1b" in line for line in lines)
-
-
-def test_keeping_freed_memory_is_reported() -> None:
-    """Catches an option number that the C library does not know."""
-    import platform
-
-    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
