@@ -136,6 +136,8 @@ class _Parts:
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; "
             f"float32 on {torch.get_num_threads()} threads",
         ]
+        if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
+            lines.append(f"note: the cosine ends at step {training.decay_steps:,}; beyond it the learning rate is 0")
         finished = why_finished(self.progress, training)
         if finished:
             lines.append(

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from conftest import ROOT, digit_pairs, write_lines
 
+SHORT = ["--set", "training.max_steps=20", "--set", "model.d_model=32"]
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -20,12 +20,15 @@ def blocks(path: Path, language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files that the README speaks of."""
+    """A folder with the files that the README speaks of, and the run of the docs."""
     folder = tmp_path_factory.mktemp("reader")
     pairs = digit_pairs(200)
     for name, chosen in (("corpus", pairs), ("test", pairs[:20]), ("new", pairs[:5])):
         write_lines(folder / f"{name}.en", [source for source, _ in chosen])
         write_lines(folder / f"{name}.de", [target for _, target in chosen])
+    train = ["train", "--source", "corpus.en", "--target", "corpus.de", "--run", "runs/first"]
+    result = run([sys.executable, "-m", "transformer", *train, *SHORT], folder)
+    assert result.returncode == 0, result.stderr
     return folder
 
 
@@ -41,8 +44,7 @@ def test_readme_commands_and_code(folder: Path) -> None:
     commands = [line.split() for line in lines if line.startswith("transformer ")]
     assert [command[1] for command in commands] == ["train", "translate", "evaluate", "info"]
     for command in commands:
-        # As shown, but for the time it takes.
-        short = ["--set", "training.max_steps=20", "--set", "training.patience=1"] if command[1] == "train" else []
+        short = SHORT if command[1] == "train" else []  # as shown, but for the time it takes
         result = run([sys.executable, "-m", *command, *short], folder)
         assert result.returncode == 0, result.stderr
     assert (folder / "new.de").read_text().count("\n") == 5
@@ -53,9 +55,6 @@ def test_readme_commands_and_code(folder: Path) -> None:
 
 def test_code_of_the_docs(folder: Path) -> None:
     """Catches Python in the docs that does not run."""
-    run_folder = folder / "runs" / "first"
-    if not run_folder.exists():
-        shutil.copytree(folder / "runs" / "mine", run_folder)
     recipe = f'[data]\nsource = "{folder}/corpus.en"\ntarget = "{folder}/corpus.de"\n[training]\nmax_steps = 3\n'
     (folder / "recipe.toml").write_text(recipe)
     for page in sorted((ROOT / "docs").glob("*.md")):

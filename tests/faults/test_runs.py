@@ -37,7 +37,8 @@ def losses(run: Path) -> dict[int, float]:
 
 def test_stop_and_resume_equal_the_unbroken_run(recipe: Path, tmp_path: Path) -> None:
     """Catches a data position, dropout or Adam state that is not restored: weights and losses equal to the bit."""
-    settings = ["--set", "training.log_every=1", "--set", "model.dropout=0.3", "--set", "training.accumulation=2"]
+    keys = ("log_every=1", "accumulation=2", "decay_steps=12")
+    settings = [part for key in keys for part in ("--set", f"training.{key}")] + ["--set", "model.dropout=0.3"]
     whole = command("train", recipe, "--run", tmp_path / "whole", *settings)
     assert whole.returncode == 0, whole.stderr
     for steps in (5, 12):

@@ -18,7 +18,7 @@ class TrainingSettings(Settings):
     batch_tokens: int = Field(default=4096, ge=1, description="longest side x pairs of one update, padding included")
     accumulation: int = Field(default=1, ge=1, description="micro-batches that an update is cut into, to save memory")
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
-        default="inverse_sqrt", description="of the learning rate, after a linear warm-up"
+        default="cosine", description="of the learning rate, after a linear warm-up"
     )
     learning_rate: float | None = Field(
         default=None, gt=0, description="peak; if not set (d_model * warmup_steps)^-0.5"
