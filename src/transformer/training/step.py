@@ -77,7 +77,7 @@ def train_step(
         state.optimizer.zero_grad()
         raise TrainingError(
             f"step {state.step + 1}: loss {loss_sum / count:.4g}, gradient norm {gradient_norm:.4g}: not finite; the "
-            "last checkpoint is good; lower training.learning_rate or set training.clip_norm"
+            "parameters are as before the step; lower training.learning_rate or set training.clip_norm"
         )
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
