@@ -1,5 +1,6 @@
 """Attention against a float64 loop written from Eq. 1."""
 
+import importlib
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 from transformer.blocks import MultiHeadAttention, attention, attention_weights
 from transformer.errors import ConfigError
 
+attention_module = importlib.import_module("transformer.blocks.attention")
 B, H, T, S, E = 3, 2, 5, 7, 11
 
 
@@ -30,6 +32,12 @@ def loop_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> t
                     weights[b, h, t, s] = math.exp(score) / total
                     output[b, h, t] += weights[b, h, t, s] * value[b, h, s].double()
     return output, weights
+
+
+@pytest.fixture(autouse=True, params=[0, 256], ids=["fused", "plain"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test runs on the fused kernel and on the plain formula."""
+    monkeypatch.setattr(attention_module, "PLAIN_UP_TO", request.param)
 
 
 @pytest.fixture

@@ -66,7 +66,8 @@ def test_unknown_schedule() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_chunked_loss_is_cross_entropy(epsilon: float, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a wrong smoothing mass, a chunk that is lost or counted twice, a wrong gradient (float64)."""
-    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 3 * 11)
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 11)
+    monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 2 * 11)
     tensors = [torch.randn(*shape, dtype=torch.float64) for shape in ((17, 5), (11, 5), (11,))]
     labels = torch.randint(0, 11, (17,))
     results = []
@@ -83,6 +84,38 @@ def test_chunked_loss_is_cross_entropy(epsilon: float, bias: bool, monkeypatch: 
         results.append([total.detach(), nll, hidden.grad, weight.grad, offset.grad if bias else torch.zeros(1)])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+
+
+def test_loss_under_autocast_sums_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches sums of the loss or of the weight's gradient in bfloat16, where the last of 400 rows would be lost."""
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 13)
+    hidden = torch.full((400, 5), 0.5, requires_grad=True)
+    weight = torch.zeros(13, 5, requires_grad=True)
+    labels = torch.arange(400) % 13
+    with torch.autocast("cpu", torch.bfloat16):
+        total, nll = smoothed_cross_entropy(hidden, weight, None, labels, 0.0)
+    total.backward()
+    counts = torch.bincount(labels, minlength=13)
+    assert total.item() == nll.item() == pytest.approx(400 * math.log(13), rel=1e-5)
+    torch.testing.assert_close(weight.grad, ((400 / 13 - counts) * 0.5)[:, None].expand(13, 5), atol=0.15, rtol=0)
+    assert hidden.grad.dtype == weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_loss_under_autocast_is_near_the_plain_formula(epsilon: float) -> None:
+    """Catches products of the wrong rows, and more than bfloat16's rounding, against float64."""
+    hidden, weight = torch.randn(17, 64, requires_grad=True), torch.randn(31, 64, requires_grad=True)
+    labels = torch.randint(0, 31, (17,))
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = smoothed_cross_entropy(hidden, weight, None, labels, epsilon)
+    total.backward()
+    exact = [tensor.detach().double().requires_grad_() for tensor in (hidden, weight)]
+    expected = F.cross_entropy(exact[0] @ exact[1].T, labels, reduction="sum", label_smoothing=epsilon)
+    expected.backward()
+    assert total.item() == pytest.approx(expected.item(), rel=1e-2)
+    for ours, theirs in zip((hidden, weight), exact, strict=True):
+        error = (ours.grad.double() - theirs.grad).norm() / theirs.grad.norm()
+        assert error < 2e-2
 
 
 def test_loss_of_a_tied_matrix_reaches_it_from_both_sides() -> None:

@@ -12,6 +12,7 @@ Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.decoder import Decoder, DecoderLayer
+from transformer.blocks.dropout import Dropout
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import FeedForwardBlock
@@ -26,6 +27,7 @@ __all__ = [
     "Decoder",
     "DecoderCache",
     "DecoderLayer",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForwardBlock",

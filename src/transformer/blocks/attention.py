@@ -1,6 +1,7 @@
 """Scaled dot-product attention and its multi-head form."""
 
 import math
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks.cache import KeyValueCache
+from transformer.blocks.dropout import drop_out
 from transformer.errors import ConfigError
+
+PLAIN_UP_TO: Final = 256
+"""Source positions up to which a CPU computes the attention weights, rather than calling the fused kernel."""
 
 Mask = Bool[Tensor, "..."] | Int[Tensor, "..."]
 
@@ -22,7 +27,8 @@ def attention(
 ) -> Float[Tensor, "B H T E"]:
     """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
 
-    Runs on PyTorch's fused kernel, which never holds the (B, H, T, S) weights where it can avoid it.
+    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never holds the (B, H, T, S) weights. For short
+    sentences its backward pass on a CPU takes several times as long as the plain formula (`docs/log.md`).
 
     Args:
         query: what each position looks for.
@@ -34,9 +40,12 @@ def attention(
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=None if mask is None else mask.bool(), dropout_p=dropout
-    )
+    if query.device.type != "cpu" or key.size(-2) > PLAIN_UP_TO:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=None if mask is None else mask.bool(), dropout_p=dropout
+        )
+    weights = drop_out(attention_weights(query, key, mask), dropout)
+    return weights.to(value.dtype) @ value
 
 
 def attention_weights(
@@ -46,11 +55,13 @@ def attention_weights(
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    scores = query @ key.transpose(-2, -1)  # B H T S
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)) / math.sqrt(query.size(-1))
     if mask is None:
         return scores.softmax(dim=-1)
-    weights = scores.masked_fill(~mask.bool(), -torch.inf).softmax(dim=-1)
-    return weights.nan_to_num(nan=0.0)
+    masked = ~mask.bool()
+    # A row that may attend to nothing is NaN after the softmax; here and in the gradient, the second fill removes it.
+    return scores.masked_fill(masked, -torch.inf).softmax(dim=-1).masked_fill(masked, 0.0)
 
 
 class MultiHeadAttention(nn.Module):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from transformer.blocks.dropout import Dropout
 from transformer.blocks.normalization import LayerNormalization
 from transformer.errors import ConfigError
 
@@ -36,7 +37,7 @@ class ResidualConnection(nn.Module):
         if order not in ("pre", "post"):
             raise ConfigError(f"order={order!r} is no norm order; choose 'pre' or 'post'")
         self.order = order
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = norm(d_model)
 
     def forward(

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-CHUNK_ELEMENTS: Final = 1 << 20
-"""Logits in a chunk: 4 MiB in float32, small enough for a shared last-level cache; two such arrays live at a time."""
+CHUNK_ELEMENTS: Final = 1 << 24
+"""Logits of the rows that are projected at a time: enough of them for fast products and few sums of gradients."""
+BLOCK_ELEMENTS: Final = 1 << 19
+"""Logits whose softmax is taken at a time: 2 MiB in float32, so that the passes over them stay in the cache."""
 
 
 def smoothed_cross_entropy(
@@ -20,8 +22,9 @@ def smoothed_cross_entropy(
     """Projects to the vocabulary and sums the cross-entropy against smoothed labels.
 
     The target distribution has 1 - epsilon on the label and epsilon / V on every token, the label included. Works
-    through chunks of rows: the log-probabilities of a chunk are overwritten by the gradient of its logits, so that the
-    (N, V) matrix never exists as a whole.
+    through chunks of rows, whose logits are overwritten by their gradient, so that the (N, V) matrix never exists as a
+    whole. Under autocast the products have its precision; softmax, loss and the sum of the weight's gradient over
+    chunks are float32.
 
     Args:
         hidden: decoder outputs of the scored positions.
@@ -52,30 +55,51 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         epsilon: float,
         wants_gradient: bool,
     ) -> Any:
-        rows = max(1, CHUNK_ELEMENTS // weight.size(0))
-        loss_sum, nll_sum = hidden.new_zeros(()), hidden.new_zeros(())
-        d_hidden = torch.empty_like(hidden) if wants_gradient else None
-        d_weight = torch.zeros_like(weight) if wants_gradient else None
-        d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
-        for start in range(0, hidden.size(0), rows):
-            chunk = slice(start, start + rows)
-            log_p = torch.nn.functional.linear(hidden[chunk], weight, bias).log_softmax(dim=-1)
-            nll = -log_p.gather(1, labels[chunk, None]).sum()
-            nll_sum += nll
-            loss_sum += (1 - epsilon) * nll - epsilon * log_p.mean(dim=-1).sum()
-            if d_hidden is None or d_weight is None:
-                continue
-            d_logits = log_p.exp_().sub_(epsilon / weight.size(0))
-            on_label = torch.full_like(labels[chunk, None], epsilon - 1, dtype=d_logits.dtype)
-            d_logits.scatter_add_(1, labels[chunk, None], on_label)
-            torch.mm(d_logits, weight, out=d_hidden[chunk])
-            d_weight.addmm_(d_logits.T, hidden[chunk])
-            if d_bias is not None:
-                d_bias += d_logits.sum(dim=0)
+        kind = hidden.device.type
+        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        with torch.autocast(kind, enabled=False):
+            x, w, b = hidden.to(precision), weight.to(precision), None if bias is None else bias.to(precision)
+            sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
+            d_hidden = torch.empty_like(hidden) if wants_gradient else None
+            d_weight = torch.zeros_like(weight) if wants_gradient else None
+            d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
+            rows = max(1, CHUNK_ELEMENTS // weight.size(0))
+            logits = x.new_empty(min(rows, len(x)), weight.size(0))
+            for start in range(0, len(x), rows):
+                chunk = slice(start, start + rows)
+                d_logits = _project(x[chunk], w, b, logits)
+                sums += _to_gradient(d_logits, labels[chunk], epsilon)
+                if d_hidden is not None and d_weight is not None:
+                    d_hidden[chunk] = d_logits @ w
+                    d_weight += d_logits.T @ x[chunk]
+                    if d_bias is not None:
+                        d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
         ctx.gradients = (d_hidden, d_weight, d_bias)
-        return loss_sum, nll_sum
+        return sums[0], sums[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        scaled = [None if gradient is None else gradient * gradients[0] for gradient in ctx.gradients]
+        scaled = [None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.gradients]
+        del ctx.gradients  # the last reference, so that autograd may add to them in place
         return (*scaled, None, None, None)
+
+
+def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """The logits of a chunk, in the first rows of `out`."""
+    out = out[: len(x)]
+    return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+
+
+def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+    """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+    vocab_size = logits.size(1)
+    sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
+    rows = max(1, BLOCK_ELEMENTS // vocab_size)
+    for block, label in zip(logits.split(rows), labels[:, None].split(rows), strict=True):
+        log_p = block.to(sums.dtype).log_softmax(dim=-1)
+        nll = -log_p.gather(1, label).sum()
+        smooth = -log_p.mean(dim=-1).sum()
+        sums += torch.stack([(1 - epsilon) * nll + epsilon * smooth, nll])
+        d_block = log_p.exp_().sub_(epsilon / vocab_size)
+        block.copy_(d_block.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=d_block.dtype)))
+    return sums

@@ -1,0 +1,77 @@
+"""What a run computes with: device, precision, and how the process keeps its memory."""
+
+import ctypes
+import platform
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from transformer.errors import ConfigError
+
+PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
+"""Options of the GNU C library's `mallopt`."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Where a run computes, and in which precision.
+
+    Attributes:
+        device: of the model.
+        precision: "float32", or "bf16": products and attention in bfloat16 (8 bits of mantissa), while weights, norms,
+            softmax, loss and sums of gradients stay float32.
+    """
+
+    device: torch.device
+    precision: str
+
+    def autocast(self) -> torch.autocast:
+        """The context that a forward pass runs in."""
+        dtype = PRECISIONS[self.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
+
+    def __str__(self) -> str:
+        """What is said before the first step."""
+        kind = "bf16 products, float32 weights and sums" if self.precision == "bf16" else "float32"
+        if self.device.type == "cuda":
+            return f"{kind} on {torch.cuda.get_device_name(self.device)}"
+        return f"{kind} on {torch.get_num_threads()} threads"
+
+
+def choose_hardware(device: str = "auto", precision: str = "auto") -> Hardware:
+    """The hardware that settings ask for; "auto" takes a GPU where there is one, and bf16 where it is fast.
+
+    Raises:
+        ConfigError: there is no such device here, or no loss scaling for the precision.
+    """
+    if precision == "float16":
+        raise ConfigError(
+            "training.precision='float16' would need loss scaling, which is not offered; choose 'bf16' or 'float32'"
+        )
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("training.device='cuda', but torch sees no GPU; choose 'cpu', or install torch with CUDA")
+    use_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    chosen = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
+    fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_multiplies_bf16()
+    return Hardware(chosen, ("bf16" if fast_bf16 else "float32") if precision == "auto" else precision)
+
+
+def _cpu_multiplies_bf16() -> bool:
+    """Whether the processor has instructions for products of bfloat16 numbers."""
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def keep_freed_memory() -> None:
+    """Tells the GNU C library to keep what a step frees for the next step.
+
+    By default it hands every large tensor back to the system, which clears each page anew when the next step asks for
+    it; on virtual machines that can take longer than the arithmetic. Elsewhere than on Linux this does nothing.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26), (M_ARENA_MAX, 1)):
+        mallopt(option, value)

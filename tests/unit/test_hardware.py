@@ -1,0 +1,52 @@
+"""The choice of device and precision."""
+
+import pytest
+import torch
+
+from transformer.errors import ConfigError
+from transformer.training import hardware
+from transformer.training.hardware import Hardware, choose_hardware, keep_freed_memory
+
+
+def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches bf16 on a processor that emulates it, many times slower than float32."""
+    with_capabilities(monkeypatch, avx512_bf16=True)
+    assert choose_hardware().precision == "bf16"
+    with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
+    assert choose_hardware().precision == "float32"
+    assert choose_hardware(precision="bf16").precision == "bf16"
+
+
+def test_autocast_is_on_for_bf16_only() -> None:
+    """Catches a precision that is said and not used."""
+    x = torch.ones(3, 3)
+    for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
+        with Hardware(torch.device("cpu"), precision).autocast():
+            assert (x @ x).dtype == dtype
+
+
+def test_what_is_said() -> None:
+    """Catches a run whose log does not tell its precision."""
+    assert str(Hardware(torch.device("cpu"), "bf16")).startswith("bf16 products, float32 weights and sums on ")
+    assert str(Hardware(torch.device("cpu"), "float32")) == f"float32 on {torch.get_num_threads()} threads"
+
+
+def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches float16 without loss scaling, whose gradients underflow, and a silent fall-back to the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="would need loss scaling, which is not offered; choose 'bf16'"):
+        choose_hardware(precision="float16")
+    with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
+        choose_hardware(device="cuda")
+
+
+def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a crash where the C library is another one."""
+    keep_freed_memory()
+    monkeypatch.setattr(hardware.platform, "libc_ver", lambda: ("", ""))
+    keep_freed_memory()
