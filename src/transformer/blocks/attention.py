@@ -110,7 +110,13 @@ class MultiHeadAttention(nn.Module):
             value: what they hold; the same tensor as `key` in the paper.
             mask: True or 1 = may attend; broadcasts to (B, h, T, S).
         """
-        return self.attend(query, self.keys_values(key, value), mask)
+        if query is key and key is value:
+            queries, keys, values = (self._split(x) for x in _project(query, self.W_q, self.W_k, self.W_v))
+        else:
+            queries, keys, values = (
+                self._split(W(x)) for W, x in ((self.W_q, query), (self.W_k, key), (self.W_v, value))
+            )
+        return self._fetch(queries, KeyValueCache(keys, values), mask)
 
     def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
         """The keys and values of every head, which a cache keeps."""
@@ -120,9 +126,7 @@ class MultiHeadAttention(nn.Module):
         self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None
     ) -> Float[Tensor, "B T D"]:
         """As `forward`, with keys and values at hand."""
-        dropout = self.dropout if self.training else 0.0
-        heads = attention(self._split(self.W_q(query)), source.keys, source.values, mask, dropout)
-        return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
+        return self._fetch(self._split(self.W_q(query)), source, mask)
 
     def step(
         self,
@@ -149,5 +153,17 @@ class MultiHeadAttention(nn.Module):
         """The weights that `forward` would use (without dropout), for inspection; `forward` itself never forms them."""
         return attention_weights(self._split(self.W_q(query)), self._split(self.W_k(key)), mask)
 
+    def _fetch(
+        self, queries: Float[Tensor, "B H T E"], source: KeyValueCache, mask: Mask | None
+    ) -> Float[Tensor, "B T D"]:
+        heads = attention(queries, source.keys, source.values, mask, self.dropout if self.training else 0.0)
+        return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
+
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
         return x.unflatten(2, (self.h, self.d_k)).transpose(1, 2)  # B H T E
+
+
+def _project(x: Float[Tensor, "B T D"], *maps: nn.Linear) -> tuple[Float[Tensor, "B T D"], ...]:
+    """Several maps of one input as a single product: in training, x is rounded once and its gradient summed once."""
+    weight, bias = torch.cat([each.weight for each in maps]), torch.cat([each.bias for each in maps])
+    return F.linear(x, weight, bias).chunk(len(maps), dim=-1)

@@ -6,10 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+CHUNK_ROWS: Final = 512
+"""Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
 CHUNK_ELEMENTS: Final = 1 << 24
-"""Logits of the rows that are projected at a time: enough of them for fast products and few sums of gradients."""
+"""Most logits in a chunk."""
 BLOCK_ELEMENTS: Final = 1 << 19
-"""Logits whose softmax is taken at a time: 2 MiB in float32, so that the passes over them stay in the cache."""
+"""Elements in a pass over a part of a chunk, or of the weight: 2 MiB in float32, which stay in the cache."""
 
 
 def smoothed_cross_entropy(
@@ -63,7 +65,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             d_hidden = torch.empty_like(hidden) if wants_gradient else None
             d_weight = torch.zeros_like(weight) if wants_gradient else None
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
-            rows = max(1, CHUNK_ELEMENTS // weight.size(0))
+            rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)))
             logits = x.new_empty(min(rows, len(x)), weight.size(0))
             for start in range(0, len(x), rows):
                 chunk = slice(start, start + rows)
@@ -71,7 +73,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 sums += _to_gradient(d_logits, labels[chunk], epsilon)
                 if d_hidden is not None and d_weight is not None:
                     d_hidden[chunk] = d_logits @ w
-                    d_weight += d_logits.T @ x[chunk]
+                    _add(d_weight, d_logits.T @ x[chunk])
                     if d_bias is not None:
                         d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
         ctx.gradients = (d_hidden, d_weight, d_bias)
@@ -96,10 +98,19 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
     sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
     rows = max(1, BLOCK_ELEMENTS // vocab_size)
     for block, label in zip(logits.split(rows), labels[:, None].split(rows), strict=True):
-        log_p = block.to(sums.dtype).log_softmax(dim=-1)
-        nll = -log_p.gather(1, label).sum()
-        smooth = -log_p.mean(dim=-1).sum()
-        sums += torch.stack([(1 - epsilon) * nll + epsilon * smooth, nll])
-        d_block = log_p.exp_().sub_(epsilon / vocab_size)
-        block.copy_(d_block.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=d_block.dtype)))
+        scores = block.to(sums.dtype)
+        p = scores.softmax(dim=-1)
+        # log of the softmax's denominator, from its largest element, which is at least 1 / V
+        log_z = scores.amax(dim=-1) - p.amax(dim=-1).log()
+        nll = (log_z - scores.gather(1, label)[:, 0]).sum()
+        sums += torch.stack([(1 - epsilon) * nll + epsilon * (log_z - scores.mean(dim=-1)).sum(), nll])
+        d_scores = p.sub_(epsilon / vocab_size)
+        block.copy_(d_scores.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=p.dtype)))
     return sums
+
+
+def _add(total: Tensor, part: Tensor) -> None:
+    """Total += part, where types differ: by blocks, since torch first converts the whole of what it is given."""
+    rows = max(1, BLOCK_ELEMENTS // total.size(1))
+    for whole, block in zip(total.split(rows), part.split(rows), strict=True):
+        whole += block
