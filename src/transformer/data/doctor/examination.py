@@ -119,6 +119,9 @@ def examine(
             rows = stretch.first_source + first + 1, stretch.first_source + last
             findings.add("stretch", reason=f"lines {rows[0]:,} to {rows[1]:,} of {names[0]}", count=last - first)
         progress(2 * len(stretch.source))
+    left_over = lines[1] - lines[0] - sum(shift.size for shift in shifts)
+    if lines[0] != lines[1] and left_over and checks.judged:
+        findings.add("unequal", reason=_at_the_end(names[left_over > 0], abs(left_over)), count=0)
     _finish(checks, findings, source)
     return Examination(
         names, lines, list(findings), shifts, checks.worst, held_out.summary(), checks.judged, checks.poor
@@ -148,6 +151,11 @@ def _read_alone(path: Path, name: str, findings: Findings, tests: TestLines, pro
     if counts.carriage_returns:
         findings.add("carriage-return", reason=f"{counts.carriage_returns:,} in {name}", count=counts.carriage_returns)
     return counts.lines
+
+
+def _at_the_end(name: str, n_lines: int) -> str:
+    lines = "line" if n_lines == 1 else f"{n_lines:,} lines"
+    return f"the last {lines} of {name} may be what is too many: no shift before that accounts for it"
 
 
 def _note_replaced(place: Place, findings: Findings) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from transformer.data.doctor.examination import Examination
 from transformer.data.doctor.findings import LEVELS, Example, Finding, Place
 
-WIDTH, SHOWN_EXAMPLES, SHOWN_WORST = 110, 3, 10
+WIDTH, SHOWN_EXAMPLES, SHOWN_WORST, SHORT_REASON = 110, 3, 10, 50
 INDENT = " " * 18
 
 
@@ -74,12 +74,13 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def _example_lines(example: Example) -> Iterator[str]:
-    if not example.places:
-        yield f"{INDENT}{printable(example.reason)}"
-        return
-    first, *others = [_place_line(place, INDENT) for place in example.places]
-    yield first + (f"   ({printable(example.reason)})" if example.reason else "")
-    yield from others
+    reason = printable(example.reason)
+    if reason and (len(reason) > SHORT_REASON or not example.places):
+        yield f"{INDENT}{reason}"
+        reason = ""
+    for place in example.places:
+        yield _place_line(place, INDENT) + (f"   ({reason})" if reason else "")
+        reason = ""
 
 
 def _place_line(place: Place, indent: str) -> str:

@@ -99,10 +99,11 @@ class Stretch:
         offsets = np.concatenate([[0], self.alignment.offsets])
         for row in np.flatnonzero(np.diff(offsets)).tolist():
             before, after = int(offsets[row]), int(offsets[row + 1])
-            first, last, nats = _evidence(self.alignment, row, before, after)
+            place = _place(self.alignment, row, before, after)
             here = self.first_source + 1
-            partner = self.first_target + 1 + row + self.lead + after
-            yield Shift(here + row, partner, after - before, here + first, here + last, round(nats, 1))
+            partner = self.first_target + 1 + place.row + self.lead + after
+            size, nats = after - before, round(place.nats, 1)
+            yield Shift(here + place.row, partner, size, here + place.first, here + place.last, nats)
 
     def orphan(self, shift: Shift) -> tuple[int, str] | None:
         """Number and text of the first line that a shift leaves without a partner, if it is at hand."""
@@ -163,16 +164,30 @@ def first_shift(source: Path, target: Path) -> Shift | None:
     return next((shift for stretch in walk for shift in stretch.shifts()), None)
 
 
-def _evidence(alignment: Alignment, row: int, before: int, after: int) -> tuple[int, int, float]:
-    """Between which rows a jump may lie and what it gains over none, judged up to the jumps around it."""
+@dataclass(frozen=True)
+class _Place:
+    """A jump in front of source row `row`, or of any from `first` to `last`; what it gains over none."""
+
+    row: int
+    first: int
+    last: int
+    nats: float
+
+
+def _place(alignment: Alignment, row: int, before: int, after: int) -> _Place:
+    """The best place for a jump that the path has at a row, judged up to the jumps around it.
+
+    Where target lines are missing, as many source lines have no partner: they count under neither offset.
+    """
     missing = np.full(len(alignment.offsets), NO_PARTNER_NATS)
     fits = (np.nan_to_num(alignment.evidence.get(offset, missing), nan=NO_PARTNER_NATS) for offset in (before, after))
-    old, new = (fit.clip(-MOST_NATS, MOST_NATS) for fit in fits)
     changes = np.flatnonzero(np.diff(alignment.offsets)) + 1
     left = int(changes[changes < row].max(initial=0))
-    right = int(changes[changes > row].min(initial=len(old)))
-    gains = np.concatenate([[0.0], np.cumsum((old - new)[left:right])])  # of a jump after so many rows from left
-    here = gains[row - left]
-    near = np.flatnonzero(gains >= here - EDGE_NATS) + left
-    without = gains[-1] if row == left else max(gains[0], gains[-1])  # a jump at the left edge has no other side
-    return int(near[0]), int(near[-1]), float(here - without)
+    right = int(changes[changes > row].min(initial=len(missing)))
+    old, new = (np.cumsum([0.0, *fit[left:right].clip(-MOST_NATS, MOST_NATS)]) for fit in fits)
+    gap = min(max(0, before - after), right - left)
+    gains = old[: len(old) - gap] + new[-1] - new[gap:]
+    best = int(gains.argmax())
+    near = np.flatnonzero(gains >= gains[best] - EDGE_NATS) + left + gap
+    without = max(old[-1], new[-1]) if best else old[-1]  # a jump at the left edge has no other side
+    return _Place(left + best + gap, int(near[0]), int(near[-1]), float(gains[best] - without))
