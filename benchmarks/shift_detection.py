@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from transformer.data.doctor.alignment import align
 from transformer.data.doctor.shifts import Shift, stretches
 
 SEEDS, NEAR_LINES, TATOEBA_LINES, SEVERAL = 20, 50, 50_000, (2, 5, 20)
@@ -46,6 +47,7 @@ def main() -> None:
         "one line lost": {name: one_line_lost(corpus) for name, corpus in corpora.items()},
         "near the edges of multi30k": edges(multi30k),
         "several lines of multi30k lost": {str(n): several_lost(multi30k, n) for n in SEVERAL},
+        "wrong pairs": {name: wrong_pairs(corpus) for name, corpus in corpora.items()},
         "nothing lost": dict(untouched(arguments.data)),
     }
     print(json.dumps(result, indent=2))
@@ -115,6 +117,17 @@ def several_lost(corpus: Corpus, n: int) -> dict[str, int]:
         for line, side in lost.items()
     ]
     return {"lost": n, "found": sum(map(bool, near)), "told": len(told)}
+
+
+def wrong_pairs(corpus: Corpus, n: int = 20) -> str:
+    """How many of n pairs, made wrong by exchanging target lines, are among the n that fit worst."""
+    source, target = corpus[0], list(corpus[1])
+    wrong = random.Random(n).sample(range(len(target)), n)
+    for one, other in zip(wrong[::2], wrong[1::2], strict=True):
+        target[one], target[other] = target[other], target[one]
+    alignment = align(source, target)
+    worst = np.argsort(alignment.fit)[:n].tolist() if alignment else []
+    return f"{len(set(worst) & set(wrong))} of the worst {n} are among {n} wrong ones in {len(target):,}"
 
 
 def untouched(folder: Path) -> Iterator[tuple[str, int]]:

@@ -133,7 +133,7 @@ def test_features_of_a_pair_by_hand() -> None:
     sides = number_words(source, target)
     rows = np.arange(5)
     model = learn_fit(sides, rows, rows)
-    (total, mean, marks, _length) = model.features(sides, Pairs(rows[4:], rows[4:], np.array([True])))[0]
+    (total, mean, marks, _, size, both) = model.features(sides, Pairs(rows[4:], rows[4:], np.array([True])))[0]
     # Words: aa, bb on one side, xx, yy on the other (42 occurs once). Without pair 5 itself, of 5 pairs:
     met = {("aa", "xx"): 3, ("aa", "yy"): 2, ("bb", "xx"): 2, ("bb", "yy"): 3}
     alone = {"aa": 3, "bb": 3, "xx": 3, "yy": 3}
@@ -142,6 +142,8 @@ def test_features_of_a_pair_by_hand() -> None:
     assert total == pytest.approx(2 * best / sqrt(4), rel=1e-5)
     assert mean == pytest.approx(2 * best / 2, rel=1e-5)
     assert marks == pytest.approx(log(1 + 5), rel=1e-5)
+    assert size == pytest.approx(log(1 + 2), rel=1e-5)
+    assert both == pytest.approx(size * mean, rel=1e-5)
 
 
 def test_true_pairs_fit_and_random_pairs_do_not() -> None:

@@ -62,12 +62,17 @@ class FitModel:
         return _with_constant(self.features(sides, pairs)) @ self.weights
 
     def features(self, sides: Sides, pairs: Pairs) -> Scores:
-        """(pairs, 4): association as a sum over the root of the words and as a mean, marks, difference of lengths."""
+        """(pairs, 6): what speaks for a pair.
+
+        Association as a sum over the root of the words and as a mean over the words; the rarity of shared marks; how
+        far the lengths are apart; the words of the shorter line, alone and by the mean: a line of one word without a
+        known partner says little, a line of ten says much.
+        """
         parts = [
             self._features(sides, Pairs(pairs.source[cut], pairs.target[cut], pairs.learned[cut]))
             for cut in _chunks(len(pairs.source))
         ]
-        return np.concatenate(parts) if parts else np.zeros((0, 4))
+        return np.concatenate(parts) if parts else np.zeros((0, 6))
 
     def _features(self, sides: Sides, pairs: Pairs) -> Scores:
         source, target = sides.source.words[pairs.source], sides.target.words[pairs.target]
@@ -79,7 +84,8 @@ class FitModel:
         equal = (source[:, :, None] == target[:, None, :]).any(2)
         marks = (sides.mark_weights[source] * equal).sum(1)
         ratio = _log_ratio(sides, pairs) - self.log_ratio
-        return np.stack([total, mean, marks, -np.abs(ratio)], axis=1)
+        size = np.log1p(np.minimum(n_source, n_target))
+        return np.stack([total, mean, marks, -np.abs(ratio), size, size * mean], axis=1)
 
     def _best_partners(self, source: Rows, target: Rows, learned: Flags) -> tuple[Scores, Scores]:
         """The sums over target words of the best source word's association, and the other way round."""
@@ -108,7 +114,7 @@ def learn_fit(sides: Sides, source: Rows, target: Rows, seed: int = 0) -> FitMod
         _counts(sides.target.words[target], sides.target.vocabulary),
         len(source),
         float(np.median(_log_ratio(sides, everything))),
-        np.zeros(5),
+        np.zeros(7),
         0.5,
     )
     return _calibrated(model, sides, everything, np.random.default_rng(seed))

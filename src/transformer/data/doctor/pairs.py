@@ -14,7 +14,7 @@ from transformer.data.doctor.language import LanguageModel, language_odds, unusu
 from transformer.data.doctor.shifts import Stretch
 
 MOST_WORDS, MOST_CHARACTERS, MOST_RATIO, FEW_CHARACTERS, COPY_WORDS = 200, 1500, 3.0, 15, 3
-OTHER_SIDE_NATS, OTHER_SIDE_MEAN, FOREIGN_DEVIATIONS, FOREIGN_SHARE = -12.0, -0.25, -4.0, 0.25
+OTHER_SIDE_NATS, OTHER_SIDE_MEAN, FOREIGN_DEVIATIONS, FOREIGN_SHARE = -20.0, -0.4, -4.0, 0.25
 MIN_TRIGRAMS, LANGUAGES_DIFFER = 12, 0.5
 WORST, UNUSUAL_LENGTH = 20, 2.0
 NUMBER = re.compile(r"\d+")
@@ -123,7 +123,7 @@ class PairChecks:
                 self.findings.add("script", (places[row],), reason)
             for row, kind in _strange_lines(texts[side], models[side], models[1 - side]):
                 if row not in flagged:
-                    self.findings.add(kind, (places[row], pairs[row][1 - side])[:: 1 if side == 0 else -1])
+                    self.findings.add(kind, pairs[row], f"it is {places[row].file} that reads so")
 
     def _rank(
         self, stretch: Stretch, pairs: Sequence[tuple[Place, Place]], rows: list[int], ratios: NDArray[np.float64]
@@ -148,7 +148,7 @@ class PairChecks:
 
 
 def _strange_lines(lines: list[str], own: LanguageModel, other: LanguageModel) -> list[tuple[int, str]]:
-    """Rows that read like the other side's language, or like neither."""
+    """Rows that read like the other side's language, or like neither, the clearest first."""
     odds, sizes, best = language_odds(lines, own, other)
     means = odds / np.maximum(sizes, 1)
     usual = float(np.median(means))
@@ -160,7 +160,7 @@ def _strange_lines(lines: list[str], own: LanguageModel, other: LanguageModel) -
     swapped = (odds < OTHER_SIDE_NATS) & (means < OTHER_SIDE_MEAN) & (sizes >= MIN_TRIGRAMS)
     foreign = (deviations < FOREIGN_DEVIATIONS) & (means < FOREIGN_SHARE * usual) & (sizes >= MIN_TRIGRAMS) & ~swapped
     kinds = np.where(swapped, "other-side", np.where(foreign, "foreign", ""))
-    return [(row, str(kinds[row])) for row in np.flatnonzero(swapped | foreign).tolist()]
+    return [(row, str(kinds[row])) for row in np.argsort(odds).tolist() if kinds[row]]
 
 
 def _reason(source: Place, target: Place, log_ratio: float) -> str:

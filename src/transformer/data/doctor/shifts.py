@@ -90,7 +90,13 @@ class Stretch:
         """For each source line its partner's index in `target`, if there is one."""
         offsets = self.alignment.offsets.tolist() if self.alignment else [0] * len(self.source)
         rows = (row + self.lead + offset for row, offset in enumerate(offsets))
-        return [row if 0 <= row < len(self.target) else None for row in rows]
+        partners = [row if 0 <= row < len(self.target) else None for row in rows]
+        for shift in self.shifts():
+            if shift.size < 0:
+                end = shift.source_line - 1 - self.first_source
+                start = max(0, end + shift.size)
+                partners[start:end] = [None] * (end - start)
+        return partners
 
     def shifts(self) -> Iterator[Shift]:
         """The places where the offset changes."""
