@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 Level = Literal["problem", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
-EXAMPLES = 5
+EXAMPLES = 20
 
 
 @dataclass(frozen=True)

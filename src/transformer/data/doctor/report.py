@@ -70,7 +70,7 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
         yield from _example_lines(example)
     hidden = finding.count - SHOWN_EXAMPLES
     if hidden > 0 and len(finding.examples) > SHOWN_EXAMPLES:
-        yield f"{INDENT}... (--format json lists more)"
+        yield f"{INDENT}... (more with --format json or html)"
 
 
 def _example_lines(example: Example) -> Iterator[str]:
