@@ -5,6 +5,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from transformer.cli.check import check
 from transformer.cli.demo import demo
 from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
@@ -28,6 +29,7 @@ app.command(epilog=train_help())(train)
 app.command()(translate)
 app.command()(evaluate)
 app.command()(info)
+app.command()(check)
 
 
 @app.callback()

@@ -1,0 +1,1 @@
+"""The corpus doctor: what is wrong with two text files, and where, told without a model."""

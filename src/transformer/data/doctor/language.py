@@ -1,0 +1,113 @@
+"""Script and language of lines: by Unicode ranges, and by character trigrams learned from the corpus itself."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHUNK_LINES, BUCKETS = 4096, 1 << 16
+Values = NDArray[np.float64]
+
+# First code point and script, up to the next row; "" holds no letters of one script.
+RANGES = (
+    (0x0, ""), (0x41, "Latin"), (0x5B, ""), (0x61, "Latin"), (0x7B, ""), (0xC0, "Latin"), (0xD7, ""), (0xD8, "Latin"),
+    (0xF7, ""), (0xF8, "Latin"), (0x250, ""), (0x370, "Greek"), (0x400, "Cyrillic"), (0x530, "Armenian"),
+    (0x590, "Hebrew"), (0x600, "Arabic"), (0x700, ""), (0x750, "Arabic"), (0x780, ""), (0x8A0, "Arabic"),
+    (0x900, "Devanagari"), (0x980, "Bengali"), (0xA00, "Gurmukhi"), (0xA80, "Gujarati"), (0xB00, "Odia"),
+    (0xB80, "Tamil"), (0xC00, "Telugu"), (0xC80, "Kannada"), (0xD00, "Malayalam"), (0xD80, "Sinhala"),
+    (0xE00, "Thai"), (0xE80, "Lao"), (0xF00, "Tibetan"), (0x1000, "Burmese"), (0x10A0, "Georgian"), (0x1100, "Hangul"),
+    (0x1200, "Ethiopic"), (0x1380, ""), (0x1780, "Khmer"), (0x1800, "Mongolian"), (0x18B0, ""), (0x1E00, "Latin"),
+    (0x1F00, "Greek"), (0x2000, ""), (0x3040, "Han or kana"), (0x3100, ""), (0x3130, "Hangul"), (0x3190, ""),
+    (0x3400, "Han or kana"), (0x4DC0, ""), (0x4E00, "Han or kana"), (0xA000, ""), (0xAC00, "Hangul"), (0xD7B0, ""),
+    (0xF900, "Han or kana"), (0xFB00, ""), (0xFB1D, "Hebrew"), (0xFB50, "Arabic"), (0xFE00, ""), (0xFE70, "Arabic"),
+    (0xFEFF, ""), (0x20000, "Han or kana"), (0x40000, ""),
+)  # fmt: skip
+STARTS = np.array([start for start, _ in RANGES])
+SCRIPTS = sorted({name for _, name in RANGES})
+SCRIPT_OF_RANGE = np.array([SCRIPTS.index(name) for _, name in RANGES])
+USUAL_SHARE, MIN_LETTERS = 0.01, 3
+
+
+def scripts(lines: Sequence[str]) -> list[str]:
+    """The script that most letters of each line are in; empty where there are fewer than `MIN_LETTERS`."""
+    names: list[str] = []
+    for chunk in _chunks(lines):
+        codes, rows = _codes(chunk)
+        kinds = SCRIPT_OF_RANGE[np.searchsorted(STARTS, codes, "right") - 1]
+        table = np.bincount(rows * len(SCRIPTS) + kinds, minlength=len(chunk) * len(SCRIPTS))
+        table = table.reshape(len(chunk), -1)
+        table[:, 0] = MIN_LETTERS - 1  # "" wins where no script has more
+        names += [SCRIPTS[index] for index in table.argmax(1).tolist()]
+    return names
+
+
+def unusual_scripts(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Rows in a script that less than one line in a hundred of their side is in, with what is usual."""
+    names = scripts(lines)
+    told = [name for name in names if name]
+    usual = {name for name in set(told) if told.count(name) >= USUAL_SHARE * len(told)}
+    for row, name in enumerate(names):
+        if name and name not in usual:
+            yield row, f"{name}, not {' or '.join(sorted(usual))}"
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """How often each character trigram occurs on one side; trigrams share `BUCKETS` counters."""
+
+    counts: Values
+
+    @classmethod
+    def learn(cls, lines: Sequence[str]) -> "LanguageModel":
+        """Counts the trigrams of all lines."""
+        counts = np.zeros(BUCKETS)
+        for chunk in _chunks(lines):
+            counts += np.bincount(_trigrams(chunk)[0], minlength=BUCKETS)
+        return cls(counts)
+
+    def log_probabilities(self, own: bool) -> Values:
+        """Of each trigram; `own` leaves out one occurrence, that of the line which is judged."""
+        seen = np.maximum(self.counts - own, 0) + 0.5
+        return np.log(seen / (self.counts.sum() + 0.5 * BUCKETS))
+
+
+def language_odds(lines: Sequence[str], own: LanguageModel, other: LanguageModel) -> tuple[Values, Values, Values]:
+    """For each line: log odds of its own side's language against the other's, trigrams, mean log probability.
+
+    The last is under the better of both models.
+    """
+    table_own, table_other = own.log_probabilities(own=True), other.log_probabilities(own=False)
+    odds: list[Values] = []
+    sizes: list[Values] = []
+    best: list[Values] = []
+    for chunk in _chunks(lines):
+        trigrams, rows = _trigrams(chunk)
+        ours, theirs = (
+            np.bincount(rows, table[trigrams], len(chunk)).astype(float) for table in (table_own, table_other)
+        )
+        counts = np.bincount(rows, minlength=len(chunk)).astype(float)
+        odds.append(ours - theirs)
+        sizes.append(counts)
+        best.append(np.maximum(ours, theirs) / np.maximum(counts, 1))
+    return np.concatenate(odds), np.concatenate(sizes), np.concatenate(best)
+
+
+def _chunks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(lines), CHUNK_LINES):
+        yield lines[start : start + CHUNK_LINES]
+
+
+def _codes(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The code points of all lines, and the row of each."""
+    codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
+    return codes, np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+
+
+def _trigrams(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The bucket of every trigram within a line, and its row; digits count as one, line ends as spaces."""
+    codes, rows = _codes([f" {line.lower()} " for line in lines])
+    codes = np.where((codes >= 0x30) & (codes <= 0x39), 0x30, codes)
+    inside = rows[2:] == rows[:-2]
+    keys = (codes[:-2] * 0x9E3779B1 + codes[1:-1] * 0x85EBCA6B + codes[2:] * 0xC2B2AE35) & 0xFFFFFFFF
+    return ((keys * 0x9E3779B1 & 0xFFFFFFFF) >> 16)[inside], rows[2:][inside]
