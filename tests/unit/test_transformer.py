@@ -49,7 +49,7 @@ def test_shapes_at_every_step() -> None:
     layer = "decoder.layers.0"
     expected = {
         "src_embed": source, "src_pos": source, "tgt_embed": target, "tgt_pos": target,
-        "encoder.layers.0.self_attention_block.W_q": source, "encoder.layers.0.self_attention_block": source,
+        "encoder.layers.0.self_attention_block.W_o": source, "encoder.layers.0.self_attention_block": source,
         "encoder.layers.0.feed_forward_block.linear_1": (2, 7, 2048), "encoder.layers.0": source, "encoder": source,
         f"{layer}.self_attention_block": target, f"{layer}.cross_attention_block.W_q": target,
         f"{layer}.cross_attention_block.W_k": source, f"{layer}.cross_attention_block.W_v": source,

@@ -112,11 +112,8 @@ class MultiHeadAttention(nn.Module):
         """
         if query is key and key is value:
             queries, keys, values = (self._split(x) for x in _project(query, self.W_q, self.W_k, self.W_v))
-        else:
-            queries, keys, values = (
-                self._split(W(x)) for W, x in ((self.W_q, query), (self.W_k, key), (self.W_v, value))
-            )
-        return self._fetch(queries, KeyValueCache(keys, values), mask)
+            return self._fetch(queries, KeyValueCache(keys, values), mask)
+        return self.attend(query, self.keys_values(key, value), mask)
 
     def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
         """The keys and values of every head, which a cache keeps."""
