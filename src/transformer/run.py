@@ -92,11 +92,14 @@ def train(
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.source if isinstance(recipe, Recipe) else recipe).stem
-    folder = fresh_folder(folder) if fresh else folder
+    notes: list[str] = []
+    if fresh and fresh_folder(folder) != folder:
+        folder = fresh_folder(folder)
+        notes.append(f"starts anew in {folder}")
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with hold_run(folder):
         with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)):
-            parts = _assemble(given, folder, allow_changed)
+            parts = _assemble(given, folder, allow_changed, notes)
         interruption = _train(parts, quiet=quiet)
     progress = parts.progress
     best = progress.best_step if progress.best_step is not None else progress.step
@@ -138,7 +141,7 @@ class _Parts:
     checkpoints: Checkpoints
     progress: Progress
     inputs: dict[str, str]
-    warnings: list[str]
+    notes: list[str]
     signatures: dict[str, str] = field(default_factory=dict)
 
     def validate(self) -> dict[str, float]:
@@ -165,7 +168,7 @@ class _Parts:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         epochs = (training.max_steps or 0) / steps_per_epoch(self.corpus.train, training)
         lines = [
-            *self.warnings,
+            *self.notes,
             *self.corpus.report.lines(),
             f"model: {self.config}",
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; "
@@ -199,7 +202,7 @@ class _Parts:
         }
 
 
-def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str]) -> _Parts:
+def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes: list[str]) -> _Parts:
     """Prepares data and model, from the start or from the newest checkpoint."""
     checkpoints = Checkpoints(folder, given.training.keep_last)
     earlier = find_earlier(checkpoints)
@@ -229,9 +232,9 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str]) -> _P
     replace_text(folder / RECIPE_FILE, recipe.to_toml())
     objective = TranslationObjective(model, recipe.training.label_smoothing)
     state = TrainingState(objective, optimizer, progress.step, recipe.training.seed)
-    warnings = earlier.warnings if earlier else []
+    notes = [*notes, *(earlier.warnings if earlier else ())]
     return _Parts(
-        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, warnings
+        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes
     )
 
 

@@ -4,12 +4,16 @@ The child is a process of its own and dies by a real SIGKILL; only the seconds o
 line of JSON a call from standard input, and answers with a line: the return code as `subprocess` gives it.
 """
 
+import ctypes
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -55,6 +59,19 @@ class Commands:
         self._server.communicate()
 
 
+def end_of(run: Path) -> dict[str, Any]:
+    """Weights, optimizer, counters and log of a run, but for what a clock measured and how often it saved."""
+    last = max((run / "checkpoints").glob("step-*"))
+    progress = json.loads((last / "progress.json").read_text())["progress"]
+    for timed in (progress, progress["window"]):
+        del timed["seconds"]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row.pop("target_tokens_per_second", None)
+    weights, optimizer = ((last / name).read_bytes() for name in ("model/model.safetensors", "optimizer.safetensors"))
+    return {"weights": weights, "optimizer": optimizer, "progress": progress, "rows": rows}
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -87,18 +104,31 @@ def tear(checkpoints: Path) -> None:
         os.truncate(newest, newest.stat().st_size // 2)
 
 
-def kill_before_step(step: int) -> None:
-    """Kills the process when so many updates are done and the next begins."""
+def at_step(step: int, act: Callable[[], None]) -> None:
+    """Acts when so many updates are done and the next begins."""
     from transformer.training import update
 
     original = update.train_step
 
     def train_step(state: Any, *arguments: Any) -> Any:
         if state.step == step:
-            kill()
+            act()
         return original(state, *arguments)
 
     update.train_step = train_step
+
+
+def hang(signals: int) -> None:
+    """Never comes back from a library that knows nothing of Python, while that many SIGTERM arrive."""
+    for number in range(signals):
+        threading.Timer(0.2 * (number + 1), os.kill, (os.getpid(), signal.SIGTERM)).start()
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+
+def limit_file_size(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def child(call: dict[str, Any]) -> None:
@@ -109,7 +139,15 @@ def child(call: dict[str, Any]) -> None:
         os.dup2(os.open(call[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if "kill_before_step" in call:
-        kill_before_step(call["kill_before_step"])
+        at_step(call["kill_before_step"], kill)
+    if "interrupt_data" in call:
+        from transformer import run
+
+        run.survey = lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+    if "hang_before_step" in call:
+        at_step(call["hang_before_step"], lambda: hang(call["signals"]))
+    if "small_files_from_step" in call:
+        at_step(call["small_files_from_step"], lambda: limit_file_size(30_000))
     if "log" in call or "kill_at" in call:
         watch_operations(call.get("log"), call.get("kill_at"), call.get("torn", False))
     sys.argv = ["transformer", *call["arguments"]]

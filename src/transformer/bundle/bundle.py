@@ -13,6 +13,7 @@ from transformer.models import family
 from transformer.settings import Settings
 from transformer.storage.checkpoints import resolve_model
 from transformer.storage.sealed import Kind, Manifest, Sealed, write_sealed
+from transformer.storage.tensors import load_tensors
 from transformer.text.pair import TokenizerPair
 
 CONFIG, WEIGHTS, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
@@ -94,7 +95,7 @@ def load_bundle(path: Path) -> Bundle:
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts)
         provenance = dict(json.loads(files[PROVENANCE]))
-        tensors = safetensors.torch.load_file(weights)
+        tensors = load_tensors(weights)
         model.load_state_dict(tensors | {alias: tensors[name] for alias, name in sealed.manifest.tied.items()})
     except (KeyError, TypeError, ValueError, RuntimeError, DataError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())[:500]

@@ -145,6 +145,7 @@ class Sealed(Generic[M]):
         Raises:
             TransformerError: as `read`.
         """
+        self._entry(name)
         path = self._own_file(name)
         with path.open("rb") as file:
             self._refuse_difference(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer.errors import CheckpointError, DamageError
@@ -24,6 +24,7 @@ from transformer.storage.checkpoints import (
 )
 from transformer.storage.durable import sync
 from transformer.storage.sealed import Manifest, Sealed, write_sealed
+from transformer.storage.tensors import load_tensors
 from transformer.training.progress import Progress
 
 LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8}(-\d+)?")
@@ -56,7 +57,7 @@ class Checkpoint:
         """
         path = self.sealed.checked(f"{name}.safetensors")
         try:
-            return load_file(path)
+            return load_tensors(path)
         except SafetensorError as error:
             raise CheckpointError(f"{path}: {error}; do not use this checkpoint") from error
 

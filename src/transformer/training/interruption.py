@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SECOND_SIGNAL_SECONDS = 2.0
+SECOND_SIGNAL_SECONDS = 1.0
 """How long the program has to end by itself after a second signal, which it cannot while it hangs in a library."""
 
 

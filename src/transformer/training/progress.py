@@ -1,5 +1,6 @@
 """What a run has reached: the counters that a checkpoint keeps and the loop moves."""
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -97,7 +98,7 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values of JSON."""
-        return ADAPTER.dump_python(self, mode="json")
+        return json.loads(ADAPTER.dump_json(self))
 
     @classmethod
     def from_json(cls, values: Any) -> "Progress":

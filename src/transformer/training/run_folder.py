@@ -45,11 +45,11 @@ def hold_run(run: Path) -> Generator[None]:
 
 @contextmanager
 def nothing_left(run: Path, names: Sequence[str]) -> Generator[None]:
-    """Removes those of the named files and folders that appeared inside the block, where the block is refused."""
+    """Removes those of the named files and folders that appeared inside a block that is refused or left."""
     before = {name for name in names if (run / name).exists()}
     try:
         yield
-    except TransformerError:
+    except (TransformerError, KeyboardInterrupt):
         for path in (run / name for name in names if name not in before):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
