@@ -15,7 +15,9 @@ from transformer.training.checkpoint import Checkpoint, Checkpoints
 from transformer.training.optimizer_state import restore_optimizer
 
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
-MAY_CHANGE = frozenset(f"training.{key}" for key in (*LENGTH, "log_every", "threads"))
+MAY_CHANGE = frozenset(
+    [*(f"training.{key}" for key in (*LENGTH, "log_every", "threads")), "data.prepared", "data.workers"]
+)
 """Keys that may differ when a run goes on; all others decide what a step computes."""
 TAKEN_OVER = frozenset(("training.warmup_steps", "training.decay_steps"))
 """Keys that, where they are left open, are those of the run that goes on."""

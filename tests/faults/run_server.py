@@ -143,7 +143,7 @@ def child(call: dict[str, Any]) -> None:
     if "interrupt_data" in call:
         from transformer import run
 
-        run.survey = lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+        run.fingerprint_inputs = lambda settings: os.kill(os.getpid(), signal.SIGINT)
     if "hang_before_step" in call:
         at_step(call["hang_before_step"], lambda: hang(call["signals"]))
     if "small_files_from_step" in call:

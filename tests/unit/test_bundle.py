@@ -66,6 +66,11 @@ def test_what_is_saved_is_what_loads_wherever_it_lies(bundle: Bundle, folder: Pa
     }
 
 
+def test_all_files_may_be_read_by_whom_the_folder_is_for(folder: Path) -> None:
+    """Catches weights that only the user who trained them can read, beside files that all can."""
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
 def test_one_flipped_bit_anywhere_is_refused(folder: Path) -> None:
     """Catches files that are not covered by a sum, the manifest and its sum included."""
     files = sorted(folder.iterdir())

@@ -16,7 +16,7 @@ FOLDER: Final = "checkpoints"
 MODEL: Final = "model"
 RECORD: Final = "progress.json"
 CHECKPOINT: Final = Kind("checkpoint", DamageError, Manifest, format=1, depth=2)
-NAME = re.compile(r"step-(\d{8})")
+NAME = re.compile(r"step-(\d{8,})")
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:

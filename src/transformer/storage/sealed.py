@@ -210,6 +210,8 @@ def _write_manifest(folder: Path, kind: Kind[M], facts: dict[str, Any]) -> None:
     content = json.dumps({"format": kind.format, **facts, "files": files}, indent=2, sort_keys=True).encode()
     (folder / MANIFEST).write_bytes(content)
     (folder / MANIFEST_SUM).write_text(f"{hashlib.sha256(content).hexdigest()}\n", encoding="ascii")
+    for name in files:  # the library of safetensors lets nobody else read what it writes
+        (folder / name).chmod((folder / MANIFEST).stat().st_mode)
 
 
 def _entry_of(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from transformer.storage.sealed import Manifest, Sealed, write_sealed
 from transformer.storage.tensors import load_tensors
 from transformer.training.progress import Progress
 
-LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8}(-\d+)?")
+LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Checkpoints:
     def _clear_leftovers(self) -> None:
         for path in (self.run / FOLDER).iterdir():
             if LEFTOVER.fullmatch(path.name):
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
 
     def _make_room(self, folder: Path) -> None:
         """Makes the folder of checkpoints, and clears leftovers and a damaged one of the same step."""
@@ -194,4 +194,4 @@ class Checkpoints:
         shutil.rmtree(leaving, ignore_errors=True)
         if folder.is_dir():
             folder.rename(leaving)
-            shutil.rmtree(leaving)
+            shutil.rmtree(leaving, ignore_errors=True)

@@ -44,5 +44,6 @@ def restore_optimizer(
             )
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     order = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
-    state = {index: {key: tensors[f"{key}/{name}"] for key in keys} for index, name in enumerate(order)}
+    # Tensors from a file are views of it; copies stay when the file goes.
+    state = {index: {key: tensors[f"{key}/{name}"].clone() for key in keys} for index, name in enumerate(order)}
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
