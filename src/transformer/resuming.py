@@ -19,6 +19,8 @@ MAY_CHANGE = frozenset(
     [*(f"training.{key}" for key in (*LENGTH, "log_every", "threads")), "data.prepared", "data.workers"]
 )
 """Keys that may differ when a run goes on; all others decide what a step computes."""
+OPTIMIZER = "optimizer"
+"""The state that a checkpoint holds in the file of this name, and that `allowed` may name."""
 TAKEN_OVER = frozenset(("training.warmup_steps", "training.decay_steps"))
 """Keys that, where they are left open, are those of the run that goes on."""
 
@@ -124,7 +126,7 @@ def refuse_unknown_keys(allowed: Collection[str], recipe: Recipe) -> None:
     Raises:
         ConfigError: a key is none, or of the tokenizer.
     """
-    known = {f"{section}.{key}" for section, keys in recipe.model_dump().items() for key in keys or {}}
+    known = {f"{section}.{key}" for section, keys in recipe.model_dump().items() for key in keys or {}} | {OPTIMIZER}
     for key in allowed:
         if key not in known or key.startswith("tokenizer."):
             raise ConfigError(
@@ -133,8 +135,15 @@ def refuse_unknown_keys(allowed: Collection[str], recipe: Recipe) -> None:
             )
 
 
+def may_lack(allowed: Collection[str]) -> list[str]:
+    """The files of a checkpoint that the user lets be missing."""
+    return [f"{OPTIMIZER}.safetensors"] if OPTIMIZER in allowed else []
+
+
 def restore(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Puts the weights and what the optimizer remembers in place; a matrix that is shared stays shared.
+
+    Where the optimizer's file is missing, which only `may_lack` lets pass, it starts from nothing.
 
     Raises:
         CheckpointError: they are not of this model, or a part of them is missing.
@@ -144,7 +153,10 @@ def restore(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:500]
         raise CheckpointError(f"{earlier.checkpoint.model}: {reason}; start anew with --fresh") from error
-    restore_optimizer(model, optimizer, earlier.checkpoint.tensors("optimizer"))
+    if (earlier.checkpoint.sealed.folder / f"{OPTIMIZER}.safetensors").exists():
+        restore_optimizer(model, optimizer, earlier.checkpoint.tensors(OPTIMIZER))
+    else:
+        earlier.warnings.append("warning: the checkpoint has no optimizer.safetensors; Adam starts from nothing")
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:

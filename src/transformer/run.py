@@ -19,7 +19,9 @@ from transformer.evaluation.scores import corpus_scores
 from transformer.models import family
 from transformer.recipe import Recipe, fill_in, load_recipe
 from transformer.resuming import (
+    OPTIMIZER,
     find_earlier,
+    may_lack,
     record_of,
     refuse_changed_recipe,
     refuse_changed_texts,
@@ -84,7 +86,7 @@ def train(
         quiet: show nothing.
         fresh: start anew, in RUN-2 or the next that is free where the folder exists; nothing is removed.
         allow_changed: keys of the recipe, such as `training.learning_rate`, that may differ from those the run began
-            with, and texts, such as `data.source`, that may have been edited.
+            with, texts, such as `data.source`, that may have been edited, and `optimizer`, whose file may be missing.
 
     Raises:
         TransformerError: of the kind that fits: a wrong setting, unusable data, a folder of another run or in use, a
@@ -158,7 +160,7 @@ class _Parts:
     def save(self, progress: Progress) -> None:
         """Writes a checkpoint whose model folder is a bundle."""
         bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
-        tensors = {"optimizer": optimizer_tensors(self.model, self.state.optimizer)}
+        tensors = {OPTIMIZER: optimizer_tensors(self.model, self.state.optimizer)}
         facts = record_of(self.recipe, self.inputs)
         self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
 
@@ -204,7 +206,7 @@ class _Parts:
 
 def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes: list[str]) -> _Parts:
     """Prepares data and model, from the start or from the newest checkpoint."""
-    checkpoints = Checkpoints(folder, given.training.keep_last)
+    checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
     earlier = find_earlier(checkpoints)
     inputs = fingerprint_inputs(given.data)
     if earlier:

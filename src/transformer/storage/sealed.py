@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Generic, TypeVar
@@ -151,14 +151,15 @@ class Sealed(Generic[M]):
             self._refuse_difference(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
         return path
 
-    def check_all(self) -> None:
-        """Checks every file.
+    def check_all(self, may_lack: Collection[str] = ()) -> None:
+        """Checks every file, but for those that are not there and need not be.
 
         Raises:
             TransformerError: as `read`.
         """
         for name in self.manifest.files:
-            self.checked(name)
+            if name not in may_lack or (self.folder / name).exists():
+                self.checked(name)
 
     def _entry(self, name: str) -> Entry:
         if name not in self.manifest.files:

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,14 @@ class Checkpoints:
     Args:
         run: folder of the run.
         keep_last: how many to keep, besides the best of each.
+        may_lack: files that a checkpoint counts as whole without.
     """
 
-    def __init__(self, run: Path, keep_last: int = 2) -> None:
+    def __init__(self, run: Path, keep_last: int = 2, may_lack: Collection[str] = ()) -> None:
         self.run = run
         self.damaged: dict[int, str] = {}
         self._keep_last = keep_last
+        self._may_lack = may_lack
 
     def save(
         self,
@@ -148,7 +150,7 @@ class Checkpoints:
 
     def _open(self, step: int) -> Checkpoint:
         sealed = Sealed(self.folder(step), CHECKPOINT)
-        sealed.check_all()
+        sealed.check_all(self._may_lack)
         facts = read_record(sealed)
         return Checkpoint(Progress.from_json(facts.pop("progress")), facts, sealed)
 
