@@ -21,5 +21,13 @@ class CheckpointError(TransformerError):
     """A run folder cannot be started in, or continued."""
 
 
+class DamageError(CheckpointError):
+    """A checkpoint is incomplete, or does not match its checksums; the one before it may be whole."""
+
+
 class TrainingError(TransformerError):
     """Training cannot go on: a loss or a gradient is not finite."""
+
+
+class NonFiniteError(TrainingError):
+    """A batch whose loss or gradient is not finite; nothing was changed by it."""

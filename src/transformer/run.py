@@ -1,6 +1,7 @@
 """A whole run: from a recipe to a folder that holds a translator."""
 
 import platform
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -10,22 +11,38 @@ from typing import Any
 
 import torch
 
-from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.bundle import Bundle, save_bundle
+from transformer.data.fingerprint import fingerprint_inputs
 from transformer.data.prepare import Corpus, prepare, survey, train_tokenizers
-from transformer.errors import CheckpointError, ConfigError
+from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.models import family
 from transformer.recipe import Recipe, fill_in, load_recipe
+from transformer.resuming import (
+    OPTIMIZER,
+    find_earlier,
+    may_lack,
+    record_of,
+    refuse_changed_recipe,
+    refuse_changed_texts,
+    refuse_unknown_keys,
+    restore,
+)
 from transformer.settings import Settings
+from transformer.storage.checkpoints import MODEL
+from transformer.storage.durable import replace_text
 from transformer.text.pair import TokenizerPair
-from transformer.training.checkpoint import Checkpoints, Progress, lock_run, replace_text
+from transformer.training.checkpoint import Checkpoints
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks, steps_per_epoch, why_finished
 from transformer.training.loop import train as train_loop
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
+from transformer.training.optimizer_state import optimizer_tensors
+from transformer.training.progress import Progress
 from transformer.training.randomness import reseed
 from transformer.training.report import Reporter
+from transformer.training.run_folder import fresh_folder, hold_run, nothing_left
 from transformer.training.schedule import Schedule, make_schedule
 from transformer.training.step import TrainingState
 from transformer.training.validation import validation_loss
@@ -33,8 +50,6 @@ from transformer.transformer import Transformer
 from transformer.translation import Translator
 
 RECIPE_FILE, METRICS_FILE, TOKENS_FOLDER = "recipe.toml", "metrics.jsonl", "tokens"
-MAY_CHANGE = ("max_steps", "patience", "validate_every", "save_every", "log_every", "threads")
-"""Keys of `training` that may differ when a run goes on; all others decide what a step computes."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +69,14 @@ class RunResult:
     interruption: Interruption
 
 
-def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: bool = False) -> RunResult:
+def train(
+    recipe: Recipe | Path | str,
+    run: Path | str | None = None,
+    *,
+    quiet: bool = False,
+    fresh: bool = False,
+    allow_changed: Collection[str] = (),
+) -> RunResult:
     """Trains the model of a recipe; the same call on an unfinished run continues it.
 
     Args:
@@ -62,6 +84,9 @@ def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: 
         run: folder of the run, made if missing; by default `runs/` and the name of the recipe's file, or of the
             source text.
         quiet: show nothing.
+        fresh: start anew, in RUN-2 or the next that is free where the folder exists; nothing is removed.
+        allow_changed: keys of the recipe, such as `training.learning_rate`, that may differ from those the run began
+            with, texts, such as `data.source`, that may have been edited, and `optimizer`, whose file may be missing.
 
     Raises:
         TransformerError: of the kind that fits: a wrong setting, unusable data, a folder of another run or in use, a
@@ -69,13 +94,18 @@ def train(recipe: Recipe | Path | str, run: Path | str | None = None, *, quiet: 
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.source if isinstance(recipe, Recipe) else recipe).stem
+    notes: list[str] = []
+    if fresh and fresh_folder(folder) != folder:
+        folder = fresh_folder(folder)
+        notes.append(f"starts anew in {folder}")
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
-    with lock_run(folder):
-        parts = _assemble(given, folder)
+    with hold_run(folder):
+        with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)):
+            parts = _assemble(given, folder, allow_changed, notes)
         interruption = _train(parts, quiet=quiet)
     progress = parts.progress
     best = progress.best_step if progress.best_step is not None else progress.step
-    return RunResult(folder, parts.checkpoints.model(best), progress, interruption)
+    return RunResult(folder, parts.checkpoints.folder(best) / MODEL, progress, interruption)
 
 
 def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
@@ -85,8 +115,13 @@ def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
     try:
         for line in parts.opening():
             reporter.say(line)
-        with watch_signals() as interruption:
-            hooks = Hooks(parts.validate, parts.save, reporter, interruption)
+        with watch_signals(training.stop_seconds) as interruption:
+
+            def save(progress: Progress) -> None:
+                reporter.sync()
+                parts.save(progress)
+
+            hooks = Hooks(parts.validate, save, reporter, interruption)
             train_loop(parts.state, parts.corpus.train, training, parts.schedule, progress, hooks)
         return interruption
     finally:
@@ -107,6 +142,8 @@ class _Parts:
     schedule: Schedule
     checkpoints: Checkpoints
     progress: Progress
+    inputs: dict[str, str]
+    notes: list[str]
     signatures: dict[str, str] = field(default_factory=dict)
 
     def validate(self) -> dict[str, float]:
@@ -123,7 +160,9 @@ class _Parts:
     def save(self, progress: Progress) -> None:
         """Writes a checkpoint whose model folder is a bundle."""
         bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
-        self.checkpoints.save(progress, lambda folder: save_bundle(folder, bundle), self.state.optimizer)
+        tensors = {OPTIMIZER: optimizer_tensors(self.model, self.state.optimizer)}
+        facts = record_of(self.recipe, self.inputs)
+        self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
 
     def opening(self) -> list[str]:
         """What is said before the first step."""
@@ -131,6 +170,7 @@ class _Parts:
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         epochs = (training.max_steps or 0) / steps_per_epoch(self.corpus.train, training)
         lines = [
+            *self.notes,
             *self.corpus.report.lines(),
             f"model: {self.config}",
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; "
@@ -164,38 +204,45 @@ class _Parts:
         }
 
 
-def _assemble(given: Recipe, folder: Path) -> _Parts:
-    """Prepares data and model, from the start or from the last checkpoint."""
-    checkpoints = Checkpoints(folder)
-    progress = checkpoints.progress() or Progress()
-    continued = progress.step > 0
-    bundle = load_bundle(checkpoints.model(progress.step)) if continued else None
-    earlier = load_recipe(folder / RECIPE_FILE) if continued else None
-    surveyed = survey(given.data, given.training.seed)
-    recipe = fill_in(given, surveyed.pairs, earlier=earlier)
+def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes: list[str]) -> _Parts:
+    """Prepares data and model, from the start or from the newest checkpoint."""
+    checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
+    earlier = find_earlier(checkpoints)
+    inputs = fingerprint_inputs(given.data)
     if earlier:
-        _refuse_difference(earlier, recipe, folder)
-    tokenizers = bundle.tokenizers if bundle else train_tokenizers(recipe.data, recipe.tokenizer)
+        refuse_changed_texts(earlier, inputs, given, allow_changed)
+    surveyed = survey(given.data, given.training.seed)
+    recipe = fill_in(given, surveyed.pairs)
+    refuse_unknown_keys(allow_changed, recipe)
+    if earlier:
+        refuse_changed_recipe(earlier, recipe, allow_changed)
+    tokenizers = earlier.bundle.tokenizers if earlier else train_tokenizers(recipe.data, recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
     corpus = prepare(recipe.data, tokenizers, lengths, surveyed, folder / TOKENS_FOLDER)
-    recipe = fill_in(recipe, surveyed.pairs, steps_per_epoch(corpus.train, recipe.training), earlier)
+    epoch_steps = steps_per_epoch(corpus.train, recipe.training)
+    recipe = fill_in(recipe, surveyed.pairs, epoch_steps, earlier.recipe if earlier else None)
     schedule = _schedule(recipe, config)
-    replace_text(folder / RECIPE_FILE, recipe.to_toml())
-    model = _model(config, recipe.training.seed, bundle)
+    model = _model(config, recipe.training.seed)
     optimizer = make_optimizer(model, recipe.training)
-    if continued:
-        checkpoints.load_optimizer(progress.step, optimizer)
+    progress = earlier.checkpoint.progress if earlier else Progress()
+    if earlier:
+        restore(earlier, model, optimizer)
+        checkpoints.tidy(progress)
+    replace_text(folder / RECIPE_FILE, recipe.to_toml())
     objective = TranslationObjective(model, recipe.training.label_smoothing)
     state = TrainingState(objective, optimizer, progress.step, recipe.training.seed)
-    return _Parts(folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress)
+    notes = [*notes, *(earlier.warnings if earlier else ())]
+    return _Parts(
+        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes
+    )
 
 
-def _model(config: Settings, seed: int, earlier: Bundle | None) -> Transformer:
+def _model(config: Settings, seed: int) -> Transformer:
     reseed(seed)
-    model = earlier.model if earlier else family(str(config.model_dump()["family"])).build(config)
+    model = family(str(config.model_dump()["family"])).build(config)
     if not isinstance(model, Transformer):
         raise ConfigError(f"{type(model).__name__} does not translate; choose model.family='transformer'")
     return model
@@ -212,22 +259,3 @@ def _schedule(recipe: Recipe, config: Settings) -> Schedule:
         warmup_steps=training.warmup_steps,
         decay_steps=training.decay_steps,
     )
-
-
-def _refuse_difference(earlier: Recipe, now: Recipe, folder: Path) -> None:
-    """A run that goes on must have the same recipe, but for how long it may take; what `now` leaves open is the same.
-
-    Raises:
-        CheckpointError: a key differs.
-    """
-    before = earlier.model_dump()
-    differing = [
-        f"{section}.{key}"
-        for section, keys in now.model_dump(exclude_none=True).items()
-        for key, value in keys.items()
-        if before[section].get(key) != value and not (section == "training" and key in MAY_CHANGE)
-    ]
-    if differing:
-        raise CheckpointError(
-            f"{folder} holds a run of another recipe (differing: {', '.join(differing)}); choose another folder"
-        )

@@ -8,15 +8,27 @@ import pytest
 import torch
 
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.bundle.folder import read_folder, write_folder
+from transformer.bundle.bundle import BUNDLE
 from transformer.errors import BundleError
 from transformer.loading import load
 from transformer.models.transformer.config import TransformerConfig
 from transformer.models.transformer.model import build
+from transformer.storage.sealed import Sealed, write_sealed
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
 FACTS = {"family": "transformer", "precision": "float32", "tied": {}}
+
+
+def write_folder(folder: Path, files: dict[str, bytes], facts: dict[str, object] = FACTS) -> None:
+    """A sealed folder of the given files, whatever is in them."""
+    write_sealed(folder, BUNDLE, facts, lambda into: [(into / name).write_bytes(files[name]) for name in files])
+
+
+def read_folder(folder: Path) -> tuple[object, dict[str, bytes]]:
+    """The manifest and the files, checked."""
+    sealed = Sealed(folder, BUNDLE)
+    return sealed.manifest, {name: sealed.read(name) for name in sealed.manifest.files}
 
 
 @pytest.fixture
@@ -52,6 +64,11 @@ def test_what_is_saved_is_what_loads_wherever_it_lies(bundle: Bundle, folder: Pa
         "projection_layer.proj.weight": "src_embed.embedding.weight",
         "tgt_embed.embedding.weight": "src_embed.embedding.weight",
     }
+
+
+def test_all_files_may_be_read_by_whom_the_folder_is_for(folder: Path) -> None:
+    """Catches weights that only the user who trained them can read, beside files that all can."""
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
 
 
 def test_one_flipped_bit_anywhere_is_refused(folder: Path) -> None:
@@ -139,14 +156,22 @@ def test_nothing_is_overwritten(folder: Path, bundle: Bundle) -> None:
 
 def test_a_run_folder_stands_for_its_best(tiny_run: Path) -> None:
     """Catches the last model being used where the best is promised."""
-    pointer = json.loads((tiny_run / "run.json").read_text())
-    best = tiny_run / "checkpoints" / f"step-{pointer['best_step']:08d}" / "model"
-    assert load_bundle(tiny_run).folder == best
+    steps = sorted((tiny_run / "checkpoints").iterdir())
+    best_step = json.loads((steps[-1] / "progress.json").read_text())["progress"]["best_step"]
+    best = tiny_run / "checkpoints" / f"step-{best_step:08d}"
+    assert load_bundle(tiny_run).folder == load_bundle(best).folder == best / "model"
     assert load(str(tiny_run)).translate([]) == []
 
 
-def test_a_damaged_pointer_is_one_sentence(tmp_path: Path) -> None:
-    """Catches a traceback when a run folder's pointer is cut short."""
-    (tmp_path / "run.json").write_text("{")
-    with pytest.raises(BundleError, match=r"run.json: damaged .*; name the model folder in .*checkpoints"):
-        load_bundle(tmp_path)
+def test_a_damaged_checkpoint_does_not_hide_the_best(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a run whose models cannot be used because its newest checkpoint was cut short."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(BundleError, match="empty has no model: it has no checkpoint yet"):
+        load_bundle(tmp_path / "empty")
+    first, last = sorted((run / "checkpoints").iterdir())
+    (last / "manifest.json").write_bytes((last / "manifest.json").read_bytes()[:100])
+    assert load_bundle(run).folder == first / "model"
+    (first / "progress.json").unlink()
+    with pytest.raises(BundleError, match=r"run has no model: .*progress.json: No such file .*is incomplete"):
+        load_bundle(run)

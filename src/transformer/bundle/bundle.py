@@ -3,19 +3,38 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import safetensors.torch
 from torch import Tensor, nn
 
-from transformer.bundle.folder import read_folder, write_folder
 from transformer.errors import BundleError, DataError
 from transformer.models import family
 from transformer.settings import Settings
+from transformer.storage.checkpoints import resolve_model
+from transformer.storage.sealed import Kind, Manifest, Sealed, write_sealed
+from transformer.storage.tensors import load_tensors
 from transformer.text.pair import TokenizerPair
 
 CONFIG, WEIGHTS, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
-POINTER = "run.json"
+FORMAT: Final = 1
+
+
+class BundleManifest(Manifest):
+    """What a model folder holds.
+
+    Attributes:
+        family: of the model.
+        precision: of the stored weights.
+        tied: parameter that stands in a second place -> name under which it is stored.
+    """
+
+    family: str
+    precision: str
+    tied: dict[str, str]
+
+
+BUNDLE: Final = Kind("model", BundleError, BundleManifest, FORMAT)
 
 
 @dataclass
@@ -49,12 +68,14 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
         BundleError: the folder holds something already.
     """
     tensors, tied = _untie(bundle.model)
-    files = {
-        CONFIG: _json(bundle.config.model_dump()),
-        WEIGHTS: safetensors.torch.save(tensors),
-        PROVENANCE: _json(bundle.provenance),
-    } | {name: content.encode() for name, content in bundle.tokenizers.to_files().items()}
-    write_folder(folder, files, {"family": bundle.family, "precision": "float32", "tied": tied})
+    texts = {CONFIG: _json(bundle.config.model_dump()), PROVENANCE: _json(bundle.provenance)}
+
+    def fill(temporary: Path) -> None:
+        for name, text in (texts | bundle.tokenizers.to_files()).items():
+            (temporary / name).write_bytes(text.encode())
+        safetensors.torch.save_file(tensors, temporary / WEIGHTS)
+
+    write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": "float32", "tied": tied}, fill)
 
 
 def load_bundle(path: Path) -> Bundle:
@@ -64,39 +85,22 @@ def load_bundle(path: Path) -> Bundle:
         BundleError: it is not a model, or incomplete, or changed since it was written.
     """
     folder = resolve_model(path)
-    manifest, files = read_folder(folder)
+    sealed = Sealed(folder, BUNDLE)
+    files = {name: sealed.read(name) for name in sealed.manifest.files if not name.endswith(".safetensors")}
+    weights = sealed.checked(WEIGHTS)
     try:
-        model_family = family(manifest.family)
+        model_family = family(sealed.manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
         model = model_family.build(config)
-        tensors = safetensors.torch.load(files[WEIGHTS])
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts)
         provenance = dict(json.loads(files[PROVENANCE]))
-        model.load_state_dict(tensors | {alias: tensors[name] for alias, name in manifest.tied.items()})
+        tensors = load_tensors(weights)
+        model.load_state_dict(tensors | {alias: tensors[name] for alias, name in sealed.manifest.tied.items()})
     except (KeyError, TypeError, ValueError, RuntimeError, DataError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder)
-
-
-def resolve_model(path: Path) -> Path:
-    """The bundle itself, or the best one of a run folder.
-
-    Raises:
-        BundleError: the path does not exist, or its run has no model yet.
-    """
-    if not path.exists():
-        raise BundleError(f"{path} does not exist; give a bundle or a run folder")
-    pointer = path / POINTER
-    if not pointer.is_file():
-        return path
-    try:
-        progress = json.loads(pointer.read_text(encoding="utf-8"))
-        step = int(progress["step"] if progress["best_step"] is None else progress["best_step"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{pointer}: damaged ({error}); name the model folder in {path / 'checkpoints'}") from error
-    return path / "checkpoints" / f"step-{step:08d}" / "model"
 
 
 def _untie(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -113,5 +117,5 @@ def _untie(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, tied
 
 
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True).encode()
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)

@@ -13,7 +13,7 @@ from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
 from transformer.errors import TransformerError
 
-EXIT_ERROR = 2
+EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
 UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and arguments
 
 app = typer.Typer(
@@ -49,6 +49,8 @@ def main() -> None:
         _refuse(error, str(error))
     except BrokenPipeError:
         sys.exit(0)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
         _refuse(
             error, f"{error.filename or 'input or output'}: {error.strerror or error}; check path, rights and space"

@@ -41,6 +41,11 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. training.seed=2")
     ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="start anew, in a new folder beside one that exists")] = False,
+    allow_changed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="go on although this key or text differs, e.g. training.learning_rate"),
+    ] = None,
 ) -> None:
     """Train a translator from a recipe, or from two text files alone.
 
@@ -56,7 +61,7 @@ def train(
 
     from transformer.run import train as train_run  # loads torch
 
-    result = train_run(loaded, folder)
+    result = train_run(loaded, folder, fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
         step = result.progress.step
         saved = (

@@ -1,164 +1,199 @@
-"""The run folder: checkpoints that appear whole or not at all, and a pointer to the best and the last."""
+"""Checkpoints that appear whole or not at all: the last ones, and the best."""
 
-import fcntl
 import json
-import os
 import re
 import shutil
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from torch import Tensor
 
-from transformer.errors import CheckpointError
+from transformer.errors import CheckpointError, DamageError
+from transformer.storage.checkpoints import (
+    CHECKPOINT,
+    FOLDER,
+    MODEL,
+    RECORD,
+    checkpoint_folder,
+    checkpoint_steps,
+    read_record,
+)
+from transformer.storage.durable import sync
+from transformer.storage.sealed import Manifest, Sealed, write_sealed
+from transformer.storage.tensors import load_tensors
+from transformer.training.progress import Progress
 
-POINTER, OPTIMIZER = "run.json", "optimizer.safetensors"
-OURS = re.compile(r"(\.writing-)?step-\d{8}")
+LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
 
 
-@dataclass
-class Progress:
-    """What a run has reached.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose every byte was checked.
 
     Attributes:
-        step: updates done.
-        best_step: step of the best validation so far.
-        best_score: its score, higher is better; None before the first.
-        stale: validations since the best.
-        scores: figures of the last validation.
-        scored_step: step of the last validation.
-        best_scores: figures of the best validation.
-        seconds: training time so far, over all starts.
-        finished: why the run ended: "max_steps", "patience"; None while it can go on.
+        progress: what the run had reached.
+        facts: what else the run said of itself.
+        sealed: its folder.
     """
 
-    step: int = 0
-    best_step: int | None = None
-    best_score: float | None = None
-    stale: int = 0
-    scores: dict[str, float] = field(default_factory=dict)
-    scored_step: int | None = None
-    best_scores: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
-    finished: str | None = None
+    progress: Progress
+    facts: dict[str, Any]
+    sealed: Sealed[Manifest]
+
+    @property
+    def model(self) -> Path:
+        """The bundle in it."""
+        return self.sealed.folder / MODEL
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors saved under a name.
+
+        Raises:
+            CheckpointError: there are none, or the file is not one of tensors.
+        """
+        path = self.sealed.checked(f"{name}.safetensors")
+        try:
+            return load_tensors(path)
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: {error}; do not use this checkpoint") from error
 
 
 class Checkpoints:
-    """Keeps the best and the last checkpoint of a run: `checkpoints/step-N`, named by `run.json`.
+    """The checkpoints of one run, written by one process.
 
-    A checkpoint is written under a temporary name, renamed when complete, and only then named in the pointer, which
-    is replaced in one move; so the pointer always names complete ones.
+    Args:
+        run: folder of the run.
+        keep_last: how many to keep, besides the best of each.
+        may_lack: files that a checkpoint counts as whole without.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, keep_last: int = 2, may_lack: Collection[str] = ()) -> None:
         self.run = run
-        self.folder = run / "checkpoints"
+        self.damaged: dict[int, str] = {}
+        self._keep_last = keep_last
+        self._may_lack = may_lack
 
-    def save(self, progress: Progress, write_model: Callable[[Path], None], optimizer: torch.optim.Optimizer) -> None:
-        """Writes a checkpoint of this step, points to it, and removes those no longer pointed to."""
-        folder = self._path(progress.step)
-        temporary = folder.with_name(f".writing-{folder.name}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        write_model(temporary / "model")
-        save_file(_optimizer_tensors(optimizer), temporary / OPTIMIZER)
-        _sync(temporary / OPTIMIZER)
-        _sync(temporary)
-        if folder.exists():  # left by a run that was killed before it pointed here
-            shutil.rmtree(folder)
-        temporary.rename(folder)
-        replace_text(self.run / POINTER, json.dumps(asdict(progress), indent=2))
-        self._prune({progress.step, progress.best_step})
+    def save(
+        self,
+        progress: Progress,
+        facts: Mapping[str, Any],
+        write_model: Callable[[Path], None],
+        tensors: Mapping[str, dict[str, Tensor]],
+    ) -> None:
+        """Writes a checkpoint, and then removes those that are no longer needed.
 
-    def progress(self) -> Progress | None:
-        """Where the run stands, or None where it has no checkpoint.
+        Args:
+            progress: of this moment.
+            facts: what else the run says of itself, in values of JSON.
+            write_model: writes the bundle into the folder it is given.
+            tensors: file name without suffix -> what goes into it, e.g. the optimizer's.
 
         Raises:
-            CheckpointError: the pointer is damaged.
+            CheckpointError: the disk is full or cannot be written; the earlier checkpoints are as they were.
         """
-        pointer = self.run / POINTER
-        if not pointer.exists():
-            return None
-        try:
-            return Progress(**json.loads(pointer.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"{pointer}: damaged ({error}); remove it to start the run anew") from error
 
-    def load_optimizer(self, step: int, optimizer: torch.optim.Optimizer) -> None:
-        """Restores what Adam remembers.
+        def fill(folder: Path) -> None:
+            write_model(folder / MODEL)
+            for name, content in tensors.items():
+                save_file(content, folder / f"{name}.safetensors")
+            record = {"progress": progress.to_json(), **facts}
+            (folder / RECORD).write_text(json.dumps(record, indent=2, ensure_ascii=False), encoding="utf-8")
 
-        Raises:
-            CheckpointError: the file is missing, damaged, or of another model.
-        """
-        path = self._path(step) / OPTIMIZER
+        folder = self.folder(progress.step)
         try:
-            tensors = load_file(path)
+            self._make_room(folder)
+            write_sealed(folder, CHECKPOINT, {}, fill)
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: {error}; start the run anew in another folder") from error
-        state: dict[int, dict[str, Any]] = {}
-        for name, tensor in tensors.items():
-            index, key = name.split(".")
-            state.setdefault(int(index), {})[key] = tensor
-        groups = optimizer.state_dict()["param_groups"]
-        if sorted(state) != sorted(index for group in groups for index in group["params"]):
-            raise CheckpointError(f"{path}: not of this model's parameters; start the run anew in another folder")
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+            reason = getattr(error, "strerror", None) or str(error)
+            raise CheckpointError(
+                f"{folder} could not be written: {reason}; the checkpoints before it are whole; make room, and the "
+                "same command goes on from them"
+            ) from error
+        self.damaged.pop(progress.step, None)
+        self.tidy(progress)
+        for step in self.damaged:  # what they held has now been done again, or is older than what is kept
+            self._remove(self.folder(step))
+        self.damaged.clear()
 
-    def model(self, step: int) -> Path:
-        """The bundle of a step."""
-        return self._path(step) / "model"
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; what was wrong with later ones is noted in `damaged`.
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:08d}"
+        Raises:
+            CheckpointError: there are checkpoints, but none is whole.
+        """
+        for step in reversed(checkpoint_steps(self.run)):
+            try:
+                return self._open(step)
+            except DamageError as error:
+                self.damaged[step] = str(error)
+        if self.damaged:
+            reasons = "; ".join(self.damaged.values())
+            raise CheckpointError(f"{self.run} has no checkpoint that is whole ({reasons}); start anew with --fresh")
+        return None
 
-    def _prune(self, kept_steps: set[int | None]) -> None:
-        kept = {self._path(step) for step in kept_steps if step is not None}
-        for folder in self.folder.iterdir():
-            if folder not in kept and OURS.fullmatch(folder.name):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def lock_run(run: Path) -> Generator[None]:
-    """Makes the run folder and holds it for this process.
-
-    Raises:
-        CheckpointError: another process holds it, or it holds checkpoints without a pointer to them.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    if not (run / POINTER).exists() and any((run / "checkpoints").glob("step-*")):
-        raise CheckpointError(f"{run} holds checkpoints, but no {POINTER}; choose another folder, or remove them")
-    with (run / ".lock").open("w") as file:
+    def is_whole(self, step: int) -> bool:
+        """Whether there is a checkpoint of that step with every byte in place; if not, `damaged` says why."""
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CheckpointError(f"{run} is in use by another training process; choose another folder") from error
-        yield
+            self._open(step)
+        except DamageError as error:
+            self.damaged[step] = str(error)
+            return False
+        return True
 
+    def folder(self, step: int) -> Path:
+        """Where the checkpoint of a step lies."""
+        return checkpoint_folder(self.run, step)
 
-def replace_text(path: Path, text: str) -> None:
-    """Writes a file that is either the old or the new one, whole, at any moment."""
-    temporary = path.with_name(f".writing-{path.name}")
-    temporary.write_text(text, encoding="utf-8")
-    _sync(temporary)
-    temporary.replace(path)
-    _sync(path.parent)
+    def _open(self, step: int) -> Checkpoint:
+        sealed = Sealed(self.folder(step), CHECKPOINT)
+        sealed.check_all(self._may_lack)
+        facts = read_record(sealed)
+        return Checkpoint(Progress.from_json(facts.pop("progress")), facts, sealed)
 
+    def tidy(self, progress: Progress) -> None:
+        """Removes what a killed process left half-written, and the checkpoints that are no longer needed.
 
-def _sync(path: Path) -> None:
-    """Waits until a file or a folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        Needed are the last ones that are whole, and those that each of them names; a damaged one is not touched.
+        """
+        self._clear_leftovers()
+        steps = [step for step in checkpoint_steps(self.run) if step not in self.damaged]
+        last = steps[-self._keep_last :]
+        kept = {*last, *progress.needed_steps}
+        for step in last:
+            kept |= self._needed_by(step)
+        for step in steps:
+            if step not in kept:
+                self._remove(self.folder(step))
 
+    def _clear_leftovers(self) -> None:
+        for path in (self.run / FOLDER).iterdir():
+            if LEFTOVER.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
 
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    state = optimizer.state_dict()["state"]
-    return {f"{index}.{key}": tensor for index, values in state.items() for key, tensor in values.items()}
+    def _make_room(self, folder: Path) -> None:
+        """Makes the folder of checkpoints, and clears leftovers and a damaged one of the same step."""
+        if not folder.parent.is_dir():
+            folder.parent.mkdir(parents=True)
+            sync(self.run)
+        self._clear_leftovers()
+        if folder.exists():
+            self._remove(folder)
+
+    def _needed_by(self, step: int) -> set[int]:
+        try:
+            record = read_record(Sealed(self.folder(step), CHECKPOINT))
+            return Progress.from_json(record["progress"]).needed_steps
+        except DamageError:
+            return set()
+
+    def _remove(self, folder: Path) -> None:
+        """Takes the name away first, so that no half-removed folder is ever met under it."""
+        leaving = folder.with_name(f".removing-{folder.name}")
+        shutil.rmtree(leaving, ignore_errors=True)
+        if folder.is_dir():
+            folder.rename(leaving)
+            shutil.rmtree(leaving, ignore_errors=True)

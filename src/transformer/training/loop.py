@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.batches import plan_epoch, split_micro
+from transformer.data.batches import plan_epoch
+from transformer.errors import TrainingError
 from transformer.protocols import Source
-from transformer.training.checkpoint import Progress
 from transformer.training.interruption import Interruption
+from transformer.training.progress import Position, Progress
 from transformer.training.report import Reporter
 from transformer.training.schedule import Schedule
 from transformer.training.settings import Interval, TrainingSettings
-from transformer.training.step import TrainingState, train_step
+from transformer.training.step import StepResult, TrainingState
+from transformer.training.update import Skipped, update
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "loss": -1.0}
 
@@ -42,12 +44,16 @@ def steps_per_epoch(source: Source, settings: TrainingSettings) -> int:
     return len(plan_epoch(source.lengths, settings.batch_tokens, settings.seed, epoch=0))
 
 
-def batches_from(source: Source, settings: TrainingSettings, step: int) -> Iterator[NDArray[np.int64]]:
-    """The batches of all updates from `step` on: a function of the seed and the step alone."""
-    epoch, index = divmod(step, steps_per_epoch(source, settings))
+def batches_from(
+    source: Source, settings: TrainingSettings, position: Position
+) -> Iterator[tuple[NDArray[np.int64], Position]]:
+    """The batches from a position on, each with the position after it: a function of seed and position alone."""
+    epoch, first = position.epoch, position.index
     while True:
-        yield from plan_epoch(source.lengths, settings.batch_tokens, settings.seed, epoch)[index:]
-        epoch, index = epoch + 1, 0
+        plan = plan_epoch(source.lengths, settings.batch_tokens, settings.seed, epoch)
+        for index, ids in enumerate(plan[first:], start=first + 1):
+            yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
+        epoch, first = epoch + 1, 0
 
 
 def train(
@@ -63,32 +69,38 @@ def train(
     Validates and saves at the recipe's intervals and at the end; saves also when a validation is the best so far.
 
     Raises:
-        TrainingError: a loss is not finite.
+        TrainingError: a loss or a gradient is not finite more often than the recipe lets pass, or a whole epoch has no
+            token to score.
     """
     assert settings.max_steps is not None
     assert settings.validate_every is not None
     assert settings.save_every is not None
-    epoch_steps = steps_per_epoch(source, settings)
-    saved_at = progress.step
+    epoch_steps, idle, saved_at = steps_per_epoch(source, settings), 0, progress.step
     progress.finished = why_finished(progress, settings)
-    for ids in batches_from(source, settings, state.step):
+    started = time.perf_counter()
+    for ids, after in batches_from(source, settings, progress.position):
         if progress.finished or hooks.interruption.requested:
             break
-        started = time.perf_counter()
         learning_rate = schedule(state.step + 1)
-        micro_batches = [source.fetch(part) for part in split_micro(ids, settings.accumulation)]
-        result = train_step(state, micro_batches, learning_rate, settings.clip_norm)
-        progress.step = state.step
-        hooks.report.step(state.step, result, learning_rate)
+        outcome = update(state, source, ids, settings, learning_rate, progress)
+        progress.window.seconds += time.perf_counter() - started
+        progress.position = after
+        updated = isinstance(outcome, StepResult)
+        idle = 0 if updated else idle + 1
+        if idle >= epoch_steps:
+            raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; look at the data")
+        _report(outcome, progress, learning_rate, hooks.report)
         is_last = state.step >= settings.max_steps
         improved = False
-        if is_last or _is_due(settings.validate_every, state.step, epoch_steps):
+        if is_last or _is_due(settings.validate_every, progress, updated):
             improved = _validate(progress, settings, hooks)
         progress.finished = why_finished(progress, settings)
         progress.seconds += time.perf_counter() - started
-        if improved or progress.finished or _is_due(settings.save_every, state.step, epoch_steps):
+        is_due = improved or progress.finished or _is_due(settings.save_every, progress, updated)
+        if is_due and progress.step > saved_at:
             hooks.save(progress)
             saved_at = progress.step
+        started = time.perf_counter()
     if progress.step > saved_at:
         hooks.save(progress)
     return progress
@@ -102,22 +114,27 @@ def why_finished(progress: Progress, settings: TrainingSettings) -> str | None:
     return "patience" if settings.patience and progress.stale >= settings.patience else None
 
 
-def _is_due(interval: Interval, step: int, epoch_steps: int) -> bool:
-    return step % (epoch_steps if interval == "epoch" else interval) == 0
+def _report(outcome: StepResult | Skipped, progress: Progress, learning_rate: float, reporter: Reporter) -> None:
+    if isinstance(outcome, StepResult):
+        reporter.step(progress, outcome, learning_rate)
+    else:
+        reporter.skipped(progress.step + 1, outcome.reason)
+
+
+def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
+    """At the end of an epoch, whether its last batch was used or not; else after an update with a round number."""
+    return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
 
 
 def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> bool:
     """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best."""
-    started = time.perf_counter()
-    progress.scores = hooks.validate()
-    seconds = time.perf_counter() - started
-    score = HIGHER_IS_BETTER[settings.best_metric] * progress.scores[settings.best_metric]
+    scores = hooks.validate()
+    score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
     is_best = math.isfinite(score) and (progress.best_score is None or score > progress.best_score)
     is_warm = progress.step > (settings.warmup_steps or 0)
     progress.stale = 0 if is_best else progress.stale + is_warm
-    progress.scored_step = progress.step
+    progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
-        progress.best_scores = dict(progress.scores)
-    hooks.report.validation(progress.step, progress.scores, seconds, is_best=is_best)
+    hooks.report.validation(progress.step, scores, is_best=is_best)
     return is_best

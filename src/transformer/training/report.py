@@ -2,13 +2,16 @@
 
 import json
 import math
-import time
+import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from transformer.storage.durable import replace_text
+from transformer.training.progress import Progress as TrainingProgress
+from transformer.training.progress import Window
 from transformer.training.step import StepResult
 
 
@@ -37,28 +40,28 @@ class Reporter:
             )  # fmt: skip
             self._task = self._bar.add_task("", total=max_steps)
             self._bar.start()
-        self._restart()
 
     def say(self, text: str) -> None:
         """One line for the reader."""
         self._console.print(text, markup=False)
 
-    def step(self, step: int, result: StepResult, learning_rate: float) -> None:
-        """Adds one update to the averages and shows them every `log_every` steps."""
-        self._steps += 1
-        self._tokens += result.count
-        self._loss += result.loss * result.count
+    def step(self, progress: TrainingProgress, result: StepResult, learning_rate: float) -> None:
+        """Adds one update to the averages, which are in `progress.window`, and shows them every `log_every` steps."""
+        step, window = progress.step, progress.window
+        window.steps += 1
+        window.tokens += result.count
+        window.loss_sum += result.loss * result.count
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
         if step % self._log_every:
             return
-        seconds = time.perf_counter() - self._since - self._paused
         figures = {
             "step": step,
-            "loss": self._loss / self._tokens,
+            "loss": window.loss_sum / window.tokens,
             "learning_rate": learning_rate,
             "gradient_norm": result.gradient_norm,
-            "target_tokens_per_second": self._tokens / seconds,
+            "target_tokens": progress.target_tokens,
+            "target_tokens_per_second": window.tokens / window.seconds,
         }
         self._write("train", figures)
         text = (
@@ -67,16 +70,24 @@ class Reporter:
         if self._bar is not None:
             self._bar.update(self._task, description=text)
         else:
-            left = (self._max_steps - step) * seconds / self._steps
+            left = (self._max_steps - step) * window.seconds / window.steps
             self.say(f"step {step}/{self._max_steps}  {text}  {_clock(left)} left")
-        self._restart()
+        progress.window = Window()
 
-    def validation(self, step: int, scores: dict[str, float], seconds: float, *, is_best: bool) -> None:
-        """Shows and writes the figures of a validation, whose seconds do not count as training."""
-        self._paused += seconds
+    def skipped(self, step: int, reason: str) -> None:
+        """A batch that was left out before the update of that step."""
+        self._write("skipped", {"step": step, "reason": reason})
+        self.say(f"warning: step {step}: batch left out: {reason}")
+
+    def validation(self, step: int, scores: dict[str, float], *, is_best: bool) -> None:
+        """Shows and writes the figures of a validation."""
         self._write("validation", {"step": step, **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
         self.say(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
+
+    def sync(self) -> None:
+        """Waits until the lines so far are on disk, as a checkpoint that goes on after them needs."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Ends the bar and the file."""
@@ -85,19 +96,27 @@ class Reporter:
         self._file.close()
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
-        finite = {key: value if math.isfinite(value) else None for key, value in figures.items()}
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in figures.items()
+        }
         self._file.write(json.dumps({"kind": kind, **finite}) + "\n")
         self._file.flush()
 
-    def _restart(self) -> None:
-        self._steps, self._tokens, self._loss = 0, 0, 0.0
-        self._since, self._paused = time.perf_counter(), 0.0
-
 
 def _drop_beyond(path: Path, step: int) -> None:
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        path.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
+    """Keeps the whole lines of steps up to this one; the last may have been cut short by a kill."""
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    replace_text(path, "".join(line for line in lines if _step_of(line) <= step))
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _clock(seconds: float) -> str:

@@ -33,17 +33,24 @@ class TrainingSettings(Settings):
     adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
     adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0 does not clip")
+    skip_nonfinite: int = Field(
+        default=0, ge=0, description="batches that a run may leave out for a loss or gradient that is not finite"
+    )
     validate_every: Interval | None = Field(
         default=None, description="steps between validations; about an epoch if not set"
     )
     save_every: Interval | None = Field(
         default=None, description="steps between checkpoints; about an epoch if not set"
     )
+    keep_last: int = Field(default=2, ge=1, description="checkpoints kept, besides the best")
     log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
     patience: int = Field(
         default=10, ge=0, description="validations without a better score to stop after; 0 never stops"
     )
     best_metric: Literal["bleu", "chrf", "loss"] = Field(
         default="bleu", description="which validation score decides the best"
+    )
+    stop_seconds: float = Field(
+        default=300.0, gt=0, description="from Ctrl-C or SIGTERM to a hard exit, should the step or the saving hang"
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transformer.errors import TrainingError
+from transformer.errors import NonFiniteError
 from transformer.protocols import Batch
 from transformer.training.randomness import reseed
 
@@ -48,7 +48,7 @@ class StepResult:
 
 def train_step(
     state: TrainingState, micro_batches: Sequence[Batch], learning_rate: float, clip_norm: float
-) -> StepResult:
+) -> StepResult | None:
     """Adds up the gradients of the micro-batches and updates the parameters once.
 
     The loss is the sum over all scored tokens divided by their number in all micro-batches, so that without dropout
@@ -60,11 +60,16 @@ def train_step(
         learning_rate: of this update.
         clip_norm: largest L2 norm of the gradient; 0 does not clip.
 
+    Returns:
+        The figures; None, with nothing changed, where no token is scored.
+
     Raises:
-        TrainingError: loss or gradient is not finite; the parameters are as before the step.
+        NonFiniteError: loss or gradient is not finite; parameters, optimizer and step are as before.
     """
     state.objective.train()
     count = sum(batch.scored_tokens for batch in micro_batches)
+    if not count:
+        return None
     loss_sum = nll_sum = 0.0
     for index, batch in enumerate(micro_batches):
         reseed(state.seed, state.step, index)
@@ -72,16 +77,36 @@ def train_step(
         (result.loss_sum / count).backward()
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
-    gradient_norm = nn.utils.clip_grad_norm_(state.objective.parameters(), clip_norm or math.inf).item()
+    gradient_norm = _clip(state.objective, clip_norm)
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
+        problem = _what_is_not_finite(state.objective, loss_sum / count, gradient_norm)
         state.optimizer.zero_grad()
-        raise TrainingError(
-            f"step {state.step + 1}: loss {loss_sum / count:.4g}, gradient norm {gradient_norm:.4g}: not finite; the "
-            "parameters are as before the step; lower training.learning_rate or set training.clip_norm"
-        )
+        raise NonFiniteError(problem)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.step += 1
     return StepResult(loss_sum / count, nll_sum / count, count, gradient_norm)
+
+
+def _clip(objective: nn.Module, clip_norm: float) -> float:
+    """Shortens the gradient and returns its L2 norm from before; one that is not finite is left as it is."""
+    parameters = list(objective.parameters())
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    if clip_norm and math.isfinite(norm.item()):
+        nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
+    return norm.item()
+
+
+def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float) -> str:
+    """The loss, the first parameter whose gradient is not finite, or the norm where only their sum overflows."""
+    names = [name for name, parameter in objective.named_parameters() if _has_nonfinite_gradient(parameter)]
+    place = f"in {len(names)} parameters, first in {names[0]}" if names else f"in none, but its norm is {gradient_norm}"
+    if not math.isfinite(loss):
+        return f"the loss is {loss} (gradient not finite {place})"
+    return f"the loss is {loss:.4g}, but the gradient is not finite {place}"
+
+
+def _has_nonfinite_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and not parameter.grad.isfinite().all().item()

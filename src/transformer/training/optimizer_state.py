@@ -1,0 +1,49 @@
+"""What Adam remembers, as tensors named after the parameters they belong to, and back."""
+
+import torch
+from torch import Tensor, nn
+
+from transformer.errors import CheckpointError
+
+ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The state of every parameter: `exp_avg/projection_layer.proj.bias` and so on; a shared one is there once."""
+    return {
+        f"{key}/{name}": tensor
+        for name, parameter in model.named_parameters()
+        for key, tensor in optimizer.state[parameter].items()
+    }
+
+
+def restore_optimizer(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: dict[str, Tensor],
+    keys: tuple[str, ...] = ADAM_KEYS,
+) -> None:
+    """Puts back what `optimizer_tensors` gave: every one of the keys for every parameter.
+
+    Raises:
+        CheckpointError: a tensor is missing, too many, or of another size than its parameter.
+    """
+    shapes = {
+        f"{key}/{name}": torch.Size() if key == "step" else parameter.shape
+        for name, parameter in model.named_parameters()
+        for key in keys
+    }
+    for name in sorted(shapes.keys() ^ tensors.keys()):
+        problem = "lacks" if name in shapes else "holds, for no parameter of this model,"
+        raise CheckpointError(f"the optimizer's state {problem} {name}; start anew with --fresh")
+    for name, tensor in tensors.items():
+        if tensor.shape != shapes[name]:
+            raise CheckpointError(
+                f"the optimizer's state {name} has shape {tuple(tensor.shape)}, not {tuple(shapes[name])}; start anew "
+                "with --fresh"
+            )
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    order = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+    # Tensors from a file are views of it; copies stay when the file goes.
+    state = {index: {key: tensors[f"{key}/{name}"].clone() for key in keys} for index, name in enumerate(order)}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,62 @@
+"""A batch of a run: an update of the parameters that is counted, or left out with the reason."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer.data.batches import split_micro
+from transformer.errors import NonFiniteError, TrainingError
+from transformer.protocols import Source
+from transformer.training.progress import Progress
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import StepResult, TrainingState, train_step
+
+SHOWN_EXAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A batch that was left out, and why."""
+
+    reason: str
+
+
+def update(
+    state: TrainingState,
+    source: Source,
+    ids: NDArray[np.int64],
+    settings: TrainingSettings,
+    learning_rate: float,
+    progress: Progress,
+) -> StepResult | Skipped:
+    """Trains on the examples at `progress.position` and counts them.
+
+    Raises:
+        TrainingError: loss or gradient is not finite, and `skip_nonfinite` batches were left out already.
+    """
+    micro_batches = [source.fetch(part) for part in split_micro(ids, settings.accumulation)]
+    try:
+        result = train_step(state, micro_batches, learning_rate, settings.clip_norm)
+    except NonFiniteError as error:
+        progress.skipped_nonfinite += 1
+        if progress.skipped_nonfinite > settings.skip_nonfinite:
+            raise TrainingError(
+                f"step {state.step + 1}: {error}; {_place(progress, ids)}; parameters and checkpoints are as before; "
+                "lower training.learning_rate, set training.clip_norm, or let training.skip_nonfinite=N such "
+                "batches pass"
+            ) from error
+        return Skipped(f"{error}; {_place(progress, ids)}")
+    if result is None:
+        progress.skipped_unscored += 1
+        return Skipped(f"no token is scored; {_place(progress, ids)}")
+    progress.step = state.step
+    progress.examples += len(ids)
+    progress.target_tokens += result.count
+    return result
+
+
+def _place(progress: Progress, ids: NDArray[np.int64]) -> str:
+    position = progress.position
+    examples = ", ".join(map(str, ids[:SHOWN_EXAMPLES])) + (", ..." if len(ids) > SHOWN_EXAMPLES else "")
+    return f"batch {position.index + 1} of epoch {position.epoch + 1}, examples {examples}"

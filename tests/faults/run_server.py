@@ -1,0 +1,180 @@
+"""Runs the real command many times: a process that has imported the program once forks a child for each call.
+
+The child is a process of its own and dies by a real SIGKILL; only the seconds of importing torch are saved. It reads a
+line of JSON a call from standard input, and answers with a line: the return code as `subprocess` gives it.
+"""
+
+import ctypes
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+
+
+@dataclass
+class Ended:
+    """How a command ended: its return code, negative for a signal, and what it said on standard error."""
+
+    code: int
+    err: str
+
+
+class Commands:
+    """Calls `transformer ...` in processes that break where they are told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {name: str(folder / name) for name in ("stdout", "stderr")}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        )
+
+    def __call__(self, *arguments: object, **faults: object) -> Ended:
+        """Runs a command to its end; the faults are keys that `child` knows."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        call = {"arguments": list(map(str, arguments)), **self._files, **faults}
+        self._server.stdin.write(json.dumps(call, default=str) + "\n")
+        self._server.stdin.flush()
+        code = int(self._server.stdout.readline())
+        return Ended(code, Path(self._files["stderr"]).read_text(encoding="utf-8"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.communicate()
+
+
+def end_of(run: Path) -> dict[str, Any]:
+    """Weights, optimizer, counters and log of a run, but for what a clock measured and how often it saved."""
+    last = max((run / "checkpoints").glob("step-*"))
+    progress = json.loads((last / "progress.json").read_text())["progress"]
+    for timed in (progress, progress["window"]):
+        del timed["seconds"]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row.pop("target_tokens_per_second", None)
+    weights, optimizer = ((last / name).read_bytes() for name in ("model/model.safetensors", "optimizer.safetensors"))
+    return {"weights": weights, "optimizer": optimizer, "progress": progress, "rows": rows}
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def watch_operations(log: Path | None, kill_at: int | None, torn: bool) -> None:
+    """Counts what is done to files below `checkpoints`, and kills the process in place of the n-th, counted from 0.
+
+    With `torn`, the file that is being written is left half its size, as where the write itself was interrupted.
+    """
+    seen: list[str] = []
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in CHANGES or "/checkpoints" not in str(arguments[0]):
+            return
+        seen.append(f"{event} {arguments[0]} {arguments[1]}")
+        if len(seen) - 1 == kill_at:
+            if torn:
+                tear(Path(re.sub("/checkpoints.*", "/checkpoints", str(arguments[0]))))
+            kill()
+        if log:
+            Path(log).write_text("\n".join(seen))
+
+    sys.addaudithook(hook)
+
+
+def tear(checkpoints: Path) -> None:
+    files = [path for path in checkpoints.glob(".writing-*/**/*") if path.is_file()]
+    if files:
+        newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+        os.truncate(newest, newest.stat().st_size // 2)
+
+
+def at_step(step: int, act: Callable[[], None]) -> None:
+    """Acts when so many updates are done and the next begins."""
+    from transformer.training import update
+
+    original = update.train_step
+
+    def train_step(state: Any, *arguments: Any) -> Any:
+        if state.step == step:
+            act()
+        return original(state, *arguments)
+
+    update.train_step = train_step
+
+
+def hang(signals: int) -> None:
+    """Never comes back from a library that knows nothing of Python, while that many SIGTERM arrive."""
+    for number in range(signals):
+        threading.Timer(0.2 * (number + 1), os.kill, (os.getpid(), signal.SIGTERM)).start()
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+
+def limit_file_size(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def child(call: dict[str, Any]) -> None:
+    """Becomes the command, with its output in files."""
+    from transformer.cli import main
+
+    for stream, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(call[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if "kill_before_step" in call:
+        at_step(call["kill_before_step"], kill)
+    if "interrupt_data" in call:
+        from transformer import run
+
+        run.fingerprint_inputs = lambda settings: os.kill(os.getpid(), signal.SIGINT)
+    if "hang_before_step" in call:
+        at_step(call["hang_before_step"], lambda: hang(call["signals"]))
+    if "small_files_from_step" in call:
+        at_step(call["small_files_from_step"], lambda: limit_file_size(30_000))
+    if "log" in call or "kill_at" in call:
+        watch_operations(call.get("log"), call.get("kill_at"), call.get("torn", False))
+    sys.argv = ["transformer", *call["arguments"]]
+    main()
+
+
+def serve() -> None:
+    import sacrebleu  # noqa: F401
+    import torch._dynamo  # noqa: F401  an optimizer imports it
+
+    import transformer.run  # noqa: F401
+
+    for line in sys.stdin:
+        sys.stdout.flush()
+        number = os.fork()
+        if not number:
+            code = 1
+            try:
+                child(json.loads(line))
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        _, status = os.waitpid(number, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

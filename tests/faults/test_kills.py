@@ -1,0 +1,79 @@
+"""kill -9 at thirty moments of a save: a loadable checkpoint always exists, and the same command ends the same."""
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from run_server import Commands, end_of
+
+from conftest import digit_pairs, tiny_recipe, write_lines
+from transformer.recipe import parse_recipe
+from transformer.training.checkpoint import Checkpoints
+
+STEPS = 6
+SAVED = re.compile(r"os\.rename \S+ \S+/checkpoints/step-(\d{8})$")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with Commands(tmp_path_factory.mktemp("commands")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Saves after every second step, and logs after every third, so that a checkpoint stands between two lines."""
+    folder = tmp_path_factory.mktemp("recipe")
+    sides = zip(*digit_pairs(120), strict=True)
+    corpus = [write_lines(folder / name, list(side)) for name, side in zip(("src", "tgt"), sides, strict=True)]
+    settings = {"max_steps": STEPS, "save_every": 2, "log_every": 3, "validate_every": 3, "accumulation": 2}
+    tree = tiny_recipe((corpus[0], corpus[1]), **settings)
+    tree["model"] |= {"dropout": 0.3}
+    (folder / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
+    return folder / "recipe.toml"
+
+
+@pytest.fixture(scope="module")
+def unbroken(commands: Commands, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The run that nothing happened to, and what it did to the files of its checkpoints, in order."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    ended = commands("train", recipe, "--run", folder / "run", log=folder / "log")
+    assert ended.code == 0, ended.err
+    return folder / "run", (folder / "log").read_text().splitlines()
+
+
+def moments(operations: list[str]) -> list[int]:
+    """Thirty operations: up to ten renames, ten of what is done to manifests, and the rest of any kind."""
+    kinds: list[list[int]] = [[], [], []]
+    for index, operation in enumerate(operations):
+        kinds[0 if operation.startswith("os.rename") else 1 if "manifest" in operation else 2].append(index)
+    draw = random.Random(11)
+    some = [index for kind in kinds[:2] for index in draw.sample(kind, min(10, len(kind)))]
+    return sorted([*some, *draw.sample(kinds[2], 30 - len(some))])
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_killed_at_any_moment_of_a_save(
+    commands: Commands, recipe: Path, unbroken: tuple[Path, list[str]], tmp_path: Path, half: int
+) -> None:
+    """Catches a window without a whole checkpoint, a temporary folder taken for one, and state that is not restored.
+
+    Every second time the file being written is cut to half, as if the write itself had been hit.
+    """
+    whole, operations = unbroken
+    for torn, index in enumerate(moments(operations)[half::2]):
+        run = tmp_path / f"killed-at-{index}"
+        ended = commands("train", recipe, "--run", run, kill_at=index, torn=bool(torn % 2))
+        assert ended.code == -9, ended.err
+        saved = [int(match[1]) for match in map(SAVED.match, operations[:index]) if match]
+        newest = Checkpoints(run).newest()
+        assert (newest.progress.step if newest else 0) == max(saved, default=0)
+        again = commands("train", recipe, "--run", run)
+        assert again.code == 0, again.err
+        assert (f"continues at step {max(saved, default=0)}" in again.err) == (0 < max(saved, default=0) < STEPS)
+        assert end_of(run) == end_of(whole), operations[index]
+        assert {path.name for path in (run / "checkpoints").iterdir()} == {
+            path.name for path in (whole / "checkpoints").iterdir()
+        }

@@ -1,0 +1,306 @@
+"""Runs that are killed, damaged, changed or filled up, and go on: through the real command."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_server import Commands, Ended, end_of
+
+from conftest import digit_pairs, tiny_recipe, write_lines
+from transformer.recipe import load_recipe, parse_recipe
+from transformer.training.checkpoint import Checkpoints
+
+EPOCH = 6
+"""Batches of an epoch of the recipe below."""
+SETTINGS: dict[str, object] = {
+    "max_steps": EPOCH + 5, "batch_tokens": 110, "save_every": 1, "log_every": 3, "validate_every": "epoch",
+    "accumulation": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with Commands(tmp_path_factory.mktemp("commands")) as running:
+        yield running
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """With dropout and accumulation; between two lines of the log there are checkpoints."""
+    source, target = zip(*digit_pairs(120), strict=True)
+    corpus = write_lines(tmp_path / "src", list(source)), write_lines(tmp_path / "tgt", list(target))
+    tree = tiny_recipe(corpus, **SETTINGS)
+    tree["model"] |= {"dropout": 0.3}
+    (tmp_path / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
+    return tmp_path / "recipe.toml"
+
+
+@pytest.fixture
+def begun(commands: Commands, recipe: Path, tmp_path: Path) -> Path:
+    """A run of four steps, whose last two and best checkpoints are there."""
+    ended = commands("train", recipe, "--run", tmp_path / "run", *settings(max_steps=4, decay_steps=EPOCH + 5))
+    assert ended.code == 0, ended.err
+    return tmp_path / "run"
+
+
+def settings(**values: object) -> list[str]:
+    return [part for key, value in values.items() for part in ("--set", f"training.{key}={value}")]
+
+
+def refused(ended: Ended) -> str:
+    """The message of a command that refused, which must be one line and no traceback."""
+    assert ended.code == 2
+    assert ended.err.startswith("error: ")
+    assert ended.err.count("\n") == 1
+    return ended.err
+
+
+@pytest.mark.parametrize("save_every", [1, 2])
+def test_killed_and_continued_equals_the_unbroken_run(
+    commands: Commands, recipe: Path, tmp_path: Path, save_every: int
+) -> None:
+    """Catches a data position, dropout, Adam state or line of the log that is not restored, to the bit.
+
+    Killed after step 1, in an epoch, at its last step, at its edge, after it; and twice in one epoch, between saves.
+    """
+    kills = [1, 3, EPOCH - 1, EPOCH, EPOCH + 1] if save_every == 1 else [3, 5, EPOCH + 3]
+    whole = commands("train", recipe, "--run", tmp_path / "whole", *settings(save_every=save_every))
+    assert whole.code == 0, whole.err
+    assert end_of(tmp_path / "whole")["progress"]["position"] == {"epoch": 1, "index": 5}
+    for step in kills:
+        part = commands(
+            "train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every), kill_before_step=step
+        )
+        assert part.code == -9, part.err
+    rest = commands("train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every))
+    assert rest.code == 0, rest.err
+    assert f"continues at step {kills[-1] - kills[-1] % save_every}" in rest.err
+    assert end_of(tmp_path / "parts") == end_of(tmp_path / "whole")
+
+
+def test_on_several_threads_the_order_and_the_counters_are_equal(
+    commands: Commands, recipe: Path, tmp_path: Path
+) -> None:
+    """Catches an order of examples that depends on threads; the sums of floats may differ there in the last place."""
+    ends: list[dict[str, Any]] = []
+    for name, kills in (("whole", []), ("parts", [EPOCH])):
+        call = ("train", recipe, "--run", tmp_path / name, *settings(threads=2, log_every=1, save_every=4, max_steps=8))
+        for step in kills:
+            assert commands(*call, kill_before_step=step).code == -9
+        ended = commands(*call)
+        assert ended.code == 0, ended.err
+        end = end_of(tmp_path / name)
+        rows = [(row["kind"], row["step"], row.get("target_tokens"), row.get("learning_rate")) for row in end["rows"]]
+        counters = {key: end["progress"][key] for key in ("step", "position", "examples", "target_tokens", "stale")}
+        ends.append({"rows": rows, "counters": counters})
+    assert ends[0] == ends[1]
+
+
+DAMAGES = {
+    "cut short": ("optimizer.safetensors", lambda content: content[: len(content) // 2]),
+    "a bit of the weights": ("model/model.safetensors", lambda content: content[:-9] + b"?" + content[-8:]),
+    "a bit of the manifest": ("manifest.json", lambda content: content.replace(b'"format": 1', b'"format": 3')),
+    "gone": ("progress.json", None),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
+    commands: Commands, recipe: Path, begun: Path, name: str
+) -> None:
+    """Catches damage that is loaded, and damage that ends a run although an earlier checkpoint is whole."""
+    file, change = DAMAGES[name]
+    damage(begun / "checkpoints" / "step-00000004" / file, change)
+    again = commands("train", recipe, "--run", begun)
+    assert again.code == 0, again.err
+    (warning,) = (line for line in again.err.splitlines() if line.startswith("warning: "))
+    assert str(begun / "checkpoints" / "step-00000004") in warning
+    assert "; going on from step 3" in warning
+    assert len({path.name for path in (begun / "checkpoints").iterdir()}) <= 3
+
+
+def damage(path: Path, change: Any) -> None:
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
+
+
+def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun: Path) -> None:
+    """Catches a run that starts again from nothing over weeks of work, without a word."""
+    for step in begun.glob("checkpoints/step-*"):
+        (step / "optimizer.safetensors").unlink()
+    message = refused(commands("train", recipe, "--run", begun))
+    assert "has no checkpoint that is whole" in message
+    assert "step-00000004/optimizer.safetensors: No such file or directory; the checkpoint is incomplete" in message
+    assert "start anew with --fresh" in message
+    allowed = commands("train", recipe, "--run", begun, "--allow-changed", "optimizer")
+    assert allowed.code == 0, allowed.err
+    assert "warning: the checkpoint has no optimizer.safetensors; Adam starts from nothing" in allowed.err
+    assert "continues at step 4" in allowed.err
+
+
+def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches a run that ends with a best model which cannot be loaded."""
+    run = tmp_path / "run"
+    call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"'))
+    assert commands(*call, kill_before_step=4).code == -9
+    best = Checkpoints(run).newest().progress.best_step
+    assert best == 4
+    assert commands(*call, kill_before_step=5).code == -9  # now the newest is not the best
+    damage(run / f"checkpoints/step-{best:08d}/model/config.json", None)
+    again = commands(*call)
+    assert "config.json: No such file or directory; the checkpoint is incomplete; it was the best, which" in again.err
+    assert again.code == 0
+    assert commands("info", run).code == 0
+
+
+def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: Path, begun: Path) -> None:
+    """Catches a run that goes on with another model, seed or a key that was taken out, without a word."""
+    before = (begun / "recipe.toml").read_bytes()
+    other = [*settings(seed=9, max_steps=9, patience=3, log_every=2, keep_last=1), "--set", "model.dropout=0.2"]
+    message = refused(commands("train", recipe, "--run", begun, *other))
+    assert "holds a run of another recipe (model.dropout was 0.3, now 0.2; training.seed was 1, now 9)" in message
+    assert (begun / "recipe.toml").read_bytes() == before
+    without = recipe.read_text().replace("accumulation = 2\n", "")
+    recipe.write_text(without)
+    message = refused(commands("train", recipe, "--run", begun))
+    assert "(training.accumulation was 2, now 1)" in message
+    allowed = commands("train", recipe, "--run", begun, "--allow-changed", "training.accumulation")
+    assert allowed.code == 0, allowed.err
+    for key in ("training.sed", "tokenizer.vocab_size"):
+        message = refused(commands("train", recipe, "--run", begun, "--allow-changed", key))
+        assert f"--allow-changed {key!r} is not a key that can change in a run" in message
+    message = refused(
+        commands(
+            "train", recipe, "--run", begun, "--set", "model.d_ff=25",
+            *(f"--allow-changed={key}" for key in ("model.d_ff", "training.accumulation")),
+        )
+    )  # fmt: skip
+    assert "size mismatch" in message
+
+
+def test_an_edited_text_is_refused_by_name(commands: Commands, recipe: Path, begun: Path, tmp_path: Path) -> None:
+    """Catches a run that goes on with other examples under the same numbers; a text that was moved is the same."""
+    data = load_recipe(recipe).data
+    moved = Path(shutil.copy(data.source, tmp_path / "moved"))
+    with Path(data.target).open("a") as file:
+        file.write("1 2 3\n")
+    message = refused(commands("train", recipe, "--run", begun, "--source", moved))
+    assert f"was trained on other texts than these now hold: data.target ({data.target}); put them back" in message
+    write_lines(Path(data.target), [target for _, target in digit_pairs(120)])
+    assert commands("train", recipe, "--run", begun, "--source", moved, *settings(max_steps=5)).code == 0
+    edited = [target.replace("7", "8") for _, target in digit_pairs(120)]
+    write_lines(Path(data.target), edited)
+    refused(commands("train", recipe, "--run", begun, *settings(max_steps=6)))
+    allowed = commands("train", recipe, "--run", begun, "--allow-changed", "data.target", *settings(max_steps=6))
+    assert allowed.code == 0, allowed.err
+    assert "continues at step 5" in allowed.err
+
+
+def test_fresh_starts_beside_and_removes_nothing(commands: Commands, recipe: Path, begun: Path) -> None:
+    """Catches --fresh that overwrites weeks of work."""
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    for number in (2, 3):
+        ended = commands("train", recipe, "--run", begun, "--fresh", *settings(max_steps=1, seed=number))
+        assert ended.code == 0, ended.err
+        assert f"starts anew in {begun}-{number}" in ended.err
+        assert (begun.with_name(f"{begun.name}-{number}") / "checkpoints" / "step-00000001").is_dir()
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_is_refused_leaves_nothing(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches empty folders and lock files that pile up, and a folder of the user's that is taken away."""
+    paths = {path.name for path in tmp_path.iterdir()}
+    for wrong in (["--source", tmp_path / "none"], ["--set", "model.tgt_seq_len=1"], ["--set", "model.h=3"]):
+        refused(commands("train", recipe, "--run", tmp_path / "a" / "b", *wrong))
+        assert {path.name for path in tmp_path.iterdir()} == paths
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "note").write_text("mine")
+    refused(commands("train", recipe, "--run", tmp_path / "mine", "--set", "model.tgt_seq_len=1"))
+    assert {path.name for path in (tmp_path / "mine").iterdir()} - {".lock"} == {"note"}
+
+
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
+    commands: Commands, recipe: Path, tmp_path: Path
+) -> None:
+    """Catches a traceback, a half-written checkpoint that counts, and the whole one removed to make room."""
+    run = tmp_path / "run"
+    ended = commands("train", recipe, "--run", run, small_files_from_step=3)
+    assert ended.code == 2
+    assert "Traceback" not in ended.err
+    assert "step-00000004 could not be written: " in ended.err.splitlines()[-1]
+    assert "File too large" in ended.err.splitlines()[-1]
+    assert "the checkpoints before it are whole; make room" in ended.err.splitlines()[-1]
+    assert Checkpoints(run).newest().progress.step == 3
+    assert not list((run / "checkpoints").glob(".*"))
+    again = commands("train", recipe, "--run", run)
+    assert "continues at step 3" in again.err
+
+
+def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches what a limit on one file does not: a folder, a rename or the log that finds no room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs is not permitted here")
+    try:
+        ended = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
+        assert ended.code == 2
+        assert "Traceback" not in ended.err
+        assert "No space left on device" in ended.err.splitlines()[-1]
+        step = Checkpoints(disk / "run").newest().progress.step
+        assert step >= 1
+        assert not list((disk / "run" / "checkpoints").glob(".*"))
+        subprocess.run(["mount", "-o", "remount,size=9m", str(disk)], check=True)
+        again = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
+        assert again.code == 0, again.err
+        assert f"continues at step {step}" in again.err
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches NaN in the parameters or in a checkpoint, and a message that leaves the reader searching."""
+    explode = settings(learning_rate=1e38, schedule="constant", warmup_steps=1)
+    ended = commands("train", recipe, "--run", tmp_path / "run", *explode)
+    assert ended.code == 2
+    message = ended.err.splitlines()[-1]
+    assert "step 2: the loss is nan (gradient not finite in " in message
+    assert (
+        " parameters, first in model.encoder.layers.0.self_attention_block.W_q.weight); batch 2 of epoch 1, examples "
+        in message
+    )
+    assert Checkpoints(tmp_path / "run").newest().progress.step == 1
+    skipping = commands("train", recipe, "--run", tmp_path / "skip", *explode, *settings(skip_nonfinite=2))
+    assert skipping.code == 2
+    assert "batch 4 of epoch 1" in skipping.err.splitlines()[-1]
+    rows = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["kind"], row["step"]) for row in rows] == [("skipped", 2), ("skipped", 2)]
+
+
+def test_ctrl_c_while_the_data_are_prepared(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches a traceback where there is nothing to save."""
+    ended = commands("train", recipe, "--run", tmp_path / "run", interrupt_data=True)
+    assert (ended.code, ended.err.strip()) == (130, "")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("signals", "seconds", "reason"), [(1, 0.3, "within 0.3 s"), (2, 300, "a second signal")])
+def test_a_step_that_hangs_is_left(
+    commands: Commands, recipe: Path, tmp_path: Path, signals: int, seconds: float, reason: str
+) -> None:
+    """Catches a process that no signal but SIGKILL ends: its step waits inside a library, where no handler runs."""
+    ended = commands(
+        "train", recipe, "--run", tmp_path / "run", *settings(stop_seconds=seconds), hang_before_step=2, signals=signals
+    )
+    assert ended.code == 143
+    assert ended.err.splitlines()[-1].startswith("stopped at once and without saving: ")
+    assert reason in ended.err.splitlines()[-1]
+    assert Checkpoints(tmp_path / "run").newest().progress.step == 2
