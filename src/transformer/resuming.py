@@ -16,12 +16,12 @@ from transformer.training.optimizer_state import restore_optimizer
 
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
 MAY_CHANGE = frozenset(
-    [*(f"training.{key}" for key in (*LENGTH, "log_every", "threads")), "data.prepared", "data.workers"]
+    [*(f"training.{key}" for key in (*LENGTH, "log_every", "threads", "device")), "data.prepared", "data.workers"]
 )
 """Keys that may differ when a run goes on; all others decide what a step computes."""
 OPTIMIZER = "optimizer"
 """The state that a checkpoint holds in the file of this name, and that `allowed` may name."""
-TAKEN_OVER = frozenset(("training.warmup_steps", "training.decay_steps"))
+TAKEN_OVER = frozenset(("training.warmup_steps", "training.decay_steps", "training.precision"))
 """Keys that, where they are left open, are those of the run that goes on."""
 
 

@@ -20,6 +20,7 @@ from transformer.models import family
 from transformer.recipe import Recipe, fill_in, load_recipe
 from transformer.resuming import (
     OPTIMIZER,
+    Earlier,
     find_earlier,
     may_lack,
     record_of,
@@ -33,6 +34,7 @@ from transformer.storage.checkpoints import MODEL
 from transformer.storage.durable import replace_text
 from transformer.text.pair import TokenizerPair
 from transformer.training.checkpoint import Checkpoints
+from transformer.training.hardware import choose_hardware, keep_freed_memory
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks, steps_per_epoch, why_finished
 from transformer.training.loop import train as train_loop
@@ -98,6 +100,7 @@ def train(
     if fresh and fresh_folder(folder) != folder:
         folder = fresh_folder(folder)
         notes.append(f"starts anew in {folder}")
+    keep_freed_memory()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with hold_run(folder):
         with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)):
@@ -148,7 +151,8 @@ class _Parts:
 
     def validate(self) -> dict[str, float]:
         """Loss, perplexity, BLEU and chrF on the validation pairs."""
-        scores = validation_loss(self.state.objective, self.corpus.validation, self.recipe.training.batch_tokens)
+        state, budget = self.state, self.recipe.training.batch_tokens
+        scores = validation_loss(state.objective, self.corpus.validation, budget, state.hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
         translator = Translator(self.model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
@@ -173,8 +177,7 @@ class _Parts:
             *self.notes,
             *self.corpus.report.lines(),
             f"model: {self.config}",
-            f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; "
-            f"float32 on {torch.get_num_threads()} threads",
+            f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.hardware}",
         ]
         if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
             lines.append(f"note: the cosine ends at step {training.decay_steps:,}; beyond it the learning rate is 0")
@@ -223,9 +226,10 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
     corpus = prepare(recipe.data, tokenizers, lengths, surveyed, folder / TOKENS_FOLDER)
     epoch_steps = steps_per_epoch(corpus.train, recipe.training)
-    recipe = fill_in(recipe, surveyed.pairs, epoch_steps, earlier.recipe if earlier else None)
+    recipe = _with_precision(fill_in(recipe, surveyed.pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
     schedule = _schedule(recipe, config)
-    model = _model(config, recipe.training.seed)
+    hardware = choose_hardware(recipe.training.device, recipe.training.precision)
+    model = _model(config, recipe.training.seed).to(hardware.device)
     optimizer = make_optimizer(model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
@@ -233,11 +237,19 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes
         checkpoints.tidy(progress)
     replace_text(folder / RECIPE_FILE, recipe.to_toml())
     objective = TranslationObjective(model, recipe.training.label_smoothing)
-    state = TrainingState(objective, optimizer, progress.step, recipe.training.seed)
+    state = TrainingState(objective, optimizer, progress.step, recipe.training.seed, hardware)
     notes = [*notes, *(earlier.warnings if earlier else ())]
     return _Parts(
         folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes
     )
+
+
+def _with_precision(recipe: Recipe, earlier: Earlier | None) -> Recipe:
+    """Sets the precision that the recipe leaves open: the run's own, or what the hardware is fast in."""
+    training = recipe.training
+    given = training.precision or (earlier.recipe.training.precision if earlier else None)
+    precision = choose_hardware(training.device, given).precision
+    return recipe.model_copy(update={"training": training.model_copy(update={"precision": precision})})
 
 
 def _model(config: Settings, seed: int) -> Transformer:

@@ -40,8 +40,11 @@ class Hardware:
         return f"{kind} on {torch.get_num_threads()} threads"
 
 
-def choose_hardware(device: str = "auto", precision: str = "auto") -> Hardware:
-    """The hardware that settings ask for; "auto" takes a GPU where there is one, and bf16 where it is fast.
+CPU_FLOAT32: Final = Hardware(torch.device("cpu"), "float32")
+
+
+def choose_hardware(device: str = "auto", precision: str | None = None) -> Hardware:
+    """The hardware that settings ask for; by default a GPU where there is one, and bf16 where it is fast.
 
     Raises:
         ConfigError: there is no such device here, or no loss scaling for the precision.
@@ -55,7 +58,7 @@ def choose_hardware(device: str = "auto", precision: str = "auto") -> Hardware:
     use_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
     chosen = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
     fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_multiplies_bf16()
-    return Hardware(chosen, ("bf16" if fast_bf16 else "float32") if precision == "auto" else precision)
+    return Hardware(chosen, precision or ("bf16" if fast_bf16 else "float32"))
 
 
 def _cpu_multiplies_bf16() -> bool:

@@ -53,4 +53,8 @@ class TrainingSettings(Settings):
     stop_seconds: float = Field(
         default=300.0, gt=0, description="from Ctrl-C or SIGTERM to a hard exit, should the step or the saving hang"
     )
+    precision: Literal["bf16", "float32", "float16"] | None = Field(
+        default=None, description="of products; bf16 where the hardware multiplies it, if not set"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto takes a GPU where there is one")
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")

@@ -9,6 +9,7 @@ from torch import nn
 
 from transformer.errors import NonFiniteError
 from transformer.protocols import Batch
+from transformer.training.hardware import CPU_FLOAT32, Hardware
 from transformer.training.randomness import reseed
 
 
@@ -21,12 +22,14 @@ class TrainingState:
         optimizer: over the model's parameters.
         step: updates done so far.
         seed: of the run.
+        hardware: where and in which precision the objective computes.
     """
 
     objective: nn.Module
     optimizer: torch.optim.Optimizer
     step: int
     seed: int
+    hardware: Hardware = CPU_FLOAT32
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def train_step(
     loss_sum = nll_sum = 0.0
     for index, batch in enumerate(micro_batches):
         reseed(state.seed, state.step, index)
-        result = state.objective(batch)
+        with state.hardware.autocast():
+            result = state.objective(batch.to(state.hardware.device))
         (result.loss_sum / count).backward()
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()

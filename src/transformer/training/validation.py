@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 from transformer.protocols import Source
+from transformer.training.hardware import CPU_FLOAT32, Hardware
 
 
 @torch.no_grad()
-def validation_loss(objective: nn.Module, source: Source, batch_tokens: int) -> dict[str, float]:
+def validation_loss(
+    objective: nn.Module, source: Source, batch_tokens: int, hardware: Hardware = CPU_FLOAT32
+) -> dict[str, float]:
     """The loss a token over all examples of a source, in evaluation mode.
 
     Returns:
@@ -20,7 +23,8 @@ def validation_loss(objective: nn.Module, source: Source, batch_tokens: int) -> 
     loss_sum = nll_sum = 0.0
     count = 0
     for ids in _batches(source, batch_tokens):
-        result = objective(source.fetch(ids))
+        with hardware.autocast():
+            result = objective(source.fetch(ids).to(hardware.device))
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
         count += result.count
