@@ -213,9 +213,9 @@ class CorpusSize(Settings):
 
 MIN_STEPS, WARMUP_EPOCHS = 1000, 4
 SIZES = (
-    CorpusSize(below_pairs=5_000, preset="tiny", dropout=0.3, vocab_size=2_000, epochs=60),
-    CorpusSize(below_pairs=50_000, preset="tiny", dropout=0.3, vocab_size=4_000, epochs=22),
-    CorpusSize(below_pairs=100_000, preset="tiny", dropout=0.2, vocab_size=8_000, epochs=22),
+    CorpusSize(below_pairs=5_000, preset="mini", dropout=0.3, vocab_size=2_000, epochs=60),
+    CorpusSize(below_pairs=50_000, preset="mini", dropout=0.3, vocab_size=4_000, epochs=22),
+    CorpusSize(below_pairs=100_000, preset="mini", dropout=0.2, vocab_size=8_000, epochs=22),
     CorpusSize(below_pairs=1_000_000, preset="small", dropout=0.1, vocab_size=16_000, epochs=20),
     CorpusSize(below_pairs=1e18, preset="base", dropout=0.1, vocab_size=32_000, epochs=10),
 )

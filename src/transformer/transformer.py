@@ -135,6 +135,8 @@ def build_transformer(
     *,
     norm_order: str = "pre",
     share_embeddings: str = "none",
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
     attention_dropout: float = 0.0,
     activation_dropout: float = 0.0,
 ) -> Transformer:
@@ -155,6 +157,8 @@ def build_transformer(
         norm_order: "pre" norms the input of each sub-layer and the output of each stack; "post" is the paper.
         share_embeddings: "none"; "target" shares the target embedding with the projection; "all" shares the source
             embedding too, as the paper does (Sec. 3.4), which needs one vocabulary. A shared projection has no bias.
+        encoder_layers: number of encoder layers where it is not N.
+        decoder_layers: number of decoder layers where it is not N.
         attention_dropout: of the attention weights; the paper has none.
         activation_dropout: of the inner feed-forward layer; the paper has none.
 
@@ -179,14 +183,16 @@ def build_transformer(
     def final_norm() -> nn.Module | None:
         return nn.Identity() if norm_order == "post" else None
 
+    depths = {"encoder_layers": N if encoder_layers is None else encoder_layers,
+              "decoder_layers": N if decoder_layers is None else decoder_layers}  # fmt: skip
     sizes = {"src_vocab_size": src_vocab_size, "tgt_vocab_size": tgt_vocab_size, "src_seq_len": src_seq_len,
-             "tgt_seq_len": tgt_seq_len, "d_model": d_model, "N": N, "h": h, "d_ff": d_ff}  # fmt: skip
+             "tgt_seq_len": tgt_seq_len, "d_model": d_model, "N": N, "h": h, "d_ff": d_ff, **depths}  # fmt: skip
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{name}={size} is below 1; choose a positive number")
     model = Transformer(
-        Encoder(nn.ModuleList(encoder_layer() for _ in range(N)), final_norm()),
-        Decoder(nn.ModuleList(decoder_layer() for _ in range(N)), final_norm()),
+        Encoder(nn.ModuleList(encoder_layer() for _ in range(depths["encoder_layers"])), final_norm()),
+        Decoder(nn.ModuleList(decoder_layer() for _ in range(depths["decoder_layers"])), final_norm()),
         InputEmbedding(d_model, src_vocab_size),
         InputEmbedding(d_model, tgt_vocab_size),
         PositionalEncoding(d_model, src_seq_len, dropout),

@@ -1,4 +1,4 @@
-"""What every family keeps, at its `tiny` preset with prime sizes. A family is found by its folder."""
+"""What every family keeps, at each of its presets with prime sizes. A family is found by its folder."""
 
 from pathlib import Path
 
@@ -18,21 +18,25 @@ B, S, T = 3, 7, 5
 VOCABULARY = 263
 
 
-def tiny(name: str) -> tuple[Settings, nn.Module]:
-    """The tiny preset with every parameter random, in evaluation mode."""
+PRESETS = [(name, preset) for name in family_names() for preset in family(name).presets()]
+
+
+def small(name: str, preset: str) -> tuple[Settings, nn.Module]:
+    """A preset, narrow unless it is `tiny`, with every parameter random, in evaluation mode."""
     torch.manual_seed(11)
     found = family(name)
     sizes = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "dropout": 0.1, "d_ff": 37}
-    config = found.config.model_validate({**found.presets()["tiny"], **sizes})
+    narrow = {} if preset == "tiny" else {"d_model": 22, "h": 11}
+    config = found.config.model_validate({**found.presets()[preset], **sizes, **narrow})
     model = found.build(config)
     for parameter in model.parameters():
         nn.init.normal_(parameter, mean=float(parameter.dim() == 1), std=0.1)
     return config, model.eval()
 
 
-@pytest.fixture(params=family_names())
+@pytest.fixture(params=PRESETS, ids="-".join)
 def named(request: pytest.FixtureRequest) -> tuple[Settings, nn.Module]:
-    return tiny(request.param)
+    return small(*request.param)
 
 
 @pytest.fixture
@@ -47,9 +51,10 @@ def logits(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
     return model(src, tgt, src_mask, causal_mask(tgt.size(1)))
 
 
-def test_tiny_has_two_of_everything(named: tuple[Settings, nn.Module]) -> None:
+@pytest.mark.parametrize("name", family_names())
+def test_tiny_has_two_of_everything(name: str) -> None:
     """Catches a preset on which a mix-up of layers or heads would not show."""
-    sizes = named[0].model_dump()
+    sizes = small(name, "tiny")[0].model_dump()
     assert min(sizes["N"], sizes["h"]) >= 2
 
 

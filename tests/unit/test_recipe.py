@@ -49,7 +49,7 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({**DATA, "model": {"d_model": 7, "h": 1}}, r"d_model=7 is odd"),
         (
             {**DATA, "model": {"preset": "huge"}},
-            r"model.preset='huge' is unknown; choose one of tiny, small, base, big",
+            r"model.preset='huge' is unknown; choose one of mini, tiny, small, base, big, deep-shallow",
         ),
         ({**DATA, "model": {"family": "rnn"}}, r"model.family='rnn' is unknown; choose one of .*transformer"),
         (
@@ -139,6 +139,9 @@ def test_presets_are_the_papers() -> None:
     table = [(c.N, c.d_model, c.d_ff, c.h, c.dropout) for c in (base, big)]
     assert table == [(6, 512, 2048, 8, 0.1), (6, 1024, 4096, 16, 0.3)]
     assert {(c.norm_order, c.share_embeddings) for c in (base, big)} == {("post", "all")}
+    tiny, deep = (TransformerConfig.model_validate(presets[name]) for name in ("tiny", "deep-shallow"))
+    assert (tiny.N, tiny.d_model, tiny.d_ff, tiny.h) == (4, 128, 256, 4)
+    assert (deep.encoder_layers, deep.decoder_layers, deep.d_model, deep.d_ff, deep.h) == (12, 1, 512, 2048, 8)
 
 
 def test_families_are_found_by_looking() -> None:

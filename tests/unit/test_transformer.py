@@ -37,6 +37,16 @@ def test_parameter_counts_of_base_and_big(sizes: dict[str, int], expected: int) 
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
+def test_depths_of_their_own() -> None:
+    """Catches encoder and decoder depths that are swapped, and one that is not N where it is not given."""
+    model = tiny(encoder_layers=5, decoder_layers=3)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (5, 3)
+    model = tiny(N=4, decoder_layers=1)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (4, 1)
+    with pytest.raises(ConfigError, match="decoder_layers=0 is below 1; choose a positive number"):
+        tiny(decoder_layers=0)
+
+
 def test_shapes_at_every_step() -> None:
     """The (corrected) table of the base model: catches a transposed or missing axis between any two blocks."""
     model = build_transformer(SOURCE_VOCABULARY, TARGET_VOCABULARY, 11, 11, N=1)

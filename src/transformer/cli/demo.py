@@ -58,7 +58,7 @@ def demo_recipe(corpus: Path) -> dict[str, Any]:
     return {
         "data": files,
         "tokenizer": {"vocab_size": 1500},
-        "model": {"preset": "tiny", "d_ff": 256, "dropout": 0.0},
+        "model": {"preset": "mini", "d_ff": 256, "dropout": 0.0},
         "training": {
             "max_steps": 1450,
             "batch_tokens": 1536,
