@@ -21,13 +21,15 @@ from transformer.training.interruption import watch_signals
 from transformer.training.loop import Hooks, batches_from, train
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.objectives import TranslationObjective
+from transformer.training.observation import BlockFigures, block_of
 from transformer.training.optimizer import make_optimizer
-from transformer.training.progress import Position, Progress
+from transformer.training.progress import Position, Progress, Window
 from transformer.training.randomness import reseed, seed_for
 from transformer.training.report import Reporter
 from transformer.training.schedule import make_schedule
 from transformer.training.settings import TrainingSettings
-from transformer.training.step import TrainingState, train_step
+from transformer.training.step import StepResult, TrainingState, train_step
+from transformer.training.tensorboard import TensorBoard
 from transformer.training.validation import validation_loss
 from transformer.transformer import build_transformer
 
@@ -394,3 +396,56 @@ def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: 
     assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4"]
     assert "tokens/s" in lines[0]
     assert not any("\x1b" in line for line in lines)
+
+
+def test_figures_of_blocks_by_hand() -> None:
+    """Catches norms after clipping, ratios to the wrong norm, and layers that are thrown together: SGD at rate 1."""
+    objective = tiny_objective()
+    state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1, observe_every=2)
+    assert train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.5).blocks == {}
+    before = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
+    result = train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.01)
+    layer = [name for name in before if name.startswith("model.encoder.layers.0.")]
+    assert {"encoder.layers.0", "encoder.norm", "decoder.layers.0", "src_embed.embedding"} < result.blocks.keys()
+    figures = result.blocks["encoder.layers.0"]
+    size = math.sqrt(sum(before[name].square().sum().item() for name in layer))
+    moved = math.sqrt(sum((objective.get_parameter(name) - before[name]).square().sum().item() for name in layer))
+    assert figures.parameter_norm == pytest.approx(size, rel=1e-5)
+    assert figures.update_ratio == pytest.approx(moved / size, rel=1e-4)
+    assert figures.gradient_norm == pytest.approx(moved * result.gradient_norm / 0.01, rel=1e-3)
+    total = math.sqrt(sum(block.gradient_norm**2 for block in result.blocks.values()))
+    assert total == pytest.approx(result.gradient_norm, rel=1e-5)
+
+
+def test_blocks_are_named_whatever_wraps_the_model() -> None:
+    """Catches a name that changes when the model is compiled or distributed."""
+    for prefix in ("", "model.", "module.model.", "_orig_mod.module.model."):
+        assert block_of(f"{prefix}decoder.layers.11.cross_attention_block.W_q.weight") == "decoder.layers.11"
+        assert block_of(f"{prefix}projection_layer.proj.bias") == "projection_layer.proj"
+    assert block_of("weight") == "weight"
+
+
+def test_tensorboard_is_told_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches figures at the wrong step, and a traceback where the package is missing."""
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(ConfigError, match=r"training.tensorboard=true needs the package tensorboard; pip install"):
+            TensorBoard(tmp_path / "none")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed; pip install 'transformer[tensorboard]'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reporter = Reporter(tmp_path / "m.jsonl", 9, 1, quiet=True, board=TensorBoard(tmp_path / "board"))
+    block = BlockFigures(gradient_norm=3.0, parameter_norm=2.0, update_ratio=0.5)
+    result = StepResult(1.5, 1.25, 7, 0.5, {"encoder.norm": block})
+    reporter.step(Progress(step=5, window=Window(seconds=1.0)), result, 1e-3)
+    reporter.validation(6, {"bleu": 12.5, "loss": math.nan}, is_best=True)
+    reporter.close()
+    events = EventAccumulator(str(tmp_path / "board")).Reload()
+    expected = {"train/loss": (5, 1.5), "blocks/update_ratio/encoder.norm": (5, 0.5), "validation/bleu": (6, 12.5)}
+    assert {name: (events.Scalars(name)[0].step, events.Scalars(name)[0].value) for name in expected} == expected
+    assert "validation/loss" not in events.Tags()["scalars"]
+    rows = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert rows[1] == {
+        "kind": "blocks", "step": 5, "gradient_norm": {"encoder.norm": 3.0}, "parameter_norm": {"encoder.norm": 2.0},
+        "update_ratio": {"encoder.norm": 0.5},
+    }  # fmt: skip

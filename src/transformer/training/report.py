@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from transformer.storage.durable import replace_text
+from transformer.training.observation import BlockFigures
 from transformer.training.progress import Progress as TrainingProgress
 from transformer.training.progress import Window
 from transformer.training.step import StepResult
+from transformer.training.tensorboard import TensorBoard
 
 
 class Reporter:
@@ -24,10 +27,21 @@ class Reporter:
         log_every: steps between lines.
         step: where the run starts; lines beyond it, of steps that will be done again, are removed.
         quiet: show nothing.
+        board: is told every figure too.
     """
 
-    def __init__(self, path: Path, max_steps: int, log_every: int, *, step: int = 0, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_steps: int,
+        log_every: int,
+        *,
+        step: int = 0,
+        quiet: bool = False,
+        board: TensorBoard | None = None,
+    ) -> None:
         _drop_beyond(path, step)
+        self._board = board
         self._file = path.open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
@@ -64,6 +78,10 @@ class Reporter:
             "target_tokens_per_second": window.tokens / window.seconds,
         }
         self._write("train", figures)
+        if result.blocks:
+            names = [figure.name for figure in fields(BlockFigures)]
+            by_figure = {name: {block: getattr(of, name) for block, of in result.blocks.items()} for name in names}
+            self._write("blocks", {"step": step, **by_figure})
         text = (
             f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  {figures['target_tokens_per_second']:,.0f} tokens/s"
         )
@@ -89,11 +107,19 @@ class Reporter:
         """Waits until the lines so far are on disk, as a checkpoint that goes on after them needs."""
         os.fsync(self._file.fileno())
 
+    def average(self, steps: list[int], scores: dict[str, float]) -> None:
+        """Shows and writes the figures of an averaged model."""
+        self._write("average", {"step": steps[-1], **scores})
+        text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        self.say(f"average of steps {', '.join(map(str, steps))}  validation: {text}")
+
     def close(self) -> None:
         """Ends the bar and the file."""
         if self._bar is not None:
             self._bar.stop()
         self._file.close()
+        if self._board is not None:
+            self._board.close()
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
         finite = {
@@ -102,6 +128,8 @@ class Reporter:
         }
         self._file.write(json.dumps({"kind": kind, **finite}) + "\n")
         self._file.flush()
+        if self._board is not None:
+            self._board.write(kind, finite)
 
 
 def _drop_beyond(path: Path, step: int) -> None:

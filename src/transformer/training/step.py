@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from transformer.errors import NonFiniteError
 from transformer.protocols import Batch
 from transformer.training.hardware import CPU_FLOAT32, Hardware
+from transformer.training.observation import BlockFigures, Observation
 from transformer.training.randomness import reseed
 
 
@@ -23,6 +24,7 @@ class TrainingState:
         step: updates done so far.
         seed: of the run.
         hardware: where and in which precision the objective computes.
+        observe_every: updates between figures of every block; 0 never observes.
     """
 
     objective: nn.Module
@@ -30,6 +32,7 @@ class TrainingState:
     step: int
     seed: int
     hardware: Hardware = CPU_FLOAT32
+    observe_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,14 @@ class StepResult:
         nll: unsmoothed loss a scored token, in nats.
         count: scored tokens.
         gradient_norm: before clipping.
+        blocks: figures of every block, where the step was observed.
     """
 
     loss: float
     nll: float
     count: int
     gradient_norm: float
+    blocks: dict[str, BlockFigures] = field(default_factory=dict)
 
 
 def train_step(
@@ -81,6 +86,8 @@ def train_step(
         (result.loss_sum / count).backward()
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
+    is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
+    observation = Observation(state.objective) if is_observed else None
     gradient_norm = _clip(state.objective, clip_norm)
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
         problem = _what_is_not_finite(state.objective, loss_sum / count, gradient_norm)
@@ -91,7 +98,8 @@ def train_step(
     state.optimizer.step()
     state.optimizer.zero_grad()
     state.step += 1
-    return StepResult(loss_sum / count, nll_sum / count, count, gradient_norm)
+    blocks = observation.figures() if observation else {}
+    return StepResult(loss_sum / count, nll_sum / count, count, gradient_norm, blocks)
 
 
 def _clip(objective: nn.Module, clip_norm: float) -> float:
