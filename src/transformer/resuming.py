@@ -11,12 +11,19 @@ from torch import nn
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import CheckpointError, ConfigError
 from transformer.recipe import Recipe, parse_recipe
+from transformer.training.averaging import AVERAGE, exchange
 from transformer.training.checkpoint import Checkpoint, Checkpoints
-from transformer.training.optimizer_state import restore_optimizer
+from transformer.training.optimizer_state import ADAM_KEYS, restore_optimizer
 
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
+AT_THE_END = ("average_last", "average_best")
+LOGGING = ("log_every", "tensorboard")
 MAY_CHANGE = frozenset(
-    [*(f"training.{key}" for key in (*LENGTH, "log_every", "threads", "device")), "data.prepared", "data.workers"]
+    [
+        *(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, "threads", "device")),
+        "data.prepared",
+        "data.workers",
+    ]
 )
 """Keys that may differ when a run goes on; all others decide what a step computes."""
 OPTIMIZER = "optimizer"
@@ -154,7 +161,9 @@ def restore(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer
         reason = " ".join(str(error).split())[:500]
         raise CheckpointError(f"{earlier.checkpoint.model}: {reason}; start anew with --fresh") from error
     if (earlier.checkpoint.sealed.folder / f"{OPTIMIZER}.safetensors").exists():
-        restore_optimizer(model, optimizer, earlier.checkpoint.tensors(OPTIMIZER))
+        keys = (*ADAM_KEYS, AVERAGE) if earlier.recipe.training.ema_decay else ADAM_KEYS
+        restore_optimizer(model, optimizer, earlier.checkpoint.tensors(OPTIMIZER), keys)
+        exchange(optimizer)  # the stored model is the running mean, where there is one
     else:
         earlier.warnings.append("warning: the checkpoint has no optimizer.safetensors; Adam starts from nothing")
 

@@ -12,7 +12,7 @@ from transformer.errors import BundleError, DataError
 from transformer.models import family
 from transformer.settings import Settings
 from transformer.storage.checkpoints import resolve_model
-from transformer.storage.sealed import Kind, Manifest, Sealed, write_sealed
+from transformer.storage.sealed import MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
 from transformer.storage.tensors import load_tensors
 from transformer.text.pair import TokenizerPair
 
@@ -59,6 +59,11 @@ class Bundle:
     def family(self) -> str:
         """The name of the model's family."""
         return str(self.config.model_dump()["family"])
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The SHA-256 of the manifest, and so of everything in the folder; None for a bundle that was not read."""
+        return None if self.folder is None else (self.folder / MANIFEST_SUM).read_text(encoding="ascii").strip()
 
 
 def save_bundle(folder: Path, bundle: Bundle) -> None:

@@ -34,8 +34,11 @@ def info(model: ModelArgument) -> None:
     validation = provenance.get("validation", {})
     signatures = validation.get("signatures", {})
     scores = {name: f"{value}   {signatures.get(name, '')}" for name, value in validation.get("scores", {}).items()}
-    _table(f"validation at step {validation.get('step')}", scores)
-    _table("trained", {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions")})
+    _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
+    origin = {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions")}
+    if "averaged" in provenance:
+        origin["step"] = "mean of " + ", ".join(str(source["step"]) for source in provenance["averaged"])
+    _table("trained", origin)
 
 
 def _table(title: str, rows: dict[str, Any]) -> None:

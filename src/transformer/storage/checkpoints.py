@@ -5,6 +5,7 @@ no file whose loss would lose the others.
 """
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from transformer.storage.sealed import Kind, Manifest, Sealed
 
 FOLDER: Final = "checkpoints"
 MODEL: Final = "model"
+AVERAGE: Final = "average"
 RECORD: Final = "progress.json"
 CHECKPOINT: Final = Kind("checkpoint", DamageError, Manifest, format=1, depth=2)
 NAME = re.compile(r"step-(\d{8,})")
@@ -50,6 +52,8 @@ def read_record(checkpoint: Sealed[Manifest]) -> dict[str, Any]:
 def resolve_model(path: Path) -> Path:
     """The bundle itself, that of a checkpoint, or the best one of a run folder.
 
+    That is the average of checkpoints in `RUN/average` where it validated better than every one of them.
+
     Raises:
         BundleError: the path does not exist, or its run has no model that can be used.
     """
@@ -64,7 +68,18 @@ def resolve_model(path: Path) -> Path:
         try:
             progress = read_record(Sealed(checkpoint_folder(path, step), CHECKPOINT))["progress"]
             best = progress["best_step"]
+            if _average_score(path) > (-math.inf if best is None else float(progress["best_score"])):
+                return path / AVERAGE
             return checkpoint_folder(path, step if best is None else int(best)) / MODEL
         except (DamageError, KeyError, TypeError, ValueError) as error:
             reason = str(error)
     raise BundleError(f"{path} has no model: {reason}")
+
+
+def _average_score(run: Path) -> float:
+    """What the average of a run scored, higher is better; minus infinity where there is none that tells."""
+    try:
+        provenance = json.loads((run / AVERAGE / "provenance.json").read_text(encoding="utf-8"))
+        return float(provenance["validation"]["score"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return -math.inf

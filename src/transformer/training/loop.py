@@ -96,7 +96,10 @@ def train(
             improved = _validate(progress, settings, hooks)
         progress.finished = why_finished(progress, settings)
         progress.seconds += time.perf_counter() - started
-        is_due = improved or progress.finished or _is_due(settings.save_every, progress, updated)
+        scheduled = _is_due(settings.save_every, progress, updated)
+        if scheduled and settings.average_last:
+            progress.recent = [*progress.recent, progress.step][-settings.average_last :]
+        is_due = improved or progress.finished or scheduled
         if is_due and progress.step > saved_at:
             hooks.save(progress)
             saved_at = progress.step
@@ -127,7 +130,10 @@ def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
 
 
 def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> bool:
-    """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best."""
+    """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best.
+
+    Returns whether the model is one of the best, to be kept.
+    """
     scores = hooks.validate()
     score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
     is_best = math.isfinite(score) and (progress.best_score is None or score > progress.best_score)
@@ -136,5 +142,16 @@ def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> b
     progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
+    if math.isfinite(score):
+        progress.leaders = _leaders(progress, settings)
     hooks.report.validation(progress.step, scores, is_best=is_best)
-    return is_best
+    return is_best or progress.step in progress.leaders
+
+
+def _leaders(progress: Progress, settings: TrainingSettings) -> list[int]:
+    """The best validated steps so far, this one included, as many as are to be averaged; the earlier wins a tie."""
+
+    def score(step: int) -> float:
+        return HIGHER_IS_BETTER[settings.best_metric] * progress.validations[step][settings.best_metric]
+
+    return sorted([*progress.leaders, progress.step], key=score, reverse=True)[: settings.average_best or 1]

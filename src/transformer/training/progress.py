@@ -53,6 +53,8 @@ class Progress:
         best_step: step of the best validation so far.
         best_score: its score, higher is better; None before the first.
         stale: validations since the best.
+        leaders: steps of the best validations, best first, as many as `training.average_best` asks for.
+        recent: steps of the last scheduled checkpoints, as many as `training.average_last` asks for.
         validations: step -> figures of its validation.
         window: of the line of metrics that is under way.
         seconds: training time so far, over all starts.
@@ -71,6 +73,8 @@ class Progress:
     best_step: int | None = None
     best_score: float | None = None
     stale: int = 0
+    leaders: list[int] = field(default_factory=list)
+    recent: list[int] = field(default_factory=list)
     validations: dict[int, dict[str, float]] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
     seconds: float = 0.0
@@ -94,7 +98,8 @@ class Progress:
     @property
     def needed_steps(self) -> set[int]:
         """The steps, besides this one, whose checkpoints must be kept."""
-        return set() if self.best_step is None else {self.best_step}
+        best = set[int]() if self.best_step is None else {self.best_step}
+        return best | {*self.leaders, *self.recent}
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values of JSON."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from transformer.settings import Settings
 
@@ -15,6 +15,9 @@ class TrainingSettings(Settings):
 
     seed: int = Field(default=1, ge=0, description="of initialization, order and dropout")
     max_steps: int | None = Field(default=None, ge=1, description="updates; chosen by corpus size if not set")
+    start_from: str | None = Field(
+        default=None, description="fine-tune this model: its architecture and tokenizer; a small rate if none is given"
+    )
     batch_tokens: int = Field(default=4096, ge=1, description="longest side x pairs of one update, padding included")
     accumulation: int = Field(default=1, ge=1, description="micro-batches that an update is cut into, to save memory")
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
@@ -44,6 +47,7 @@ class TrainingSettings(Settings):
     )
     keep_last: int = Field(default=2, ge=1, description="checkpoints kept, besides the best")
     log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
+    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard (needs transformer[tensorboard])")
     patience: int = Field(
         default=10, ge=0, description="validations without a better score to stop after; 0 never stops"
     )
@@ -57,4 +61,19 @@ class TrainingSettings(Settings):
         default=None, description="of products; bf16 where the hardware multiplies it, if not set"
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto takes a GPU where there is one")
+    average_last: int | None = Field(
+        default=None, ge=2, description="at the end, average so many of the last scheduled checkpoints"
+    )
+    average_best: int | None = Field(
+        default=None, ge=2, description="at the end, average so many of the best validated checkpoints"
+    )
+    ema_decay: float | None = Field(
+        default=None, gt=0, lt=1, description="the model is a running mean of the parameters, e.g. 0.999"
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")
+
+    @model_validator(mode="after")
+    def _one_kind_of_average(self) -> "TrainingSettings":
+        if self.average_last and self.average_best:
+            raise ValueError("training.average_last and training.average_best exclude each other; give one of them")
+        return self

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from transformer.data.batches import split_micro
 from transformer.errors import NonFiniteError, TrainingError
 from transformer.protocols import Source
+from transformer.training.averaging import update_running_mean
 from transformer.training.progress import Progress
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import StepResult, TrainingState, train_step
@@ -50,6 +51,8 @@ def update(
     if result is None:
         progress.skipped_unscored += 1
         return Skipped(f"no token is scored; {_place(progress, ids)}")
+    if settings.ema_decay:
+        update_running_mean(state.optimizer, settings.ema_decay, state.step)
     progress.step = state.step
     progress.examples += len(ids)
     progress.target_tokens += result.count

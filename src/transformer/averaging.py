@@ -1,0 +1,78 @@
+"""From several bundles to the one that holds the mean of their parameters."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer.bundle import Bundle, load_bundle
+from transformer.errors import BundleError, ConfigError
+from transformer.storage.checkpoints import AVERAGE
+from transformer.training.averaging import ParameterMean
+from transformer.training.progress import Progress
+from transformer.training.settings import TrainingSettings
+
+
+def steps_to_average(progress: Progress, training: TrainingSettings) -> list[int]:
+    """The steps whose checkpoints a recipe has averaged at the end, in order; empty where it asks for none.
+
+    The last ones are those at multiples of `save_every` and the last of all, whatever else was saved on the way, so
+    that a run that was stopped and continued averages what the unbroken one does.
+    """
+    if training.average_best:
+        return sorted(progress.leaders[: training.average_best])
+    if training.average_last:
+        return sorted({*progress.recent, progress.step})[-training.average_last :]
+    return []
+
+
+def stored_average(run: Path) -> Bundle | None:
+    """The averaged model of a run, or None where it has none that is whole."""
+    try:
+        return load_bundle(run / AVERAGE)
+    except BundleError:
+        return None
+
+
+def average_bundles(paths: Sequence[Path]) -> Bundle:
+    """The mean of the models of several bundles, read one after the other.
+
+    A matrix that stands in several places is averaged once and stays one. What is not a parameter, and the
+    provenance, is that of the last; `provenance["averaged"]` names all.
+
+    Args:
+        paths: bundles or run folders, oldest first.
+
+    Raises:
+        ConfigError: none is given, or two are not of one configuration or tokenizer.
+        BundleError: one cannot be read.
+    """
+    mean, first, bundle, sources = ParameterMean(), dict[str, Any](), None, list[dict[str, Any]]()
+    for path in paths:
+        bundle = load_bundle(path)
+        first = first or _identity(bundle)
+        _refuse_difference(paths[0], first, path, _identity(bundle))
+        mean.add(dict(bundle.model.named_parameters()))
+        sources.append({"model": str(path), "step": bundle.provenance.get("step"), "sha256": bundle.fingerprint})
+    if bundle is None:
+        raise ConfigError("there is nothing to average; give at least one model")
+    with torch.no_grad():
+        for name, tensor in mean.mean().items():
+            bundle.model.get_parameter(name).copy_(tensor)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    kept = {key: value for key, value in bundle.provenance.items() if key not in ("step", "validation")}
+    return Bundle(bundle.config, bundle.model, bundle.tokenizers, kept | {"averaged": sources, "created": created})
+
+
+def _identity(bundle: Bundle) -> dict[str, Any]:
+    """What must be the same in all: the configuration's keys, and the tokenizers as they are stored."""
+    return bundle.config.model_dump() | bundle.tokenizers.to_files()
+
+
+def _refuse_difference(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+    keys = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
+    differing = [key if key.endswith(".json") else f"{key} {first.get(key)} and {other.get(key)}" for key in keys]
+    if differing:
+        raise ConfigError(f"{first_path} and {path} differ ({', '.join(differing)}); average models of one run")
