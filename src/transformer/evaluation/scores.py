@@ -34,8 +34,25 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
     if not references:
         raise DataError("there are no lines to score; give a reference with one sentence a line")
-    if len(hypotheses) != len(references):
-        raise DataError(f"{len(hypotheses):,} translations, but {len(references):,} references; they go line by line")
+    _refuse_unequal(hypotheses, references)
     metrics = {"BLEU": BLEU(), "chrF": CHRF()}
     results = {name: metric.corpus_score(list(hypotheses), [list(references)]) for name, metric in metrics.items()}
     return [Score(name, results[name].score, str(metric.get_signature())) for name, metric in metrics.items()]
+
+
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """ChrF of every sentence alone, 0 to 100: to find the bad ones; the mean is not the corpus score.
+
+    Raises:
+        DataError: the numbers of lines differ.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    _refuse_unequal(hypotheses, references)
+    metric = CHRF()
+    return [metric.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]
+
+
+def _refuse_unequal(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise DataError(f"{len(hypotheses):,} translations, but {len(references):,} references; they go line by line")

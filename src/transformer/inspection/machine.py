@@ -1,0 +1,32 @@
+"""The machine that a run or a measurement was made on."""
+
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+
+def machine() -> dict[str, str | int | float]:
+    """Processor, cores and threads used, memory in GiB, system, and the accelerator where there is one."""
+    facts: dict[str, str | int | float] = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if hasattr(os, "sysconf"):
+        facts["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    if torch.cuda.is_available():
+        facts["accelerator"] = torch.cuda.get_device_name()
+    return facts
+
+
+def _processor() -> str:
+    """The name that Linux gives; elsewhere what Python knows."""
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

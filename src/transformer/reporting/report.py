@@ -1,0 +1,38 @@
+"""`report.html`: everything worth knowing of a run, on one page."""
+
+from pathlib import Path
+from typing import Final
+
+from transformer.reporting import sections
+from transformer.reporting.page import page
+from transformer.reporting.record import read_record
+
+REPORT_FILE: Final = "report.html"
+
+
+def write_report(run: Path) -> Path:
+    """Writes `RUN/report.html` from what the run folder holds; the run may still be going on.
+
+    One file that loads nothing: curves are drawn in it, texts are escaped.
+
+    Returns:
+        The file.
+
+    Raises:
+        BundleError: the run has no model yet.
+    """
+    record = read_record(run)
+    parts = {
+        "Curves": sections.curves(record),
+        "Scores": sections.scores(record),
+        "Translations": sections.translations(record),
+        "Worst sentences": sections.worst(record),
+        "Data": sections.data(record),
+        "Blocks": sections.blocks(record),
+        "Model": sections.model(record),
+        "Recipe": sections.recipe(record),
+        "Origin": sections.origin(record),
+    }
+    path = run / REPORT_FILE
+    path.write_text(page(record.name, sections.cards(record), parts), encoding="utf-8")
+    return path
