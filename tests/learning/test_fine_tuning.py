@@ -1,0 +1,108 @@
+"""Fine-tuning: a trained model learns a task like its own faster than a new one does."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from conftest import digit_pairs, write_lines
+from transformer.bundle import load_bundle
+from transformer.errors import CheckpointError, ConfigError
+from transformer.recipe import Recipe, parse_recipe
+from transformer.run import RunResult, train
+
+SHORT = {"max_steps": 40, "batch_tokens": 512, "validate_every": 40, "save_every": 40, "threads": 1}
+
+
+def recipe(folder: Path, pairs: list[tuple[str, str]], training: dict[str, object], **sections: object) -> Recipe:
+    """A recipe for the given pairs, written into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {
+        "source": str(write_lines(folder / "s", [source for source, _ in pairs])),
+        "target": str(write_lines(folder / "t", [target for _, target in pairs])),
+        "validation_pairs": 20,
+    }
+    return parse_recipe({"data": data, "training": {**SHORT, **training}, **sections})
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """A run that has learned to write numbers of up to six digits backwards."""
+    folder = tmp_path_factory.mktemp("start")
+    model = {"d_model": 48, "N": 2, "h": 4, "d_ff": 96, "dropout": 0.0, "tgt_seq_len": 64, "src_seq_len": 64}
+    settings = {"max_steps": 160, "validate_every": 160, "learning_rate": 0.006, "warmup_steps": 40}
+    given = recipe(folder, digit_pairs(600), settings, model=model, tokenizer={"vocab_size": 300})
+    return train(given, folder / "run", quiet=True)
+
+
+def longer_pairs() -> list[tuple[str, str]]:
+    """Two numbers of the digit language in one line."""
+    pairs = digit_pairs(800, seed=19)
+    return [(f"{s1} {s2}", f"{t2} {t1}") for (s1, t1), (s2, t2) in zip(pairs[::2], pairs[1::2], strict=True)]
+
+
+def test_fine_tuning_beats_starting_anew(digits: RunResult, tmp_path: Path) -> None:
+    """Catches a start whose weights are not loaded, or that the first steps of a high rate destroy."""
+    tuned = train(recipe(tmp_path, longer_pairs(), {"start_from": str(digits.folder)}), tmp_path / "tuned", quiet=True)
+    model = load_bundle(digits.folder).config.model_dump(exclude={"src_vocab_size", "tgt_vocab_size"})
+    same = {"learning_rate": 0.006, "warmup_steps": 20}
+    anew = train(
+        recipe(tmp_path, longer_pairs(), same, model=model, tokenizer={"vocab_size": 300}), tmp_path / "a", quiet=True
+    )
+    assert tuned.progress.best_scores["perplexity"] < 0.7 * anew.progress.best_scores["perplexity"]
+    bundle = load_bundle(tuned.folder)
+    assert bundle.provenance["start"]["sha256"] == load_bundle(digits.folder).fingerprint
+    filled = bundle.provenance["recipe"]
+    assert filled["training"]["learning_rate"] == pytest.approx(0.0006)
+    assert filled["training"]["warmup_steps"] == 50
+    assert filled["tokenizer"]["vocab_size"] == 300
+    assert bundle.tokenizers.to_files() == load_bundle(digits.folder).tokenizers.to_files()
+
+
+def test_going_on_does_not_read_the_start_again(digits: RunResult, tmp_path: Path) -> None:
+    """Catches a run that begins again with the start model, or needs it: stopped and continued equals unbroken."""
+    start = tmp_path / "start"
+    (digits.model).rename(start)
+    settings = {"start_from": str(start), "decay_steps": 6}
+    try:
+        train(recipe(tmp_path, longer_pairs(), {**settings, "max_steps": 6}), tmp_path / "whole", quiet=True)
+        train(recipe(tmp_path, longer_pairs(), {**settings, "max_steps": 3}), tmp_path / "parts", quiet=True)
+    finally:
+        start.rename(digits.model)
+    train(recipe(tmp_path, longer_pairs(), {"max_steps": 6}), tmp_path / "parts", quiet=True)
+    whole, parts = (
+        load_file(tmp_path / run / "checkpoints/step-00000006/model/model.safetensors") for run in ("whole", "parts")
+    )
+    assert all((whole[name] == parts[name]).all() for name in whole)
+    assert load_bundle(tmp_path / "parts").provenance["start"]["model"] == str(start)
+    with pytest.raises(CheckpointError, match=r"training.start_from"):
+        train(recipe(tmp_path, longer_pairs(), {"start_from": "other"}), tmp_path / "parts", quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"model": {"d_model": 64, "dropout": 0.3}},
+            r"another model than the recipe's: model.d_model=64 \(there 48\); ",
+        ),
+        ({"tokenizer": {"joint": False}}, r"tokenizer.joint=False \(there True\)"),
+        ({"training": {"schedule": "paper"}}, r"training.schedule='paper' derives a rate"),
+    ],
+)
+def test_another_architecture_is_refused(
+    digits: RunResult, tmp_path: Path, sections: dict[str, dict[str, object]], message: str
+) -> None:
+    """Catches weights loaded into what they do not fit, or a key that is silently not followed."""
+    training = {"start_from": str(digits.folder), **sections.pop("training", {})}
+    with pytest.raises(ConfigError, match=message):
+        train(recipe(tmp_path, longer_pairs(), training, **sections), tmp_path / "run", quiet=True)
+
+
+def test_dropout_may_differ(digits: RunResult, tmp_path: Path) -> None:
+    """Catches a dropout that the start model's silently replaces."""
+    given = recipe(
+        tmp_path, longer_pairs(), {"start_from": str(digits.folder), "max_steps": 1}, model={"dropout": 0.25}
+    )
+    tuned = load_bundle(train(given, tmp_path / "run", quiet=True).folder)
+    assert (tuned.config.model_dump()["dropout"], tuned.config.model_dump()["d_model"]) == (0.25, 48)
