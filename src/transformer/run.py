@@ -1,6 +1,7 @@
 """A whole run: from a recipe to a folder that holds a translator."""
 
 import platform
+import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,13 +12,18 @@ from typing import Any
 
 import torch
 
+from transformer.averaging import average_bundles, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
 from transformer.data.fingerprint import fingerprint_inputs
 from transformer.data.prepare import Corpus, prepare, survey, train_tokenizers
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
+from transformer.fine_tuning import read_start, take_over
+from transformer.inspection.machine import machine
 from transformer.models import family
 from transformer.recipe import Recipe, fill_in, load_recipe
+from transformer.reporting import write_report
+from transformer.reporting.record import TRANSLATIONS, translation_lines
 from transformer.resuming import (
     OPTIMIZER,
     Earlier,
@@ -30,13 +36,14 @@ from transformer.resuming import (
     restore,
 )
 from transformer.settings import Settings
-from transformer.storage.checkpoints import MODEL
+from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
 from transformer.storage.durable import replace_text
 from transformer.text.pair import TokenizerPair
+from transformer.training.averaging import running_mean_in_place
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.hardware import choose_hardware, keep_freed_memory
 from transformer.training.interruption import Interruption, watch_signals
-from transformer.training.loop import Hooks, steps_per_epoch, why_finished
+from transformer.training.loop import HIGHER_IS_BETTER, Hooks, steps_per_epoch, why_finished
 from transformer.training.loop import train as train_loop
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
@@ -47,11 +54,12 @@ from transformer.training.report import Reporter
 from transformer.training.run_folder import fresh_folder, hold_run, nothing_left
 from transformer.training.schedule import Schedule, make_schedule
 from transformer.training.step import TrainingState
+from transformer.training.tensorboard import TensorBoard
 from transformer.training.validation import validation_loss
 from transformer.transformer import Transformer
 from transformer.translation import Translator
 
-RECIPE_FILE, METRICS_FILE, TOKENS_FOLDER = "recipe.toml", "metrics.jsonl", "tokens"
+RECIPE_FILE, METRICS_FILE, TOKENS_FOLDER, BOARD_FOLDER = "recipe.toml", "metrics.jsonl", "tokens", "tensorboard"
 
 
 @dataclass(frozen=True)
@@ -60,15 +68,17 @@ class RunResult:
 
     Attributes:
         folder: of the run.
-        model: the bundle of the best validation.
-        progress: figures reached.
+        model: the bundle of the best validation: a checkpoint, or the average of several.
+        progress: figures reached; its `best_scores` are those of the best checkpoint.
         interruption: the signal that ended it early, if any.
+        average_scores: figures of the average of checkpoints; empty where there is none.
     """
 
     folder: Path
     model: Path
     progress: Progress
     interruption: Interruption
+    average_scores: dict[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -106,15 +116,15 @@ def train(
         with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)):
             parts = _assemble(given, folder, allow_changed, notes)
         interruption = _train(parts, quiet=quiet)
-    progress = parts.progress
-    best = progress.best_step if progress.best_step is not None else progress.step
-    return RunResult(folder, parts.checkpoints.folder(best) / MODEL, progress, interruption)
+    model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
+    return RunResult(folder, model, parts.progress, interruption, parts.average_scores)
 
 
 def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
     training, progress = parts.recipe.training, parts.progress
     path, max_steps = parts.folder / METRICS_FILE, training.max_steps or 0
-    reporter = Reporter(path, max_steps, training.log_every, step=progress.step, quiet=quiet)
+    board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard else None
+    reporter = Reporter(path, max_steps, training.log_every, step=progress.step, quiet=quiet, board=board)
     try:
         for line in parts.opening():
             reporter.say(line)
@@ -126,6 +136,9 @@ def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
 
             hooks = Hooks(parts.validate, save, reporter, interruption)
             train_loop(parts.state, parts.corpus.train, training, parts.schedule, progress, hooks)
+        if progress.finished:
+            parts.average(reporter)
+            write_report(parts.folder)
         return interruption
     finally:
         reporter.close()
@@ -147,26 +160,63 @@ class _Parts:
     progress: Progress
     inputs: dict[str, str]
     notes: list[str]
+    start: dict[str, Any] | None = None
+    """The model that the run began with, where it fine-tunes one."""
     signatures: dict[str, str] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list[str])
+    """Translations of the validation text, of the last validation."""
+    average_scores: dict[str, float] = field(default_factory=dict)
 
     def validate(self) -> dict[str, float]:
-        """Loss, perplexity, BLEU and chrF on the validation pairs."""
-        state, budget = self.state, self.recipe.training.batch_tokens
-        scores = validation_loss(state.objective, self.corpus.validation, budget, state.hardware)
+        """Loss, perplexity, BLEU and chrF of the model on the validation pairs."""
+        with running_mean_in_place(self.state.optimizer):
+            return self._scores(self.model)
+
+    def _scores(self, model: Transformer) -> dict[str, float]:
+        training = self.recipe.training
+        objective = TranslationObjective(model, training.label_smoothing)
+        scores = validation_loss(objective, self.corpus.validation, training.batch_tokens, self.state.hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
-        translator = Translator(self.model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
+        translator = Translator(model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
         translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
-        translated = corpus_scores([translation.text for translation in translations], references)
+        self.outputs[:] = [translation.text for translation in translations]
+        translated = corpus_scores(self.outputs, references)
         self.signatures.update({score.name.lower(): score.signature for score in translated})
         return scores | {score.name.lower(): score.value for score in translated}
 
     def save(self, progress: Progress) -> None:
         """Writes a checkpoint whose model folder is a bundle."""
         bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
-        tensors = {OPTIMIZER: optimizer_tensors(self.model, self.state.optimizer)}
         facts = record_of(self.recipe, self.inputs)
-        self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
+        with running_mean_in_place(self.state.optimizer):
+            tensors = {OPTIMIZER: optimizer_tensors(self.model, self.state.optimizer)}
+            self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
+        if progress.best_step == progress.scored_step == progress.step:
+            self._keep_translations()
+
+    def average(self, reporter: Reporter) -> None:
+        """Averages the checkpoints that the recipe asks for, validates the mean and keeps it as `RUN/average`."""
+        metric, folder = self.recipe.training.best_metric, self.folder / AVERAGE
+        steps = [s for s in steps_to_average(self.progress, self.recipe.training) if self.checkpoints.is_whole(s)]
+        stored = stored_average(self.folder)
+        if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
+            self.average_scores.update(stored.provenance["validation"]["scores"])
+        elif len(steps) > 1:
+            bundle = average_bundles([self.checkpoints.folder(step) / MODEL for step in steps])
+            assert isinstance(bundle.model, Transformer)
+            self.average_scores.update(self._scores(bundle.model.to(self.state.hardware.device)))
+            score = HIGHER_IS_BETTER[metric] * self.average_scores[metric]
+            figures = {"score": score if isfinite(score) else None, **self._validation(self.average_scores)}
+            bundle.provenance["validation"] = figures
+            shutil.rmtree(folder, ignore_errors=True)
+            save_bundle(folder, bundle)
+            reporter.average(steps, self.average_scores)
+            if resolve_model(self.folder) == folder:
+                self._keep_translations()
+
+    def _keep_translations(self) -> None:
+        replace_text(self.folder / TRANSLATIONS, translation_lines(self.corpus.validation_text, self.outputs))
 
     def opening(self) -> list[str]:
         """What is said before the first step."""
@@ -181,6 +231,13 @@ class _Parts:
         ]
         if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
             lines.append(f"note: the cosine ends at step {training.decay_steps:,}; beyond it the learning rate is 0")
+        if self.start:
+            lines.append(
+                f"fine-tunes {self.start['model']} (SHA-256 {self.start['sha256'][:12]}...): learning rate up to "
+                f"{training.learning_rate:.2g} after {training.warmup_steps} steps of warm-up"
+            )
+        if training.ema_decay:
+            lines.append(f"the model is the running mean of the parameters (decay {training.ema_decay})")
         finished = why_finished(self.progress, training)
         if finished:
             lines.append(
@@ -194,17 +251,20 @@ class _Parts:
         packages = ("transformer", "torch", "tokenizers", "sacrebleu")
         return {
             "recipe": self.recipe.model_dump(exclude_none=True),
+            **({"start": self.start} if self.start else {}),
             "data": self.corpus.report.to_dict(),
             "step": progress.step,
-            "validation": {
-                "step": progress.scored_step,
-                "scores": {name: value if isfinite(value) else None for name, value in progress.scores.items()},
-                "signatures": self.signatures,
-            },
-            "max_source_tokens": self.corpus.report.longest_source,
+            "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
+            "max_source_tokens": max(self.corpus.report.longest_source, (self.start or {}).get("max_source_tokens", 0)),
+            "seconds": progress.seconds,
+            "machine": machine(),
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
+
+    def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
+        finite = {name: value if isfinite(value) else None for name, value in scores.items()}
+        return {"scores": finite, "signatures": self.signatures}
 
 
 def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes: list[str]) -> _Parts:
@@ -214,12 +274,15 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes
     inputs = fingerprint_inputs(given.data)
     if earlier:
         refuse_changed_texts(earlier, inputs, given, allow_changed)
+    start = None if earlier else read_start(given)
+    given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
     surveyed = survey(given.data, given.training.seed)
     recipe = fill_in(given, surveyed.pairs)
     refuse_unknown_keys(allow_changed, recipe)
     if earlier:
         refuse_changed_recipe(earlier, recipe, allow_changed)
-    tokenizers = earlier.bundle.tokenizers if earlier else train_tokenizers(recipe.data, recipe.tokenizer)
+    known = earlier.bundle if earlier else start.bundle if start else None
+    tokenizers = known.tokenizers if known else train_tokenizers(recipe.data, recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
@@ -232,15 +295,19 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes
     model = _model(config, recipe.training.seed).to(hardware.device)
     optimizer = make_optimizer(model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
+    if start:
+        model.load_state_dict(start.bundle.model.state_dict())
     if earlier:
         restore(earlier, model, optimizer)
         checkpoints.tidy(progress)
     replace_text(folder / RECIPE_FILE, recipe.to_toml())
     objective = TranslationObjective(model, recipe.training.label_smoothing)
-    state = TrainingState(objective, optimizer, progress.step, recipe.training.seed, hardware)
+    training = recipe.training
+    state = TrainingState(objective, optimizer, progress.step, training.seed, hardware, training.log_every)
     notes = [*notes, *(earlier.warnings if earlier else ())]
+    origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
     return _Parts(
-        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes
+        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes, origin
     )
 
 

@@ -31,16 +31,19 @@ ARROWS = {
     "training": {"protocols", "settings", "blocks", "data", "storage", "text", "transformer"},
     "bundle": {"models", "settings", "storage", "text"},
     "inspection": {"blocks", "text", "transformer", "translation"},
+    "reporting": {"bundle", "evaluation", "inspection"},
     "recipe": {"data", "models", "settings", "text", "training"},
+    "averaging": {"bundle", "storage", "training"},
+    "fine_tuning": {"bundle", "recipe", "text", "training"},
     "loading": {"bundle", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
     "run": {
-        "bundle", "data", "evaluation", "models", "recipe", "resuming", "settings", "storage", "text", "training",
-        "transformer", "translation",
+        "averaging", "bundle", "data", "evaluation", "fine_tuning", "inspection", "models", "recipe", "reporting",
+        "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
-        "bundle", "data", "evaluation", "inspection", "loading", "models", "recipe", "run", "settings", "text",
-        "training", "translation",
+        "averaging", "bundle", "data", "evaluation", "inspection", "loading", "models", "recipe", "reporting", "run",
+        "settings", "storage", "text", "training", "translation",
     },
     "__init__": {"errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},
@@ -87,7 +90,9 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
         assert not re.search(r"(?<!safetensors\.)torch\.(save|load)\b|import (pickle|joblib|dill)", text), path
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["translate"], ["evaluate"], ["info"], ["demo"], ["check"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["translate"], ["evaluate"], ["info"], ["demo"], ["average"], ["report"], ["check"]]
+)
 def test_help_loads_no_torch(command: list[str]) -> None:
     """Catches a heavy import at the top of a command."""
     code = (

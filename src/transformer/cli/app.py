@@ -5,10 +5,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from transformer.cli.average import average
 from transformer.cli.check import check
 from transformer.cli.demo import demo
 from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
+from transformer.cli.report import report
 from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
 from transformer.errors import TransformerError
@@ -30,6 +32,8 @@ app.command()(translate)
 app.command()(evaluate)
 app.command()(info)
 app.command()(check)
+app.command()(average)
+app.command()(report)
 
 
 @app.callback()

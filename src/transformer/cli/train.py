@@ -38,6 +38,9 @@ def train(
     source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
     run: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME of the recipe if not given")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", help="fine-tune this model: same architecture and tokenizer, new data")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. training.seed=2")
     ] = None,
@@ -57,7 +60,8 @@ def train(
     if run is None and recipe is None:
         raise ConfigError("--run is missing; name the folder that the model goes to")
     folder = run or Path("runs") / (recipe or Path()).stem
-    loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
+    values = {"data": data, "training": {"start_from": start} if start else {}}
+    loaded = load_recipe(recipe, overrides or (), {section: keys for section, keys in values.items() if keys})
 
     from transformer.run import train as train_run  # loads torch
 
@@ -69,15 +73,17 @@ def train(
         )
         typer.echo(saved, err=True)
         raise typer.Exit(result.interruption.exit_code)
-    _close(result.folder, result.model, result.progress.best_scores)
+    _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
 
 
-def _close(folder: Path, model: Path, scores: dict[str, float]) -> None:
+def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
     from transformer.inspection.pictures import training_curve
 
     picture = training_curve(folder)
-    figures = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-    typer.echo(f"best on validation: {figures}")
+    for title, scores in (("best on validation", best), ("average of checkpoints", average)):
+        if scores:
+            typer.echo(f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in scores.items())}")
     typer.echo(f"model: {model}")
     typer.echo(f"curve: {picture}" if picture else "no training curve: pip install matplotlib to have it drawn")
+    typer.echo(f"report: {folder / 'report.html'}")
     typer.echo(f"next: transformer translate {folder} --input FILE")

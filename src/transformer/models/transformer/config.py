@@ -54,7 +54,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 """`base` and `big` are those of Vaswani et al. 2017, Table 3 (all three matrices shared, post-norm).
 
 `tiny` has the sizes of Transformer-Tiny (Wu et al. 2021, "Good for Misconceived Reasons"), `deep-shallow` the layers of
-Kasai et al. 2021, "Deep Encoder, Shallow Decoder": the decoder runs once a written token and the encoder once a sentence,
-so layers moved from one to the other make a translation faster at about the same quality. Pre-norm is our choice there:
-twelve post-norm layers need more care to train.
+Kasai et al. 2021, "Deep Encoder, Shallow Decoder": the decoder runs once a written token and the encoder once a
+sentence, so layers moved from one to the other make translation faster at about the same quality. Pre-norm is our
+choice there: twelve post-norm layers need more care to train.
 """
