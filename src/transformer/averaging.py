@@ -1,5 +1,6 @@
 """From several bundles to the one that holds the mean of their parameters."""
 
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from transformer.bundle import Bundle, load_bundle
+from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.storage.checkpoints import AVERAGE
 from transformer.training.averaging import ParameterMean
@@ -29,11 +30,19 @@ def steps_to_average(progress: Progress, training: TrainingSettings) -> list[int
 
 
 def stored_average(run: Path) -> Bundle | None:
-    """The averaged model of a run, or None where it has none that is whole."""
+    """The averaged and validated model of a run, or None where it has none that is whole."""
     try:
-        return load_bundle(run / AVERAGE)
+        bundle = load_bundle(run / AVERAGE)
     except BundleError:
         return None
+    return bundle if {"averaged", "validation"} <= bundle.provenance.keys() else None
+
+
+def replace_average(run: Path, bundle: Bundle) -> None:
+    """Stores the averaged model of a run in place of an earlier one; in between the run has none."""
+    for folder in (run / AVERAGE, *run.glob(f".writing-{AVERAGE}-*")):  # the latter were left by a kill
+        shutil.rmtree(folder, ignore_errors=True)
+    save_bundle(run / AVERAGE, bundle)
 
 
 def average_bundles(paths: Sequence[Path]) -> Bundle:

@@ -1,7 +1,6 @@
 """A whole run: from a recipe to a folder that holds a translator."""
 
 import platform
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from transformer.averaging import average_bundles, steps_to_average, stored_average
+from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
 from transformer.data.fingerprint import fingerprint_inputs
 from transformer.data.prepare import Corpus, prepare, survey, train_tokenizers
@@ -197,7 +196,7 @@ class _Parts:
 
     def average(self, reporter: Reporter) -> None:
         """Averages the checkpoints that the recipe asks for, validates the mean and keeps it as `RUN/average`."""
-        metric, folder = self.recipe.training.best_metric, self.folder / AVERAGE
+        metric = self.recipe.training.best_metric
         steps = [s for s in steps_to_average(self.progress, self.recipe.training) if self.checkpoints.is_whole(s)]
         stored = stored_average(self.folder)
         if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
@@ -209,10 +208,9 @@ class _Parts:
             score = HIGHER_IS_BETTER[metric] * self.average_scores[metric]
             figures = {"score": score if isfinite(score) else None, **self._validation(self.average_scores)}
             bundle.provenance["validation"] = figures
-            shutil.rmtree(folder, ignore_errors=True)
-            save_bundle(folder, bundle)
+            replace_average(self.folder, bundle)
             reporter.average(steps, self.average_scores)
-            if resolve_model(self.folder) == folder:
+            if resolve_model(self.folder) == self.folder / AVERAGE:
                 self._keep_translations()
 
     def _keep_translations(self) -> None:

@@ -128,7 +128,9 @@ def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tm
     before = (tmp_path / "run/average/manifest.sha256").stat().st_mtime_ns
     assert run(digit_corpus, tmp_path / "run", **settings).average_scores == result.average_scores
     assert (tmp_path / "run/average/manifest.sha256").stat().st_mtime_ns == before
+    (tmp_path / "run" / ".writing-average-99").mkdir()
     run(digit_corpus, tmp_path / "run", **settings, max_steps=16)
+    assert not list((tmp_path / "run").glob(".writing*"))
     again = load_bundle(tmp_path / "run" / "average")
     assert [source["step"] for source in again.provenance["averaged"]] == [12, 14, 16]
 
