@@ -289,7 +289,7 @@ def ratio(rounds: list[Any], mine: str, peer: str) -> dict[str, Any]:
 def print_table(result: dict[str, Any]) -> None:
     """One line an engine."""
     print(
-        f"\n{'engine':<28} {'target/s':>9} {'min':>7} {'max':>7} {'peak MiB':>9} {'first s':>8} {'% of bf16':>9}  counts"
+        f"\n{'engine':<28} {'target/s':>9} {'min':>7} {'max':>7} {'peak MiB':>9} {'first s':>8} {'% bf16':>7}  counts"
     )
     for name, figure in result["figures"].items():
         if "error" in figure:
@@ -299,7 +299,7 @@ def print_table(result: dict[str, Any]) -> None:
         share = 100 * figure["share_of_product_rate"]["bfloat16"]["median"]
         print(
             f"{name:<28} {speed['median']:>9.0f} {speed['min']:>7.0f} {speed['max']:>7.0f} {peak['median']:>9.0f} "
-            f"{first['median']:>8.1f} {share:>9.1f}  {figure['counts']}"
+            f"{first['median']:>8.1f} {share:>7.1f}  {figure['counts']}"
         )
     for mine, peers in result["ours_over_peer"].items():
         for peer, ratios in peers.items():

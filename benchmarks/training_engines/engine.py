@@ -139,7 +139,7 @@ def sinusoid(positions: int, d_model: int) -> Tensor:
 def smoothed_loss(logits: Tensor, batch: Batch, job: Job) -> Tensor:
     """Label-smoothed cross-entropy, the mean over the labels that are not padding."""
     return F.cross_entropy(
-        logits.flatten(0, 1), batch.labels.flatten(), ignore_index=PAD, label_smoothing=job.label_smoothing
+        logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=PAD, label_smoothing=job.label_smoothing
     )
 
 

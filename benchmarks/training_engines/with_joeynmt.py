@@ -1,7 +1,7 @@
 """JoeyNMT's model, loss and optimizer, for `benchmarks/training.py`.
 
-Its trainer is left out with its data loader and its sorting; a step is that of its `TrainManager._train_step`. It has no
-bf16: its `fp16` is switched off on a CPU, and is float16 on a GPU.
+Its trainer is left out with its data loader and its sorting; a step is that of its `TrainManager._train_step`. Its own
+settings know no bf16 (`fp16` is switched off on a CPU, and float16 on a GPU); here it may have it all the same.
 """
 
 from types import SimpleNamespace
@@ -92,7 +92,7 @@ class JoeyNMT:
         "its smoothing spreads epsilon over V - 2 tokens other than the label and padding (epsilon / V at the others)",
         "its Adam is not fused (no setting); epsilon 1e-8 is overwritten by 1e-9",
         "its attention and inner feed-forward dropout, one setting with the rest, are set to 0 after it is built",
-        "float32 alone: it has no bf16",
+        "bf16, where measured, is given to it from outside: it has no such setting",
         "its step counts correct tokens too, as its trainer does",
     )
 
@@ -108,7 +108,8 @@ class JoeyNMT:
     def step(self, batch: Batch) -> None:
         """One update."""
         pairs = self.pairs(batch)
-        loss, _, _, correct = self.model(return_type="loss", **vars(pairs))
+        with self.job.autocast():
+            loss, _, _, correct = self.model(return_type="loss", **vars(pairs))
         loss = pairs.normalize(loss, normalization="tokens")
         loss.backward()
         loss.item(), correct.item()
