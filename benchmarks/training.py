@@ -1,8 +1,9 @@
 """Training speed and memory of this project beside its peers: same weights, same batches, same dropout, one run.
 
 Engines are `ours`, `transformers` (MarianMTModel), `torch-nn` (torch.nn.Transformer), `eole` and `joeynmt`, each with a
-precision: `ours-bf16`, `transformers-fp32`. `+compile` puts `torch.compile` around a peer's model; `+kept` has the C
-library keep freed memory with the process, which spares a toolkit that makes large tensors their page faults.
+precision: `ours-bf16`, `transformers-fp32`. Settings are appended: `+compile` puts `torch.compile` around a peer's model,
+`+plain` gives transformers and torch.nn the plain attention in place of torch's fused one, and `+kept` has the C library
+keep freed memory with the process, which spares a toolkit that makes large tensors their page faults.
 
 Shapes:
 - `tiny`: Transformer-Tiny (4+4 layers, d 128, d_ff 256, 4 heads, dropout 0.3) on Multi30k en-de, a joint vocabulary of
@@ -94,6 +95,7 @@ class Named:
     toolkit: str
     precision: str
     compiled: bool
+    plain_attention: bool
     kept: bool
 
     @property
@@ -106,11 +108,11 @@ def named(name: str) -> Named:
     """Reads e.g. `transformers-bf16+compile`."""
     engine, *options = name.split("+")
     toolkit, _, precision = engine.rpartition("-")
-    if toolkit not in FILES or precision not in PRECISIONS or not {*options} <= {"compile", "kept"}:
+    if toolkit not in FILES or precision not in PRECISIONS or not {*options} <= {"compile", "plain", "kept"}:
         raise SystemExit(
-            f"engine={name!r} is unknown; give TOOLKIT-PRECISION[+compile][+kept] of {[*FILES]} and fp32, bf16"
+            f"engine={name!r} is unknown; give TOOLKIT-PRECISION[+compile][+plain][+kept] of {[*FILES]} and fp32, bf16"
         )
-    return Named(name, toolkit, PRECISIONS[precision], "compile" in options, "kept" in options)
+    return Named(name, toolkit, PRECISIONS[precision], "compile" in options, "plain" in options, "kept" in options)
 
 
 def multi30k(vocabulary: int, n_batches: int) -> tuple[list[PairBatch], int]:
@@ -172,7 +174,14 @@ class Runner:
         sizes = self.job["sizes"] | {"norm_order": norm_order}
         if mode == "check":
             sizes["dropout"] = 0.0
-        own = {"mode": mode, "seed": seed, "precision": engine.precision, "compiled": engine.compiled, "sizes": sizes}
+        own = {
+            "mode": mode,
+            "seed": seed,
+            "precision": engine.precision,
+            "compiled": engine.compiled,
+            "plain_attention": engine.plain_attention,
+            "sizes": sizes,
+        }
         files = {"weights": self.folder / f"{norm_order}.safetensors", "result": self.folder / "result.json"}
         files["result"].unlink(missing_ok=True)
         path = self.folder / "job.json"

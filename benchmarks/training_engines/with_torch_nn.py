@@ -1,6 +1,8 @@
 """A plain loop over `torch.nn.Transformer`, for `benchmarks/training.py`."""
 
 import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from engine import (
@@ -18,6 +20,7 @@ from engine import (
     smoothed_loss,
 )
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 class Model(nn.Module):
@@ -98,12 +101,16 @@ class TorchNN:
 
     def step(self, batch: Batch) -> None:
         """One update."""
-        with self.job.autocast():
+        with self.job.autocast(), self.attention():
             loss = smoothed_loss(self.logits(batch), batch, self.job)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, self.job.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def attention(self) -> AbstractContextManager[Any]:
+        """Which form of attention torch takes."""
+        return sdpa_kernel(SDPBackend.MATH) if self.job.plain_attention else nullcontext()
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of every target position."""

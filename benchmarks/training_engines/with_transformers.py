@@ -20,7 +20,7 @@ from transformers import MarianConfig, MarianMTModel
 
 
 def build_model(job: Job) -> MarianMTModel:
-    """The model of the job's sizes with attention by `scaled_dot_product_attention`."""
+    """The model of the job's sizes."""
     sizes = job.sizes
     config = MarianConfig(
         vocab_size=sizes.vocabulary, max_position_embeddings=sizes.positions, encoder_layers=sizes.N,
@@ -29,7 +29,7 @@ def build_model(job: Job) -> MarianMTModel:
         attention_dropout=0.0, activation_dropout=0.0, activation_function="relu", scale_embedding=True,
         pad_token_id=PAD, eos_token_id=EOS, forced_eos_token_id=EOS, decoder_start_token_id=PAD,
         share_encoder_decoder_embeddings=True, tie_word_embeddings=True, use_cache=False,
-        attn_implementation="sdpa",
+        attn_implementation="eager" if job.plain_attention else "sdpa",
     )  # fmt: skip
     model = MarianMTModel(config)
     copy_into(model.model.shared.weight, job.embedding)
