@@ -18,6 +18,8 @@ class Ours:
     differences: tuple[str, ...] = ()
 
     def __init__(self, job: Job) -> None:
+        if job.precision != "float32":
+            raise ValueError(f"precision={job.precision!r} is not offered by our training step; choose fp32")
         sizes = job.sizes
         self.job = job
         self.model = build_transformer(
