@@ -74,6 +74,10 @@ class Named:
         """The order that the toolkit can do."""
         return "pre" if self.toolkit in PRE_NORM_ONLY else "post"
 
+    def in_float32(self) -> "Named":
+        """The same in float32, without settings that change speed alone."""
+        return named(f"{self.toolkit}-fp32" + "+plain" * self.plain_attention)
+
 
 def named(name: str) -> Named:
     """Reads e.g. `transformers-bf16+compile`."""

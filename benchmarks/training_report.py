@@ -30,7 +30,8 @@ def summary(engines: list[Named], checks: dict[str, Any], rounds: list[Any], flo
         seconds = [statistics.fmean(timing["step_seconds"]) for timing in timings]
         keys = ("target_tokens_per_second", "tokens_per_second", "seconds_to_first_step", "peak_mib", "steady_peak_mib")
         figures[engine.name] = {
-            "counts": checks[engine.name]["agrees"],
+            "counts": checks[engine.name]["agrees"] and checks[engine.name]["agrees_in_float32"],
+            "dropout_sites_of_the_paper": all(same_dropout(timing) for timing in timings),
             **{key: spread([timing[key] for timing in timings]) for key in keys},
             "steady_peak_minus_import_mib": spread([t["steady_peak_mib"] - t["after_import_mib"] for t in timings]),
             "loss_after_training": spread(losses),
@@ -41,6 +42,9 @@ def summary(engines: list[Named], checks: dict[str, Any], rounds: list[Any], flo
                 for precision in PRECISIONS.values()
             },
         }
+    for engine in engines:
+        if engine.toolkit != "ours":  # our dropout may draw in another way
+            figures[engine.name]["counts"] &= figures[engine.name].get("dropout_sites_of_the_paper", False)
     ours = [engine for engine in engines if engine.toolkit == "ours" and "error" not in figures[engine.name]]
     if ours:
         expected = figures[ours[0].name]["loss_after_training"]["median"]
@@ -53,6 +57,11 @@ def summary(engines: list[Named], checks: dict[str, Any], rounds: list[Any], flo
     counting = [engine.name for engine in engines if figures[engine.name]["counts"] and engine.toolkit != "ours"]
     ratios = {mine.name: {peer: ratio(rounds, mine.name, peer) for peer in counting} for mine in ours}
     return {"figures": figures, "ours_over_peer": ratios}
+
+
+def same_dropout(timing: dict[str, Any]) -> bool:
+    """Whether as many elements were dropped as the paper's sites have; not counted in a compiled model."""
+    return timing["dropout_elements"] in (None, timing["dropout_elements_of_the_paper"])
 
 
 def ratio(rounds: list[Any], mine: str, peer: str) -> dict[str, Any]:

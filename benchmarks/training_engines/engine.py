@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 PAD, BOS, EOS, UNK = range(4)
 NORM_EPS, ADAM_BETAS, ADAM_EPS = 1e-6, (0.9, 0.98), 1e-9
@@ -195,7 +196,34 @@ def measure(engine: Engine, batches: list[Batch], warm_steps: int, job: Job, sta
         "peak_mib": max(first_peak, steady_peak),
         "steady_peak_mib": steady_peak,
         "losses": [evaluate(engine, batches[:CHECK_BATCHES], job)],
+        "dropout_elements": None if job.compiled else dropped_elements(engine, batches[0]),
+        "dropout_elements_of_the_paper": paper_dropout_elements(batches[0], job.sizes),
     }
+
+
+class DropoutCounter(TorchDispatchMode):
+    """Counts the elements that torch's dropout draws for."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten.bernoulli_, torch.ops.aten.native_dropout):
+            self.elements += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+def dropped_elements(engine: Engine, batch: Batch) -> int:
+    """Elements under dropout in one more update."""
+    engine.model.train()
+    with DropoutCounter() as counter:
+        engine.step(batch)
+    return counter.elements
+
+
+def paper_dropout_elements(batch: Batch, sizes: Sizes) -> int:
+    """Elements under dropout with the sites of Sec. 5.4: the embeddings, and the output of each sub-layer."""
+    source, target = batch.src.numel() * (1 + 2 * sizes.N), batch.tgt.numel() * (1 + 3 * sizes.N)
+    return (source + target) * sizes.d_model
 
 
 def timed(engine: Engine, batch: Batch, device: torch.device) -> float:
