@@ -33,6 +33,7 @@ Usage: python benchmarks/training.py --shape tiny --peers FOLDER [--engines NAME
 import argparse
 import json
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -128,6 +129,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Checks and times all engines and prints the summary."""
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the engine that is running, too
     engines = [named(name) for name in arguments.engines.split(",")]
     shape, device = SHAPES[arguments.shape], torch.device(arguments.device)
     steps = arguments.steps or shape.steps
