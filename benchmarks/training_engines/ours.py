@@ -1,0 +1,49 @@
+"""This project's model and training step, for `benchmarks/training.py`."""
+
+from engine import ADAM_BETAS, ADAM_EPS, Batch, Job, run
+from torch import Tensor
+
+from transformer import build_transformer
+from transformer.blocks import causal_mask, padding_mask
+from transformer.protocols import PairBatch
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer import make_optimizer
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState, train_step
+
+
+class Ours:
+    """What `transformer train` does a step."""
+
+    differences: tuple[str, ...] = ()
+
+    def __init__(self, job: Job) -> None:
+        if job.precision != "float32":
+            raise ValueError(f"precision={job.precision!r} is not offered by our training step; choose fp32")
+        sizes = job.sizes
+        self.job = job
+        self.model = build_transformer(
+            sizes.vocabulary, sizes.vocabulary, sizes.positions, sizes.positions, d_model=sizes.d_model, N=sizes.N,
+            h=sizes.h, d_ff=sizes.d_ff, dropout=sizes.dropout, norm_order=sizes.norm_order, share_embeddings="all",
+        ).to(job.device)  # fmt: skip
+        missing, unexpected = self.model.load_state_dict(job.weights, strict=False)
+        if unexpected or set(missing) != {"tgt_embed.embedding.weight", "projection_layer.proj.weight"}:
+            raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
+        objective = TranslationObjective(self.model, job.label_smoothing)
+        settings = TrainingSettings(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
+        self.state = TrainingState(objective, make_optimizer(objective, settings), step=0, seed=1)
+
+    def step(self, batch: Batch) -> None:
+        """One update."""
+        pairs = PairBatch(batch.src, batch.tgt, batch.labels, batch.scored)
+        train_step(self.state, [pairs], self.job.learning_rate, self.job.clip_norm)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits of every target position."""
+        return self.model(
+            batch.src, batch.tgt, padding_mask(batch.src), causal_mask(batch.tgt.size(1), batch.src.device)
+        )
+
+
+if __name__ == "__main__":
+    run(Ours)
