@@ -9,6 +9,7 @@ from transformer.cli.check import check
 from transformer.cli.demo import demo
 from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
+from transformer.cli.prepare import prepare
 from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
 from transformer.errors import TransformerError
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(epilog=train_help())(train)
+app.command(epilog="Example: transformer prepare --source corpus.en --target corpus.de --out prepared")(prepare)
 app.command()(translate)
 app.command()(evaluate)
 app.command()(info)
