@@ -87,7 +87,9 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
         assert not re.search(r"(?<!safetensors\.)torch\.(save|load)\b|import (pickle|joblib|dill)", text), path
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["translate"], ["evaluate"], ["info"], ["demo"], ["check"]])
+@pytest.mark.parametrize(
+    "command", [[], ["train"], ["prepare"], ["translate"], ["evaluate"], ["info"], ["demo"], ["check"]]
+)
 def test_help_loads_no_torch(command: list[str]) -> None:
     """Catches a heavy import at the top of a command."""
     code = (

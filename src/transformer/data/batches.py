@@ -84,9 +84,9 @@ def _sortable(lengths: NDArray[np.int32], order: NDArray[np.uint32]) -> tuple[ND
     used = [min(width, max(0, free - width * before)) for before in range(lengths.shape[1])]
     keys = np.empty(len(order), np.uint64)
     for start in range(0, len(order), CHUNK):
-        chosen = lengths[order[start : start + CHUNK]].astype(np.uint64)
-        key = chosen.max(axis=1)
-        for column, bits in zip(reversed(chosen.T), used, strict=True):
+        columns = np.ascontiguousarray(lengths[order[start : start + CHUNK]].T, np.uint64)
+        key = columns.max(axis=0)
+        for column, bits in zip(reversed(columns), used, strict=True):
             key = key << np.uint64(bits) | column >> np.uint64(width - bits)
         position = np.arange(start, start + len(key), dtype=np.uint64)
         keys[start : start + CHUNK] = key << np.uint64(position_bits) | position
