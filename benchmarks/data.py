@@ -1,25 +1,24 @@
 """How fast a large corpus is prepared, how much memory that takes, and what batches cost beside a step.
 
 Makes synthetic pairs whose lengths are drawn from newstest2014 (words drawn from it too), prepares 1 million and
-5 million of them in processes of their own and iterates one epoch. The rival is `encode_batch_fast` of the tokenizers
-library alone, on the same text held in memory, at the best of three chunk sizes, all cores, between the rounds of the
-same run. Memory is RssAnon of the process and its children, sampled every 20 ms.
+5 million of them and iterates one epoch; every task in a process of its own. The rival is `encode_batch_fast` of the
+tokenizers library alone, on the same text held in memory, at the best of three chunk sizes, all cores, between the
+rounds of the same run. Memory is RssAnon of the process and its children, sampled every 20 ms.
 
-Usage: python benchmarks/data.py [--pairs 1000000 5000000] [--out FILE]     (about 1 GB of disk a million pairs)
+Usage: python benchmarks/data.py [--pairs 1000000 5000000] [--out FILE]     (about half a GB of disk a million pairs)
 """
 
 import argparse
-import gc
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import islice
@@ -34,7 +33,7 @@ from transformer.text.settings import TokenizerSettings
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 VOCABULARY, MAX_LENGTH, BATCH_TOKENS, SEED = 8000, 256, 4096, 1
-RIVAL_PAIRS, RIVAL_CHUNKS, ROUNDS, STEPS = 200_000, (512, 2048, 8192), 3, 12
+RIVAL_PAIRS, RIVAL_CHUNKS, ROUNDS, STEPS = 100_000, (512, 2048, 8192), 3, 8
 MIB = 2**20
 
 
@@ -89,26 +88,48 @@ def phase(name: str, figures: dict[str, Any]) -> Generator[None]:
         figures[name]["peak_bytes"] = max(peak[0], rss_anon())
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """Prepares the corpus of a folder, starts again from what was prepared, and iterates an epoch."""
-    from transformer.data.batches import plan_epoch
+def preparation_of(folder: Path) -> Any:
+    """The steps from the text of a folder to a corpus."""
     from transformer.data.prepare import Preparation
 
-    figures: dict[str, Any] = {}
     settings = DataSettings(
         source=str(folder / "source.txt"), target=str(folder / "target.txt"), prepared=str(folder / "prepared")
     )
+    return Preparation(settings, SEED, folder)
+
+
+def learn(folder: Path) -> dict[str, Any]:
+    """Reads every file, counts the pairs, draws those held out and trains the tokenizer."""
+    figures: dict[str, Any] = {}
+    shutil.rmtree(folder / "prepared", ignore_errors=True)
     with phase("fingerprint", figures):
-        preparation = Preparation(settings, SEED, folder)
+        preparation = preparation_of(folder)
     with phase("survey", figures):
-        pairs = preparation.survey().pairs
+        figures["pairs"] = preparation.survey().pairs
     with phase("tokenizer", figures):
-        tokenizers = preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+        preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+    return figures
+
+
+def encode(folder: Path) -> dict[str, Any]:
+    """Prepares the tokens."""
+    figures: dict[str, Any] = {}
+    for store in (folder / "prepared").glob("tokens-*"):
+        shutil.rmtree(store)
+    preparation = preparation_of(folder)
+    tokenizers = preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
     with phase("prepare", figures):
         preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
-    gc.collect()
+    return figures
+
+
+def iterate(folder: Path) -> dict[str, Any]:
+    """Starts from what was prepared and fetches every batch of an epoch."""
+    from transformer.data.batches import plan_epoch
+
+    figures: dict[str, Any] = {}
     with phase("start_again", figures):
-        preparation = Preparation(settings, SEED, folder)
+        preparation = preparation_of(folder)
         preparation.survey()
         tokenizers = preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
         corpus = preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
@@ -117,17 +138,12 @@ def measure(folder: Path) -> dict[str, Any]:
     with phase("fetch", figures):
         tokens = sum(corpus.train.fetch(ids).scored_tokens for ids in plan)
     assert tokens == corpus.report.target_tokens
-    return figures | {"pairs": pairs, "batches": len(plan), "report": corpus.report.lines()}
+    return figures | {"batches": len(plan), "report": corpus.report.lines()}
 
 
 def rival(folder: Path) -> dict[str, float]:
     """Pairs a second of `encode_batch_fast` alone, for each chunk size."""
-    from transformer.data.prepare import Preparation
-
-    settings = DataSettings(
-        source=str(folder / "source.txt"), target=str(folder / "target.txt"), prepared=str(folder / "prepared")
-    )
-    pair = Preparation(settings, SEED, folder).train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+    pair = preparation_of(folder).train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
     library = pair.source._merges
     lines = islice(read_pairs(folder / "source.txt", folder / "target.txt"), RIVAL_PAIRS)
     texts = [[pair.source.prepare(line) for line in side] for side in zip(*lines, strict=True)]
@@ -182,10 +198,23 @@ def steps(folder: Path) -> dict[str, Any]:
     return {"step_seconds": statistics.median(seconds), "waits": waits[1:], "seconds": seconds[1:]}
 
 
-def in_process(task: Callable[..., Any], folder: Path) -> Any:
-    """The result of a task in a process of its own."""
-    call = [sys.executable, __file__, "--task", task.__name__, "--folder", str(folder)]
-    return json.loads(subprocess.run(call, stdout=subprocess.PIPE, check=True).stdout)
+def corpus(folder: Path) -> dict[str, Any]:
+    """Writes the text of a folder, whose name is the number of pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_corpus(folder, int(folder.name))
+    return {}
+
+
+TASKS = {task.__name__: task for task in (corpus, learn, encode, iterate, rival, steps)}
+
+
+def plan_of(sizes: list[int]) -> list[tuple[str, int]]:
+    """The tasks in order: each in a process of its own, the rival between the rounds."""
+    tasks: list[tuple[str, int]] = []
+    for size in sizes:
+        rounds = ROUNDS if size == min(sizes) else 1
+        tasks += [("corpus", size), ("learn", size), *([("rival", size), ("encode", size)] * rounds), ("iterate", size)]
+    return [*tasks, ("rival", sizes[-1]), ("steps", sizes[-1])]
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -193,70 +222,74 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": len(values)}
 
 
-def summary(results: dict[int, list[dict[str, Any]]], rivals: list[dict[str, float]], step: Any) -> dict[str, Any]:
-    """The figures that the targets name."""
-    small, large = min(results), max(results)
-    best = max(RIVAL_CHUNKS, key=lambda chunk: statistics.median(rates[str(chunk)] for rates in rivals))
-    alone = [rates[str(best)] for rates in rivals]
-    ours = {pairs: [pairs / run["prepare"]["seconds"] for run in runs] for pairs, runs in results.items()}
-    phases = [name for name, value in results[large][0].items() if isinstance(value, dict)]
-    peaks = {
-        pairs: {name: max(run[name]["peak_bytes"] for run in runs) for name in phases}
-        for pairs, runs in results.items()
-    }
-    run = results[large][0]
-    batch_seconds = (run["plan"]["seconds"] + run["fetch"]["seconds"]) / run["batches"]
-    growth = {name: (peaks[large][name] - peaks[small][name]) / max(1, large - small) for name in phases}
+def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures that the targets name, from the results of all tasks."""
+    sizes = sorted({result["size"] for result in results})
+    runs = {size: {} for size in sizes}
+    encodes: dict[int, list[float]] = {size: [] for size in sizes}
+    for result in results:
+        runs[result["size"]].update({name: value for name, value in result.items() if isinstance(value, dict)})
+        if result["task"] == "encode":
+            encodes[result["size"]].append(result["size"] / result["prepare"]["seconds"])
+    by_task = {result["task"]: result for result in results}
+    rivals = [result for result in results if result["task"] == "rival"]
+    best = max(map(str, RIVAL_CHUNKS), key=lambda chunk: statistics.median(result[chunk] for result in rivals))
+    alone = [result[best] for result in rivals]
+    peaks = {size: {name: value["peak_bytes"] for name, value in run.items()} for size, run in runs.items()}
+    small, large = sizes[0], sizes[-1]
+    growth = {name: (peak - peaks[small][name]) / max(1, large - small) for name, peak in peaks[large].items()}
+    run, step, iterated = runs[large], by_task["steps"], by_task["iterate"]
+    batch_seconds = (run["plan"]["seconds"] + run["fetch"]["seconds"]) / iterated["batches"]
     return {
-        "encode_batch_fast_pairs_per_second": {"chunk": best, **spread(alone)},
-        "prepare_pairs_per_second": {pairs: spread(rates) for pairs, rates in ours.items()},
+        "encode_batch_fast_pairs_per_second": {"chunk": int(best), **spread(alone)},
+        "prepare_pairs_per_second": {size: spread(rates) for size, rates in encodes.items()},
         "prepare_share_of_encode_batch_fast": {
-            pairs: statistics.median(rates) / statistics.median(alone) for pairs, rates in ours.items()
+            size: statistics.median(rates) / statistics.median(alone) for size, rates in encodes.items()
         },
-        "seconds": {pairs: {name: runs[0][name]["seconds"] for name in phases} for pairs, runs in results.items()},
-        "peak_rss_anon_mib": {pairs: {n: v / MIB for n, v in peak.items()} for pairs, peak in peaks.items()},
+        "seconds": {size: {name: value["seconds"] for name, value in run.items()} for size, run in runs.items()},
+        "peak_rss_anon_mib": {size: {n: v / MIB for n, v in peak.items()} for size, peak in peaks.items()},
         "growth_bytes_per_pair": growth,
-        "growth_bytes_per_pair_over_all": (max(peaks[large].values()) - max(peaks[small].values()))
-        / max(1, large - small),
         "batch_milliseconds": 1000 * batch_seconds,
         "step_seconds": step["step_seconds"],
         "data_share_of_step_percent": 100 * batch_seconds / step["step_seconds"],
         "wait_with_prefetch_percent": 100 * sum(step["waits"]) / sum(step["seconds"]),
         "longest_wait_with_prefetch_seconds": max(step["waits"]),
-        "report": run["report"],
+        "report": iterated["report"],
     }
 
 
 def main() -> None:
-    """Runs all rounds and prints the figures."""
+    """Runs all tasks that have no result yet and prints the figures; or one task alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    parser.add_argument("--folder", type=Path, default=Path("data-benchmark"), help="for text, tokens and results")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--task", choices=["measure", "rival", "steps"], help="do one task in this process")
-    parser.add_argument("--folder", type=Path, help="of that task")
+    parser.add_argument("--tasks", type=int, help="do so many tasks at most; the same command goes on with the rest")
+    parser.add_argument("--task", nargs=2, metavar=("TASK", "PAIRS"), help="do one task in this process")
     arguments = parser.parse_args()
     if arguments.task:
-        print(json.dumps({"measure": measure, "rival": rival, "steps": steps}[arguments.task](arguments.folder)))
+        name, size = arguments.task
+        print(json.dumps({"task": name, "size": int(size), **TASKS[name](arguments.folder / size)}))
         return
-    results: dict[int, list[dict[str, Any]]] = {}
-    rivals: list[dict[str, float]] = []
-    for pairs in arguments.pairs:
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
-            write_corpus(Path(name), pairs)
-            runs = results.setdefault(pairs, [])
-            for _ in range(ROUNDS if pairs == min(arguments.pairs) else 1):
-                subprocess.run(["rm", "-rf", f"{name}/prepared"], check=True)
-                runs.append(in_process(measure, Path(name)))
-                rivals.append(in_process(rival, Path(name)))
-                print(json.dumps({"pairs": pairs, "run": runs[-1], "rival": rivals[-1]}), file=sys.stderr)
-            step = in_process(steps, Path(name))
+    notes = arguments.folder / "results.jsonl"
+    results = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    tasks = plan_of(arguments.pairs)
+    for name, size in tasks[len(results) :][: arguments.tasks]:
+        call = [sys.executable, __file__, "--folder", str(arguments.folder), "--task", name, str(size)]
+        line = subprocess.run(call, stdout=subprocess.PIPE, check=True, text=True).stdout
+        print(line, end="", file=sys.stderr)
+        results.append(json.loads(line))
+        with notes.open("a") as file:
+            file.write(line)
+    if len(results) < len(tasks):
+        return
     result = {
         "command": f"python benchmarks/data.py --pairs {' '.join(map(str, arguments.pairs))}",
         "machine": f"{cpu_name()}, {os.cpu_count()} cores, {platform.system()}",
         "versions": {name: version(name) for name in ("torch", "tokenizers", "pyarrow", "numpy")}
         | {"python": platform.python_version()},
         "corpus": "lengths and words of newstest2014 en-de; byte-level BPE, 8,000 tokens, joint; 30 tokens a side",
-        **summary(results, rivals, step),
+        **summary(results),
     }
     print(json.dumps(result, indent=2))
     if arguments.out:

@@ -29,7 +29,7 @@ def test_prepared_ahead_and_used_by_a_run(
     result = command("prepare", file, "--out", tmp_path / "prepared")
     assert result.returncode == 0, result.stderr
     assert "pairs read 600: kept" in result.stdout
-    assert result.stderr.splitlines() == ["survey", "tokenizer", "tokens"]
+    assert not result.stderr
     monkeypatch.setattr("transformer.data.inputs.Input.read", None)
     data = recipe.data.model_copy(update={"prepared": str(tmp_path / "prepared")})
     assert train(recipe.model_copy(update={"data": data}), tmp_path / "run", quiet=True).progress.step == 2
@@ -53,5 +53,5 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     assert prepare(recipe, tmp_path / "prepared", quiet=True).report.read == 60
     result = command("prepare", "--out", tmp_path / "none", "--source", table)
     assert result.returncode == 2
-    assert "nothing to train on; give a recipe file, both --source and --target, or --pairs" in result.stderr
+    assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
     assert not (tmp_path / "none").exists()

@@ -159,6 +159,14 @@ def test_batches_are_cut_as_late_as_the_budget_allows(longest: list[int], batch_
     assert sorted(expected) == sorted(map(len, plan_epoch(table, batch_tokens, 1, 0)))
 
 
+def test_the_plan_does_not_depend_on_how_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches positions that start anew with each chunk."""
+    lengths = np.random.default_rng(0).integers(1, 30, (101, 2)).astype(np.int32)
+    expected = [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)]
+    monkeypatch.setattr("transformer.data.batches.CHUNK", 7)
+    assert [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)] == expected
+
+
 def test_ties_are_of_like_length_on_the_other_sides() -> None:
     """Catches a sort by the longest side alone, which leaves padding on the others."""
     lengths = np.random.default_rng(0).integers(1, 17, (2000, 2)).astype(np.int32)

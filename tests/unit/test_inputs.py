@@ -211,8 +211,12 @@ def test_a_file_without_a_pair_is_refused(tmp_path: Path, name: str) -> None:
     ("data", "message"),
     [
         ({}, r"data.source is missing; name data.source and data.target, or data.pairs"),
-        ({"source": "a"}, "data.source names 1 files, data.target 0; give each source file its translation"),
-        ({"source": ["a", "b"], "target": ["c"]}, "data.source names 2 files, data.target 1"),
+        ({"source": "a"}, "data.target is missing; give both sides, or a file of both as data.pairs"),
+        ({"target": ["a", "b"]}, "data.source is missing; give both sides"),
+        (
+            {"source": ["a", "b"], "target": ["c"]},
+            "data.source names 2 files, data.target 1; give each source file its translation",
+        ),
         ({"pairs": "x.tsv", "weights": [1, 2]}, "data.weights has 2 numbers for 1 files; give one for each"),
         ({"pairs": "x.tsv", "weights": [0]}, "greater than 0"),
         ({"pairs": "x.doc.gz"}, r"data.pairs='x.doc.gz' ends in none of .tsv, .jsonl, .parquet, .tmx"),

@@ -42,7 +42,7 @@ def given_data(recipe: Path | None, source: str | None, target: str | None, pair
     given = {"source": source, "target": target, "pairs": pairs}
     data = {key: value for key, value in given.items() if value}
     if recipe is None and not pairs and not (source and target):
-        raise ConfigError("nothing to train on; give a recipe file, both --source and --target, or --pairs")
+        raise ConfigError("nothing to train on; give a recipe file, or both --source and --target, or --pairs")
     return data
 
 

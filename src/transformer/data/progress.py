@@ -24,7 +24,7 @@ def shown_progress(*, quiet: bool = False) -> Generator[Progress]:
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(console.print)
+        yield _Lines(lambda line: console.print(line, highlight=False, soft_wrap=True))
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -42,7 +42,7 @@ def shown_progress(*, quiet: bool = False) -> Generator[Progress]:
 
 
 class _Lines:
-    """A line for each stage, and another every ten seconds."""
+    """A line every ten seconds; what is done sooner is not worth one."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -53,8 +53,7 @@ class _Lines:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._said = stage, now, now
-            self._say(stage)
         elif now - self._said >= LINE_SECONDS:
             self._said = now
             of_total = f" of {total:,} ({done / total:.0%})" if total else ""
-            self._say(f"{stage}: {done:,}{of_total}, {done / (now - self._started):,.0f} a second")
+            self._say(f"{stage}: {done:,}{of_total} pairs, {done / (now - self._started + 1e-9):,.0f} a second")

@@ -72,6 +72,9 @@ class DataSettings(Settings):
     def _training_text_has_both_sides(self) -> "DataSettings":
         sides = len(_listed(self.source)), len(_listed(self.target))
         if sides[0] != sides[1]:
+            if not all(sides):
+                missing = "source" if sides[1] else "target"
+                raise ValueError(f"data.{missing} is missing; give both sides, or a file of both as data.pairs")
             raise ValueError(
                 f"data.source names {sides[0]} files, data.target {sides[1]}; give each source file its translation"
             )

@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -137,7 +137,8 @@ class _Counted:
             stack.callback(writer.close)
             finder = DuplicateFinder(folder / "digests")
             stack.callback(finder.close)
-            for block in encode_blocks(self._encoder, self._blocks(), workers):
+            blocks = stack.enter_context(closing(encode_blocks(self._encoder, self._blocks(), workers)))
+            for block in blocks:
                 self._count(block)
                 writer.append(block.source, block.target)
                 if duplicates:

@@ -4,6 +4,7 @@ Both streams are messages of Arrow record batches; each block that goes in is on
 a line of JSON, the encoder itself. The process ends with its input.
 """
 
+import contextlib
 import json
 import signal
 import sys
@@ -32,4 +33,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(BrokenPipeError):  # nobody wants the rest
+        main()

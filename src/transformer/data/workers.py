@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,10 +30,10 @@ def worker_count(wanted: int | None, pairs: int) -> int:
     """How many processes to start: those asked for, else one a core; none for a small corpus."""
     if wanted is None and pairs < SMALL_PAIRS:
         return 0
-    return wanted or len(os.sched_getaffinity(0))
+    return wanted or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
 
 
-def encode_blocks(encoder: BlockEncoder, blocks: Iterable[list[Pair]], workers: int) -> Iterator[EncodedBlock]:
+def encode_blocks(encoder: BlockEncoder, blocks: Iterable[list[Pair]], workers: int) -> Generator[EncodedBlock]:
     """Yields the encoded blocks in the order of the blocks, whatever the number of processes.
 
     Processes, since most of the work that is not the tokenizer's own holds Python's lock. They are plain programs that
