@@ -11,7 +11,7 @@ import pyarrow as pa
 from transformer.data.encoding import EncodedBlock
 from transformer.data.ragged import Ragged, list_array
 
-TEXTS: Final = pa.schema([("source", pa.string()), ("target", pa.string())])
+TEXTS: Final = pa.schema([("source", pa.large_string()), ("target", pa.large_string())])
 TOKENS: Final = pa.schema(
     [
         ("source", pa.list_(pa.int32())),
@@ -25,7 +25,7 @@ FACTS: Final = ("read", "dropped", "fallback_bytes", "held_out_text", "test_sour
 
 def texts_of(sources: Sequence[str], targets: Sequence[str]) -> pa.RecordBatch:
     """A block of text as a record batch."""
-    return pa.record_batch([pa.array(sources, pa.string()), pa.array(targets, pa.string())], schema=TEXTS)
+    return pa.record_batch([pa.array(side, pa.large_string()) for side in (sources, targets)], schema=TEXTS)
 
 
 def batch_of(block: EncodedBlock) -> tuple[pa.RecordBatch, dict[str, str]]:
