@@ -23,7 +23,7 @@ ARROWS = {
     "transformer": {"blocks"},
     "models": {"transformer", "blocks", "settings"},
     "text": {"protocols", "settings"},
-    "data": {"protocols", "settings", "text"},
+    "data": {"protocols", "settings", "storage", "text"},
     "evaluation": {"protocols"},
     "decoding": {"protocols", "text"},
     "translation": {"blocks", "decoding", "text", "transformer"},

@@ -132,7 +132,7 @@ def test_a_damaged_store_is_made_again(settings: DataSettings, tmp_path: Path, f
     assert corpus.report.to_dict() == expected
     assert contents(tmp_path / "x") == before
     assert len(corpus.notes) == 1
-    assert "prepared again" in corpus.notes[0]
+    assert corpus.notes[0].startswith("prepared again: ")
 
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -147,12 +147,12 @@ def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
         folder.entry("thing", {"a": 1}, half)
     assert not [path for path in (tmp_path / "x").iterdir() if path.is_dir()]
     entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
-    left = entry.with_name(f".writing-{entry.name}")
+    left = entry.with_name(f".writing-{entry.name}-7")
     shutil.copytree(entry, left)
     shutil.rmtree(entry)
     (left / "other").write_text("half")
     entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
-    assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json"]
+    assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json", "manifest.sha256"]
     assert not left.exists()
 
 
@@ -267,4 +267,4 @@ def test_a_manifest_names_every_file(settings: DataSettings, tmp_path: Path) -> 
     for store in (tmp_path / "x").glob("*-*/"):
         if store.is_dir():
             manifest = json.loads((store / "manifest.json").read_text())
-            assert {*manifest["files"], "manifest.json"} == contents(store).keys()
+            assert {*manifest["files"], "manifest.json", "manifest.sha256"} == contents(store).keys()
