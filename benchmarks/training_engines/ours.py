@@ -1,11 +1,13 @@
 """This project's model and training step, for `benchmarks/training.py`."""
 
+import torch
 from engine import ADAM_BETAS, ADAM_EPS, Batch, Job, run
 from torch import Tensor
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
 from transformer.protocols import PairBatch
+from transformer.training.hardware import Hardware, keep_freed_memory
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings
@@ -18,8 +20,8 @@ class Ours:
     differences: tuple[str, ...] = ()
 
     def __init__(self, job: Job) -> None:
-        if job.precision != "float32":
-            raise ValueError(f"precision={job.precision!r} is not offered by our training step; choose fp32")
+        keep_freed_memory()
+        self.hardware = Hardware(torch.device(job.device), job.precision)
         sizes = job.sizes
         self.job = job
         self.model = build_transformer(
@@ -31,7 +33,9 @@ class Ours:
             raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
         objective = TranslationObjective(self.model, job.label_smoothing)
         settings = TrainingSettings(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
-        self.state = TrainingState(objective, make_optimizer(objective, settings), step=0, seed=1)
+        self.state = TrainingState(
+            objective, make_optimizer(objective, settings), step=0, seed=1, hardware=self.hardware
+        )
 
     def step(self, batch: Batch) -> None:
         """One update."""
@@ -40,9 +44,9 @@ class Ours:
 
     def logits(self, batch: Batch) -> Tensor:
         """Logits of every target position."""
-        return self.model(
-            batch.src, batch.tgt, padding_mask(batch.src), causal_mask(batch.tgt.size(1), batch.src.device)
-        )
+        masks = padding_mask(batch.src), causal_mask(batch.tgt.size(1), batch.src.device)
+        with self.hardware.autocast():
+            return self.model(batch.src, batch.tgt, *masks)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,19 @@ class Batch(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Part:
+    """Consecutive examples of a source that are seen equally often.
+
+    Attributes:
+        examples: how many.
+        weight: how many times an epoch each is seen; a fraction takes them in turn.
+    """
+
+    examples: int
+    weight: float = 1.0
+
+
 @runtime_checkable
 class Source(Protocol):
     """A numbered set of examples to train on: sentence pairs, windows of text, images."""
@@ -48,7 +61,12 @@ class Source(Protocol):
         """Tokens of each example, one column a side: shape (examples, sides)."""
         ...
 
-    def fetch(self, ids: NDArray[np.int64]) -> Any:
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Which examples are seen how often, in the order of their numbers; none stands for each once an epoch."""
+        ...
+
+    def fetch(self, ids: NDArray[np.integer[Any]]) -> Any:
         """The `Batch` of the given examples, in the given order."""
         ...
 

@@ -128,8 +128,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML ({error}); see recipes/ for examples") from error
     data = tree.get("data")
     if isinstance(data, dict):
-        tree["data"] = {key: _expand(value) if isinstance(value, str) else value for key, value in data.items()}
+        tree["data"] = {key: _expanded(value) for key, value in data.items()}
     return tree
+
+
+def _expanded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_expanded(item) for item in value]
+    return _expand(value) if isinstance(value, str) else value
 
 
 def _expand(text: str) -> str:

@@ -13,8 +13,8 @@ import torch
 
 from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
-from transformer.data.fingerprint import fingerprint_inputs
-from transformer.data.prepare import Corpus, prepare, survey, train_tokenizers
+from transformer.data.prepare import Corpus, Preparation
+from transformer.data.progress import shown_progress
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.fine_tuning import read_start, take_over
@@ -104,7 +104,7 @@ def train(
             loss that is not finite.
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
-    folder = Path(run) if run else Path("runs") / Path(given.data.source if isinstance(recipe, Recipe) else recipe).stem
+    folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
     notes: list[str] = []
     if fresh and fresh_folder(folder) != folder:
         folder = fresh_folder(folder)
@@ -112,8 +112,9 @@ def train(
     keep_freed_memory()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with hold_run(folder):
-        with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)):
-            parts = _assemble(given, folder, allow_changed, notes)
+        with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)), shown_progress(quiet=quiet) as progress:
+            preparation = Preparation(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
+            parts = _assemble(given, folder, preparation, allow_changed, notes)
         interruption = _train(parts, quiet=quiet)
     model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
     return RunResult(folder, model, parts.progress, interruption, parts.average_scores)
@@ -265,29 +266,74 @@ class _Parts:
         return {"scores": finite, "signatures": self.signatures}
 
 
-def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes: list[str]) -> _Parts:
-    """Prepares data and model, from the start or from the newest checkpoint."""
-    checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
-    earlier = find_earlier(checkpoints)
-    inputs = fingerprint_inputs(given.data)
-    if earlier:
-        refuse_changed_texts(earlier, inputs, given, allow_changed)
-    start = None if earlier else read_start(given)
-    given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
-    surveyed = survey(given.data, given.training.seed)
-    recipe = fill_in(given, surveyed.pairs)
+def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Corpus:
+    """Does what a run of the recipe does with its texts before its first step, and keeps it for `data.prepared`.
+
+    Args:
+        recipe: of the run.
+        folder: where prepared data goes, whatever `data.prepared` says.
+        quiet: show no progress.
+
+    Raises:
+        TransformerError: a wrong setting or unusable data.
+    """
+    with shown_progress(quiet=quiet) as progress:
+        data = recipe.data.model_copy(update={"prepared": None})
+        start = read_start(recipe)
+        preparation = Preparation(data, recipe.training.seed, folder, progress)
+        if start:
+            return _prepare(start.recipe, preparation, start.bundle).corpus
+        return _prepare(recipe, preparation).corpus
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What comes before the model: the recipe filled in by the number of pairs, tokenizers and corpus."""
+
+    recipe: Recipe
+    pairs: int
+    tokenizers: TokenizerPair
+    config: Settings
+    corpus: Corpus
+
+
+def _prepare(
+    given: Recipe,
+    preparation: Preparation,
+    known: Bundle | None = None,
+    earlier: Earlier | None = None,
+    allow_changed: Collection[str] = (),
+) -> _Prepared:
+    """Prepares data; the tokenizers are those of a known model, or trained."""
+    pairs = preparation.survey().pairs
+    recipe = fill_in(given, pairs)
     refuse_unknown_keys(allow_changed, recipe)
     if earlier:
         refuse_changed_recipe(earlier, recipe, allow_changed)
-    known = earlier.bundle if earlier else start.bundle if start else None
-    tokenizers = known.tokenizers if known else train_tokenizers(recipe.data, recipe.tokenizer)
+    tokenizers = known.tokenizers if known else preparation.train_tokenizers(recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
-    corpus = prepare(recipe.data, tokenizers, lengths, surveyed, folder / TOKENS_FOLDER)
+    return _Prepared(recipe, pairs, tokenizers, config, preparation.prepare(tokenizers, lengths))
+
+
+def _assemble(
+    given: Recipe, folder: Path, preparation: Preparation, allow_changed: Collection[str], notes: list[str]
+) -> _Parts:
+    """Prepares data and model, from the start or from the newest checkpoint."""
+    checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
+    earlier = find_earlier(checkpoints)
+    inputs = preparation.sums
+    if earlier:
+        refuse_changed_texts(earlier, inputs, given, allow_changed)
+    start = None if earlier else read_start(given)
+    given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
+    known = earlier.bundle if earlier else start.bundle if start else None
+    prepared = _prepare(given, preparation, known, earlier, allow_changed)
+    recipe, tokenizers, config, corpus = prepared.recipe, prepared.tokenizers, prepared.config, prepared.corpus
     epoch_steps = steps_per_epoch(corpus.train, recipe.training)
-    recipe = _with_precision(fill_in(recipe, surveyed.pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
+    recipe = _with_precision(fill_in(recipe, prepared.pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
     schedule = _schedule(recipe, config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
     model = _model(config, recipe.training.seed).to(hardware.device)
@@ -302,7 +348,7 @@ def _assemble(given: Recipe, folder: Path, allow_changed: Collection[str], notes
     objective = TranslationObjective(model, recipe.training.label_smoothing)
     training = recipe.training
     state = TrainingState(objective, optimizer, progress.step, training.seed, hardware, training.log_every)
-    notes = [*notes, *(earlier.warnings if earlier else ())]
+    notes = [*notes, *(earlier.warnings if earlier else ()), *corpus.notes]
     origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
     return _Parts(
         folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes, origin

@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import write_lines
-from transformer.data.batches import plan_epoch, split_micro
-from transformer.data.checks import DataReport, PairFilter
-from transformer.data.prepare import prepare, survey
+from transformer.data.batches import epoch_examples, plan_epoch, split_micro
+from transformer.data.checks import KEPT, REASONS, DataReport, PairFilter
+from transformer.data.duplicates import DuplicateFinder, digests
+from transformer.data.prepare import Preparation
+from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
 from transformer.data.settings import DataSettings
 from transformer.data.source import PairSource, pair_batch
-from transformer.data.store import CHUNK_PAIRS, TokenStore, write_tokens
+from transformer.data.store import MAX_NARROW, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
+from transformer.protocols import Part
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
@@ -56,28 +59,72 @@ def test_empty_files_are_refused(tmp_path: Path) -> None:
 )
 def test_reasons_to_drop(pair: tuple[str, str], tokens: tuple[int, int], reason: str | None) -> None:
     """Catches limits that are off by one, EOS included, and a ratio that looks at one side only."""
-    assert PairFilter(10, 20, 4.0, drop_duplicates=False).reason_to_drop(*pair, *tokens) == reason
+    found = PairFilter(10, 20, 4.0).reasons([pair[0]], [pair[1]], *(np.array([n]) for n in tokens)).tolist()
+    assert found == [KEPT if reason is None else REASONS.index(reason)]
 
 
-def test_duplicates_are_pairs_not_sides() -> None:
+def repeated(pairs: list[tuple[str, str]], folder: Path, block: int) -> list[bool]:
+    finder = DuplicateFinder(folder)
+    for start in range(0, len(pairs), block):
+        finder.add(digests(*zip(*pairs[start : start + block], strict=True)))
+    found = finder.repeated().tolist()
+    finder.close()
+    assert not folder.exists()
+    return found
+
+
+def test_duplicates_are_pairs_not_sides(tmp_path: Path) -> None:
     """Catches dropping a second translation of the same source, and a line feed moved between the sides."""
-    pair_filter = PairFilter(99, 99, 9.0, drop_duplicates=True)
     pairs = [("a", "b"), ("a", "c"), ("a", "b"), ("a b", "c"), ("a", "b c")]
-    assert [pair_filter.reason_to_drop(*pair, 1, 1) for pair in pairs] == [None, None, "duplicate", None, None]
+    assert repeated(pairs, tmp_path / "x", 2) == [False, False, True, False, False]
 
 
-def test_store_returns_what_was_written(tmp_path: Path) -> None:
-    """Catches rows mixed up at the border of two chunks, and empty rows."""
-    rows = [([n, 7], [n] * (n % 3)) for n in range(CHUNK_PAIRS + 5)]
-    write_tokens(tmp_path / "x.arrow", iter(rows))
-    store = TokenStore(tmp_path / "x.arrow")
-    for pair in (0, 1, 2, CHUNK_PAIRS - 1, CHUNK_PAIRS, CHUNK_PAIRS + 4):
-        assert (store.source(pair).tolist(), store.target(pair).tolist()) == rows[pair]
-    assert store.lengths.shape == (CHUNK_PAIRS + 5, 2)
-    assert store.lengths[:4].tolist() == [[2, 0], [2, 1], [2, 2], [2, 0]]
-    (tmp_path / "bad.arrow").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"bad.arrow: not a token file"):
-        TokenStore(tmp_path / "bad.arrow")
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("de")), min_size=1, max_size=40), st.integers(1, 7))
+def test_all_but_the_first_of_equal_pairs_are_found(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], block: int
+) -> None:
+    """Catches an order within a bucket that keeps a later one, and rows mistaken across blocks."""
+    seen: set[tuple[str, str]] = set()
+    expected = [pair in seen or bool(seen.add(pair)) for pair in pairs]
+    assert repeated(pairs, tmp_path_factory.mktemp("digests") / "x", block) == expected
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    return Ragged.from_rows([np.array(row, np.int32) for row in rows])
+
+
+@pytest.mark.parametrize("vocab_size", [MAX_NARROW, MAX_NARROW + 1])
+def test_store_returns_the_rows_marked_as_examples(tmp_path: Path, vocab_size: int) -> None:
+    """Catches rows mixed up at the border of two blocks, empty rows, ids cut to two bytes, a row that is not marked."""
+    rows = [([n, vocab_size - 1], [n] * (n % 3)) for n in range(31)]
+    writer = TokenWriter(tmp_path, vocab_size)
+    for start, end in ((0, 7), (7, 7), (7, 8), (8, 31)):
+        writer.append(*(ragged([row[side] for row in rows[start:end]]) for side in range(2)))
+    writer.finish(np.arange(31) % 5 != 2)
+    kept = [row for n, row in enumerate(rows) if n % 5 != 2]
+    store = TokenStore(tmp_path)
+    assert store.lengths.tolist() == [[len(source) + 1, len(target) + 1] for source, target in kept]
+    ids = np.random.default_rng(0).permutation(len(kept)).astype(np.uint32)
+    for side in range(2):
+        taken = store.take(ids, side)
+        assert np.split(taken.values, np.cumsum(taken.lengths)[:-1])[3].tolist() == kept[ids[3]][side]
+        assert taken.values.tolist() == [token for id in ids for token in kept[id][side]]
+    assert not list(tmp_path.glob("*.raw"))
+
+
+def test_a_store_without_tokens_or_rows_opens(tmp_path: Path) -> None:
+    """Catches an empty buffer whose place in the file is asked for."""
+    write_pairs(tmp_path / "a", [(ragged([[], []]), ragged([[], []]))], 300)
+    assert TokenStore(tmp_path / "a").take(np.array([1, 0]), 0).lengths.tolist() == [0, 0]
+    write_pairs(tmp_path / "b", [], 300)
+    assert TokenStore(tmp_path / "b").lengths.shape == (0, 2)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    """Catches a traceback of the library."""
+    (tmp_path / "tokens.arrow").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"tokens.arrow: not a token file .*; prepare the data again"):
+        TokenStore(tmp_path)
 
 
 lengths_of = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
@@ -94,6 +141,60 @@ def test_an_epoch_holds_every_example_once_within_the_budget(
     for ids in batches:
         assert len(ids) == 1 or table[ids].max() * len(ids) <= batch_tokens
     assert len(batches) == len(plan_epoch(table, batch_tokens, seed=2, epoch=epoch + 1))
+
+
+@given(
+    st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=60) | st.lists(st.integers(1, 12), min_size=1),
+    st.integers(1, 400),
+)
+def test_batches_are_cut_as_late_as_the_budget_allows(longest: list[int], batch_tokens: int) -> None:
+    """Catches a cut of equal lengths that is off by one; the oracle walks over the sorted lengths one by one."""
+    expected: list[int] = []
+    for length in sorted(longest):
+        if expected and length * (expected[-1] + 1) <= batch_tokens:
+            expected[-1] += 1
+        else:
+            expected.append(1)
+    table = np.array([[length, 1] for length in longest], np.int32)
+    assert sorted(expected) == sorted(map(len, plan_epoch(table, batch_tokens, 1, 0)))
+
+
+def test_the_plan_does_not_depend_on_how_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches positions that start anew with each chunk."""
+    lengths = np.random.default_rng(0).integers(1, 30, (101, 2)).astype(np.int32)
+    expected = [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)]
+    monkeypatch.setattr("transformer.data.batches.CHUNK", 7)
+    assert [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)] == expected
+
+
+def test_ties_are_of_like_length_on_the_other_sides() -> None:
+    """Catches a sort by the longest side alone, which leaves padding on the others."""
+    lengths = np.random.default_rng(0).integers(1, 17, (2000, 2)).astype(np.int32)
+    lengths[:, 0] = 17
+    batches = plan_epoch(lengths, 170, 1, 0)
+    assert max(np.ptp(lengths[ids, 1]) for ids in batches) <= 1
+
+
+def test_an_epoch_of_nothing_has_no_batch() -> None:
+    """Catches a batch without an example."""
+    assert plan_epoch(np.zeros((0, 2), np.int32), 7, 1, 0) == []
+
+
+def test_whole_weights_repeat_and_fractions_take_turns() -> None:
+    """Catches a fraction that leaves some examples out for good, or depends on more than seed and epoch."""
+    parts = (Part(5), Part(4, 2.0), Part(7, 0.5), Part(3, 1.25))
+    epochs = [epoch_examples(19, parts, 1, epoch) for epoch in range(8)]
+    counts = [np.bincount(ids, minlength=19) for ids in epochs]
+    assert all((count[:5] == 1).all() and (count[5:9] == 2).all() for count in counts)
+    halves = [set(np.flatnonzero(count[9:16]).tolist()) for count in counts]
+    assert [len(half) for half in halves] == [3, 4] * 4
+    assert halves[0] | halves[1] == set(range(7))
+    assert sum(counts)[9:16].tolist() == [4] * 7
+    assert sum(counts)[16:].tolist() == [10] * 3
+    assert (epoch_examples(19, parts, 1, 5) == epochs[5]).all()
+    assert (epoch_examples(19, parts, 2, 5) != epochs[5]).any()
+    plan = plan_epoch(np.ones((19, 2), np.int32), 4, 1, 3, parts)
+    assert sorted(np.concatenate(plan).tolist()) == sorted(epochs[3].tolist())
 
 
 def test_order_is_a_function_of_seed_and_epoch() -> None:
@@ -150,15 +251,20 @@ def corpus_settings(tmp_path: Path) -> DataSettings:
     )
 
 
-def test_every_pair_is_accounted_for(corpus_settings: DataSettings, tmp_path: Path) -> None:
+def trained_on(lines: list[str], vocab_size: int) -> TokenizerPair:
+    return TokenizerPair.train(lambda: lines, lambda: lines, TokenizerSettings(vocab_size=vocab_size))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_every_pair_is_accounted_for(corpus_settings: DataSettings, tmp_path: Path, workers: int | None) -> None:
     """Catches a pair that vanishes without a reason, a held-out pair that is trained on, a wrong overlap."""
-    surveyed = survey(corpus_settings, seed=1)
+    settings = corpus_settings.model_copy(update={"workers": workers})
+    preparation = Preparation(settings, 1, tmp_path / "tokens")
+    surveyed = preparation.survey()
     assert surveyed.pairs == 65
-    text = [Path(corpus_settings.source).read_text(), Path(corpus_settings.target).read_text()]
-    tokenizers = TokenizerPair.train(
-        lambda: text[0].split("\n"), lambda: text[1].split("\n"), TokenizerSettings(vocab_size=300)
-    )
-    corpus = prepare(corpus_settings, tokenizers, (40, 40), surveyed, tmp_path / "tokens")
+    texts = (Path(path).read_text().split("\n") for path in (corpus_settings.source, corpus_settings.target))
+    tokenizers = trained_on([line for text in texts for line in text], 300)
+    corpus = preparation.prepare(tokenizers, (40, 40))
     report = corpus.report
     assert report.read == 65 == report.kept + report.held_out + report.dropped.total()
     assert {r: report.dropped[r] for r in ("empty", "too long", "length ratio")} == {
@@ -166,12 +272,14 @@ def test_every_pair_is_accounted_for(corpus_settings: DataSettings, tmp_path: Pa
     }  # fmt: skip
     trained = {tokenizers.source.decode(corpus.train.fetch(np.array([n])).src[0].tolist()) for n in range(report.kept)}
     held_out = {source for source, _ in corpus.validation_text}
-    assert held_out
+    assert held_out == surveyed.held_out
     assert not trained & held_out
+    assert report.dropped["duplicate"] == 1
     assert report.test_lines == 3
     assert report.test_overlap == (2 if "word 3" in trained else 0)
     assert report.kept == len(corpus.train.lengths)
     assert report.target_tokens == corpus.train.lengths[:, 1].sum()
+    assert report.longest_source == corpus.train.lengths[:, 0].max()
     assert any("pairs read 65" in line and "length ratio 1" in line for line in report.lines())
 
 
@@ -180,30 +288,39 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataSettings, 
     settings = corpus_settings.model_copy(
         update={"validation_source": corpus_settings.source, "validation_target": corpus_settings.target}
     )
-    tokenizers = TokenizerPair.train(lambda: ["word long"], lambda: ["Wort"], TokenizerSettings(vocab_size=260))
     with pytest.raises(
         DataError, match=r"s.txt, line 63: \d+ source and \d+ target tokens exceed the model's 60 and 60"
     ):
-        prepare(settings, tokenizers, (60, 60), survey(settings, 1), tmp_path / "tokens")
+        Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word long"], 260), (60, 60))
+    assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
 def test_nothing_left_is_refused(corpus_settings: DataSettings, tmp_path: Path) -> None:
-    """Catches an empty token store that fails later, in numpy."""
-    tokenizers = TokenizerPair.train(lambda: ["word"], lambda: ["Wort"], TokenizerSettings(vocab_size=260))
+    """Catches an empty token store that fails later, in numpy, and a half-made store that stays."""
     with pytest.raises(DataError, match="no pair is left to train on; pairs read 65: kept 0"):
-        prepare(corpus_settings, tokenizers, (2, 2), survey(corpus_settings, 1), tmp_path / "tokens")
+        Preparation(corpus_settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (2, 2))
+    assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
+
+
+def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
+    """Catches a validation over no pair: the only source drawn is empty."""
+    paths = [write_lines(tmp_path / name, ["", ""]) for name in "st"]
+    settings = DataSettings(source=str(paths[0]), target=str(paths[1]), max_length_ratio=99)
+    with pytest.raises(DataError, match="no pair is left"):
+        Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (9, 9))
 
 
 def test_report_names_every_reason() -> None:
     """Catches reasons that are left out when they are zero, so that files of two runs do not line up."""
     report = DataReport(read=1, kept=1, dropped=Counter())
     assert report.to_dict()["dropped"] == {"empty": 0, "too long": 0, "length ratio": 0, "duplicate": 0}
+    assert DataReport.from_dict(report.to_dict()) == report
 
 
 def test_source_lengths_count_eos(tmp_path: Path) -> None:
     """Catches a budget that forgets the control ids."""
-    write_tokens(tmp_path / "x.arrow", [([5, 6], [7])])
-    source = PairSource(TokenStore(tmp_path / "x.arrow"))
+    write_pairs(tmp_path, [(ragged([[5, 6]]), ragged([[7]]))], 300)
+    source = PairSource(TokenStore(tmp_path))
     assert source.lengths.tolist() == [[3, 2]]
     batch = source.fetch(np.array([0]))
     assert (batch.src.size(1), batch.labels.size(1)) == (3, 2)

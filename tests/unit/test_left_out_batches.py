@@ -26,6 +26,7 @@ class Kinds:
     """Twelve examples that are a batch each; each says what comes of it."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
+    parts = ()
 
     def __init__(self, kinds: dict[int, int]) -> None:
         self._kinds = kinds

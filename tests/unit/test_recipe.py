@@ -35,6 +35,10 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert load_recipe(path).data.source == "here/s"
     monkeypatch.setenv("DIR", "/there")
     assert load_recipe(path).data.target == "/there/t"
+    several = load_recipe(write(tmp_path, '[data]\npairs = ["${DIR}/a.tsv", "b.jsonl"]\nweights = [2, 0.5]\n'))
+    assert several.data.pairs == ("/there/a.tsv", "b.jsonl")
+    path.write_text(several.to_toml())
+    assert load_recipe(path) == several
     with pytest.raises(ConfigError, match=r"\$\{NOWHERE\} in .* is not set"):
         load_recipe(write(tmp_path, '[data]\nsource = "${NOWHERE}"\ntarget = "t"\n'))
 

@@ -258,6 +258,7 @@ class Digits:
     """Twelve pairs, all of one length."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
+    parts = ()
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """Pairs of the given ids; the id is a token."""

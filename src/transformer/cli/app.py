@@ -10,6 +10,7 @@ from transformer.cli.check import check
 from transformer.cli.demo import demo
 from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
+from transformer.cli.prepare import prepare
 from transformer.cli.report import report
 from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(epilog=train_help())(train)
+app.command(epilog="Example: transformer prepare --source corpus.en --target corpus.de --out prepared")(prepare)
 app.command()(translate)
 app.command()(evaluate)
 app.command()(info)

@@ -33,10 +33,24 @@ def train_help() -> str:
     )
 
 
+def given_data(recipe: Path | None, source: str | None, target: str | None, pairs: str | None) -> dict[str, Any]:
+    """The keys of `data` that options give.
+
+    Raises:
+        ConfigError: they and the recipe name no training text.
+    """
+    given = {"source": source, "target": target, "pairs": pairs}
+    data = {key: value for key, value in given.items() if value}
+    if recipe is None and not pairs and not (source and target):
+        raise ConfigError("nothing to train on; give a recipe file, or both --source and --target, or --pairs")
+    return data
+
+
 def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
+    pairs: Annotated[str | None, typer.Option(help="file that holds both sides: .tsv, .jsonl, .parquet, .tmx")] = None,
     run: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME of the recipe if not given")] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="fine-tune this model: same architecture and tokenizer, new data")
@@ -54,9 +68,7 @@ def train(
 
     The same command on an unfinished run folder continues it. Ctrl-C finishes the step, saves, and exits with 130.
     """
-    data: dict[str, Any] = {key: value for key, value in (("source", source), ("target", target)) if value}
-    if recipe is None and len(data) < 2:
-        raise ConfigError("nothing to train on; give a recipe file, or both --source and --target")
+    data = given_data(recipe, source, target, pairs)
     if run is None and recipe is None:
         raise ConfigError("--run is missing; name the folder that the model goes to")
     folder = run or Path("runs") / (recipe or Path()).stem

@@ -1,50 +1,48 @@
 """Which pairs are kept, and an account of every one that is not."""
 
-import hashlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from transformer.data.readers import PairCounts
 
-REASONS = ("empty", "too long", "length ratio", "duplicate")
+REASONS: Final = ("empty", "too long", "length ratio", "duplicate")
+KEPT: Final = -1
 
 
-@dataclass
+@dataclass(frozen=True)
 class PairFilter:
-    """Decides pair by pair; keeps what it has seen, to tell duplicates.
+    """Decides what can be told from a pair alone; duplicates are found in `duplicates.py`.
 
     Attributes:
         max_source_tokens: longest source kept, EOS included.
         max_target_tokens: longest target kept, EOS included.
         max_length_ratio: the longer side may have so many times the tokens of the shorter, and 5 more.
-        drop_duplicates: keep only the first of equal pairs.
     """
 
     max_source_tokens: int
     max_target_tokens: int
     max_length_ratio: float
-    drop_duplicates: bool
-    _seen: set[bytes] = field(default_factory=set)
 
-    def reason_to_drop(self, source: str, target: str, source_tokens: int, target_tokens: int) -> str | None:
-        """One of `REASONS`, or None for a pair to keep. The counts are without EOS."""
-        if not source.strip() or not target.strip():
-            return "empty"
-        if source_tokens + 1 > self.max_source_tokens or target_tokens + 1 > self.max_target_tokens:
-            return "too long"
-        shorter, longer = sorted((source_tokens, target_tokens))
-        if longer > self.max_length_ratio * shorter + 5:
-            return "length ratio"
-        return "duplicate" if self.drop_duplicates and self._is_repeated(source, target) else None
-
-    def _is_repeated(self, source: str, target: str) -> bool:
-        # Equal digests of different pairs: about 1 in 10^23 for a million pairs.
-        digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
-        if digest in self._seen:
-            return True
-        self._seen.add(digest)
-        return False
+    def reasons(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        source_tokens: NDArray[np.int64],
+        target_tokens: NDArray[np.int64],
+    ) -> NDArray[np.int8]:
+        """For each pair the index in `REASONS` of the first that applies, or `KEPT`. The counts are without EOS."""
+        empty = np.array(
+            [not (source.strip() and target.strip()) for source, target in zip(sources, targets, strict=True)], bool
+        )
+        too_long = (source_tokens >= self.max_source_tokens) | (target_tokens >= self.max_target_tokens)
+        shorter, longer = np.minimum(source_tokens, target_tokens), np.maximum(source_tokens, target_tokens)
+        uneven = longer > self.max_length_ratio * shorter + 5
+        return np.select([empty, too_long, uneven], [0, 1, 2], KEPT).astype(np.int8)
 
 
 @dataclass
@@ -62,25 +60,33 @@ class DataReport:
     fallback_bytes: int = 0
     carriage_returns: int = 0
     replaced_lines: int = 0
+    line_breaks: int = 0
     test_lines: int | None = None
     test_overlap: int | None = None
+    files: list[dict[str, Any]] = field(default_factory=list)
 
-    def keep(self, source: list[int], target: list[int]) -> None:
-        """Counts a kept pair of token lists without EOS; the figures include it."""
-        self.kept += 1
-        self.source_tokens += len(source) + 1
-        self.target_tokens += len(target) + 1
-        self.longest_source = max(self.longest_source, len(source) + 1)
-        self.longest_target = max(self.longest_target, len(target) + 1)
+    def keep(self, lengths: NDArray[np.int32]) -> None:
+        """Counts the kept pairs by their lengths: shape (pairs, 2), EOS included."""
+        self.kept = len(lengths)
+        if self.kept:
+            self.source_tokens, self.target_tokens = lengths.sum(axis=0, dtype=np.int64).tolist()
+            self.longest_source, self.longest_target = lengths.max(axis=0).tolist()
 
     def add_line_counts(self, counts: PairCounts) -> None:
         """Adds what the readers met."""
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
         self.replaced_lines += counts.source.replaced + counts.target.replaced
+        self.line_breaks += counts.line_breaks
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values, every reason named."""
         return {**self.__dict__, "dropped": {reason: self.dropped[reason] for reason in REASONS}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
+        """Reads what `to_dict` gave."""
+        given: dict[str, Any] = {**values, "dropped": Counter(values["dropped"])}
+        return cls(**given)
 
     def lines(self) -> list[str]:
         """The report that is printed before training."""
@@ -92,10 +98,17 @@ class DataReport:
             f"target {self.target_tokens:,} (longest {self.longest_target}), "
             f"bytes that fell back {self.fallback_bytes:,}",
         ]
+        if len(self.files) > 1:
+            report.extend(
+                f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}"
+                for file in self.files
+            )
         if self.carriage_returns or self.replaced_lines:
             report.append(
                 f"lines that ended in \\r\\n {self.carriage_returns:,}, lines repaired {self.replaced_lines:,}"
             )
+        if self.line_breaks:
+            report.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
         if self.test_lines is not None:
             report.append(f"test lines that are also training sources: {self.test_overlap:,} of {self.test_lines:,}")
         return report

@@ -1,27 +1,47 @@
 """What the input files of a run hold, as sums: to tell whether a text has changed since."""
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 from transformer.data.settings import DataSettings
 from transformer.errors import DataError
 
-INPUTS = ("source", "target", "validation_source", "validation_target")
+INPUTS = ("source", "target", "pairs", "validation_source", "validation_target")
 
 
 def fingerprint_inputs(settings: DataSettings) -> dict[str, str]:
     """The SHA-256 of the bytes of every text that a run learns from or is judged by: `data.source` -> sum, and so on.
 
+    The sum of a list of files is that of their sums.
+
     Raises:
         DataError: a file cannot be read.
     """
-    paths = {key: getattr(settings, key) for key in INPUTS}
-    return {f"data.{key}": _sha256(Path(path)) for key, path in paths.items() if path is not None}
+    given = {key: getattr(settings, key) for key in INPUTS}
+    return {f"data.{key}": _sum_of(paths) for key, paths in given.items() if paths is not None}
 
 
-def _sha256(path: Path) -> str:
+def file_sum(path: Path) -> str:
+    """The SHA-256 of a file's bytes.
+
+    Raises:
+        DataError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a file that can be read") from error
+
+
+def fingerprint_of(facts: dict[str, Any]) -> str:
+    """A short name for values of JSON: equal for equal values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sum_of(paths: str | tuple[str, ...]) -> str:
+    if isinstance(paths, str):
+        return file_sum(Path(paths))
+    return hashlib.sha256("\n".join(file_sum(Path(path)) for path in paths).encode()).hexdigest()

@@ -1,25 +1,30 @@
-"""Text files to token stores: encode, check and write in a stream."""
+"""Files to a corpus that training reads: survey, tokenizers, tokens, each worked out once and kept."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
-from transformer.data.checks import DataReport, PairFilter
-from transformer.data.readers import PairCounts, read_pairs
-from transformer.data.settings import DataSettings
+from transformer.data.checks import DataReport
+from transformer.data.fingerprint import file_sum, fingerprint_inputs
+from transformer.data.inputs import read_inputs, training_inputs
+from transformer.data.prepared import PreparedFolder
+from transformer.data.progress import Progress, silent
+from transformer.data.readers import Pair
+from transformer.data.settings import DataSettings, kind_of
 from transformer.data.source import PairSource
-from transformer.data.store import TokenStore, write_tokens
+from transformer.data.store import TokenStore
+from transformer.data.tokens import TokenJob, read_text
 from transformer.errors import DataError
-from transformer.text.lines import LineCounts, read_lines
+from transformer.protocols import Part
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
-ENCODE_PAIRS = 8192
-Pair = tuple[str, str]
-TokenPair = tuple[list[int], list[int]]
+SURVEY_FILE: Final = "survey.json"
+SHOW_EVERY: Final = 8192
 
 
 @dataclass(frozen=True)
@@ -44,151 +49,164 @@ class Corpus:
         validation: the validation pairs.
         validation_text: the same as text, for scoring translations.
         report: the account of all pairs.
+        notes: what the user should know of how it came about.
     """
 
     train: PairSource
     validation: PairSource
     validation_text: list[Pair] = field(repr=False)
     report: DataReport
+    notes: list[str] = field(default_factory=list)
 
 
-def survey(settings: DataSettings, seed: int) -> Survey:
-    """Reads the corpus once: counts its pairs and, where no validation files are given, draws the held-out sources.
+class Preparation:
+    """The steps from the files of a recipe to a corpus; what an earlier one worked out is taken from its folder.
 
-    Raises:
-        DataError: as `read_pairs`.
+    Attributes:
+        sums: of the input files, see `fingerprint_inputs`.
     """
-    pairs = sum(1 for _ in _training_pairs(settings))
-    if settings.validation_source is not None:
-        return Survey(pairs)
-    n_held_out = max(1, min(settings.validation_pairs, pairs // 20))
-    drawn = set(np.random.default_rng(seed).choice(pairs, n_held_out, replace=False).tolist())
-    texts = (source for line, (source, _) in enumerate(_training_pairs(settings)) if line in drawn)
-    return Survey(pairs, frozenset(text for text in texts if text.strip()))
+
+    def __init__(self, settings: DataSettings, seed: int, folder: Path, progress: Progress = silent) -> None:
+        """Reads every file once, to tell whether it changed.
+
+        Args:
+            settings: the recipe's `data` section.
+            seed: of the run; draws the pairs held out.
+            folder: where prepared data is kept, unless the settings name one.
+            progress: is told how far things are.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        self._settings, self._seed, self._progress = settings, seed, progress
+        self._inputs = training_inputs(settings)
+        self._folder = PreparedFolder(Path(settings.prepared) if settings.prepared else folder)
+        self._stamps = self._stamped()
+        self.sums = fingerprint_inputs(settings)
+
+    def survey(self) -> Survey:
+        """Reads the corpus: counts its pairs and, where no validation files are given, draws the held-out sources.
+
+        Raises:
+            DataError: as `Input.read`.
+        """
+        path = self._folder.entry("survey", self._drawing(), self._write_survey) / SURVEY_FILE
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Survey(values["pairs"], frozenset(values["held_out"]))
+
+    def train_tokenizers(self, settings: TokenizerSettings) -> TokenizerPair:
+        """Learns the tokenizers from the training text, or from pairs evenly spread over it where it is very large.
+
+        Raises:
+            DataError: as `Input.read`.
+        """
+
+        def write(folder: Path) -> None:
+            step = -(-self.survey().pairs // settings.training_pairs)
+
+            def side(index: int) -> Iterator[str]:
+                return (pair[index] for pair in self._read("tokenizer", step))
+
+            trained = TokenizerPair.train(lambda: side(0), lambda: side(1), settings)
+            for name, content in trained.to_files().items():
+                (folder / name).write_text(content, encoding="utf-8")
+
+        facts = {"texts": self._reading(), "tokenizer": settings.model_dump(mode="json")}
+        path = self._folder.entry("tokenizer", facts, write)
+        files = {file.name: file.read_text(encoding="utf-8") for file in path.glob("tokenizer*.json")}
+        return TokenizerPair.from_files(files)
+
+    def prepare(self, tokenizers: TokenizerPair, max_lengths: tuple[int, int]) -> Corpus:
+        """Encodes and checks the corpus.
+
+        Args:
+            tokenizers: of both sides.
+            max_lengths: longest source and target the model takes, EOS included.
+
+        Raises:
+            DataError: a file cannot be used or changes meanwhile, or no pair is left.
+        """
+        settings = self._settings
+        facts = {
+            "texts": self._drawing(),
+            "tokenizers": [tokenizers.source.fingerprint(), tokenizers.target.fingerprint()],
+            "max_lengths": list(max_lengths),
+            "max_length_ratio": settings.max_length_ratio,
+            "drop_duplicates": settings.drop_duplicates,
+            "test": settings.test_source and file_sum(Path(settings.test_source)),
+        }
+
+        def write(folder: Path) -> None:
+            surveyed = self.survey()
+            TokenJob(settings, tokenizers, max_lengths, surveyed.held_out, surveyed.pairs, self._progress).run(folder)
+            self._refuse_changed()
+
+        path = self._folder.entry("tokens", facts, write)
+        return self._open(path)
+
+    def _open(self, path: Path) -> Corpus:
+        report, pairs = read_text(path)
+        for file, counted in zip(self._inputs, report.files, strict=True):
+            counted.update(name=file.name, weight=file.weight)
+        parts = tuple(Part(file["kept"], file["weight"]) for file in report.files)
+        train, validation = (TokenStore(path / name) for name in ("train", "validation"))
+        return Corpus(PairSource(train, parts), PairSource(validation), pairs, report, self._folder.notes)
+
+    def _write_survey(self, folder: Path) -> None:
+        pairs = sum(1 for _ in self._read("survey"))
+        held_out: set[str] = set()
+        if self._settings.validation_source is None:
+            n_held_out = max(1, min(self._settings.validation_pairs, pairs // 20))
+            drawn = np.random.default_rng(self._seed).choice(pairs, n_held_out, replace=False)
+            held_out = {text for text, _ in _at(np.sort(drawn).tolist(), read_inputs(self._inputs)) if text.strip()}
+        values = {"pairs": pairs, "held_out": sorted(held_out)}
+        (folder / SURVEY_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+        self._refuse_changed()
+
+    def _read(self, stage: str, step: int = 1) -> Iterator[Pair]:
+        """Every `step`-th pair of the training text, with progress."""
+        number = 0
+        for number, pair in enumerate(read_inputs(self._inputs)):
+            if number % SHOW_EVERY == 0:
+                self._progress(stage, number, None)
+            if number % step == 0:
+                yield pair
+        self._progress(stage, number + 1, None)
+
+    def _reading(self) -> dict[str, Any]:
+        """What decides the pairs that are read."""
+        settings = self._settings
+        return {
+            "sums": {key: value for key, value in self.sums.items() if not key.startswith("data.validation")},
+            "kinds": [kind_of(path) for path in settings.pair_files],
+            "columns": settings.columns and list(settings.columns),
+            "languages": settings.languages and list(settings.languages),
+            "invalid_utf8": settings.invalid_utf8,
+        }
+
+    def _drawing(self) -> dict[str, Any]:
+        """What decides the pairs that are read and held out."""
+        validation = {key: value for key, value in self.sums.items() if key.startswith("data.validation")}
+        drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}
+        return {**self._reading(), "validation": validation, "drawn": drawn}
+
+    def _stamped(self) -> dict[Path, tuple[int, int]]:
+        paths = [path for file in self._inputs for path in file.paths if path.exists()]
+        return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+
+    def _refuse_changed(self) -> None:
+        now = self._stamped()
+        changed = [path for path, stamp in self._stamps.items() if now.get(path) != stamp]
+        if changed:
+            raise DataError(f"{changed[0]} was changed while it was prepared; start again when it stays as it is")
 
 
-def train_tokenizers(settings: DataSettings, tokenizer: TokenizerSettings) -> TokenizerPair:
-    """Trains the tokenizers on the training text."""
-    return TokenizerPair.train(
-        lambda: read_lines(Path(settings.source), invalid=settings.invalid_utf8),
-        lambda: read_lines(Path(settings.target), invalid=settings.invalid_utf8),
-        tokenizer,
-    )
-
-
-def prepare(
-    settings: DataSettings, tokenizers: TokenizerPair, max_lengths: tuple[int, int], surveyed: Survey, folder: Path
-) -> Corpus:
-    """Encodes and checks the corpus and writes its token stores into `folder`.
-
-    Args:
-        settings: the recipe's `data` section.
-        tokenizers: trained on the same text.
-        max_lengths: longest source and target the model takes, EOS included.
-        surveyed: the first reading.
-        folder: made if missing.
-
-    Raises:
-        DataError: a file cannot be used, or no pair is left.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    report, counts = DataReport(), PairCounts()
-    encoder = _Encoder(tokenizers, report)
-    pair_filter = PairFilter(*max_lengths, settings.max_length_ratio, settings.drop_duplicates)
-    validation_text: dict[str, str] = {}  # the first pair of each held-out source
-    overlap = _Overlap(_test_lines(settings))
-
-    def kept() -> Iterator[TokenPair]:
-        for text, tokens in encoder.encode(_training_pairs(settings, counts)):
-            report.read += 1
-            reason = pair_filter.reason_to_drop(*text, len(tokens[0]), len(tokens[1]))
-            if reason:
-                report.dropped[reason] += 1
-            elif text[0] in surveyed.held_out:
-                report.held_out += 1
-                validation_text.setdefault(*text)
-            else:
-                overlap.see(text[0])
-                report.keep(*tokens)
-                yield tokens
-
-    write_tokens(folder / "train.arrow", kept())
-    report.add_line_counts(counts)
-    report.test_lines, report.test_overlap = overlap.counts()
-    if not report.kept:
-        raise DataError(f"{settings.source}: no pair is left to train on; {report.lines()[0]}")
-    pairs = list(validation_text.items())
-    if settings.validation_source is not None and settings.validation_target is not None:
-        files = Path(settings.validation_source), Path(settings.validation_target)
-        pairs = list(read_pairs(*files, invalid=settings.invalid_utf8))
-    _write_validation(folder / "validation.arrow", pairs, tokenizers, max_lengths, settings)
-    stores = (PairSource(TokenStore(folder / f"{name}.arrow")) for name in ("train", "validation"))
-    return Corpus(*stores, validation_text=pairs, report=report)
-
-
-class _Encoder:
-    """Encodes pairs by the thousand, since the tokenizer works in parallel, and counts bytes that fell back."""
-
-    def __init__(self, tokenizers: TokenizerPair, report: DataReport) -> None:
-        self._sides = (tokenizers.source, tokenizers.target)
-        self._fallback = [np.array(side.fallback_bytes()) for side in self._sides]
-        self._report = report
-
-    def encode(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, TokenPair]]:
-        stream = iter(pairs)
-        while chunk := list(islice(stream, ENCODE_PAIRS)):
-            sides = [
-                side.encode_batch(texts) for side, texts in zip(self._sides, zip(*chunk, strict=True), strict=True)
-            ]
-            for fallback, rows in zip(self._fallback, sides, strict=True):
-                self._report.fallback_bytes += int(sum(fallback[row].sum() for row in rows if row))
-            yield from zip(chunk, zip(*sides, strict=True), strict=True)
-
-
-class _Overlap:
-    """Counts the test lines that are also training sources."""
-
-    def __init__(self, test_lines: list[str] | None) -> None:
-        self._test_lines = test_lines
-        self._unseen = set(test_lines or ())
-        self._seen: set[str] = set()
-
-    def see(self, source: str) -> None:
-        if source in self._unseen:
-            self._seen.add(source)
-
-    def counts(self) -> tuple[int | None, int | None]:
-        """Test lines, and how many were seen; None where no test set is named."""
-        if self._test_lines is None:
-            return None, None
-        return len(self._test_lines), sum(line in self._seen for line in self._test_lines)
-
-
-def _training_pairs(settings: DataSettings, counts: PairCounts | None = None) -> Iterator[Pair]:
-    return read_pairs(Path(settings.source), Path(settings.target), counts, settings.invalid_utf8)
-
-
-def _test_lines(settings: DataSettings) -> list[str] | None:
-    if settings.test_source is None:
-        return None
-    return list(read_lines(Path(settings.test_source), LineCounts(), settings.invalid_utf8))
-
-
-def _write_validation(
-    path: Path, pairs: list[Pair], tokenizers: TokenizerPair, max_lengths: tuple[int, int], settings: DataSettings
-) -> None:
-    """Encodes the validation pairs; one that the model cannot take is refused, since a score must cover all."""
-    if not pairs:
-        raise DataError(
-            f"{settings.source}: no pair is left to validate on; name data.validation_source and validation_target"
-        )
-    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
-    targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    for line, tokens in enumerate(zip(sources, targets, strict=True), start=1):
-        sizes = tuple(len(side) + 1 for side in tokens)
-        if sizes[0] > max_lengths[0] or sizes[1] > max_lengths[1]:
-            raise DataError(
-                f"{settings.validation_source}, line {line}: {sizes[0]} source and {sizes[1]} target tokens exceed the "
-                f"model's {max_lengths[0]} and {max_lengths[1]}; shorten it or raise model.src_seq_len, tgt_seq_len"
-            )
-    write_tokens(path, zip(sources, targets, strict=True))
+def _at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """The pairs of the given ascending numbers."""
+    position = 0
+    for number in numbers:
+        for pair in pairs:
+            position += 1
+            if position > number:
+                yield pair
+                break

@@ -1,4 +1,4 @@
-"""Two text files to pairs of lines."""
+"""Files to pairs of lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,18 +8,27 @@ from pathlib import Path
 from transformer.errors import DataError
 from transformer.text.lines import Invalid, LineCounts, read_lines
 
+Pair = tuple[str, str]
+
 
 @dataclass
 class PairCounts:
-    """What was met while reading the two sides."""
+    """What was met while reading the two sides; a file that holds both counts as source.
+
+    Attributes:
+        source: of the source lines.
+        target: of the target lines.
+        line_breaks: pairs in which a text held line breaks, which became spaces.
+    """
 
     source: LineCounts = field(default_factory=LineCounts)
     target: LineCounts = field(default_factory=LineCounts)
+    line_breaks: int = 0
 
 
 def read_pairs(
     source: Path, target: Path, counts: PairCounts | None = None, invalid: Invalid = "error"
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Pair]:
     """Yields line n of the source with line n of the target.
 
     Raises:

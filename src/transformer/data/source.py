@@ -1,49 +1,63 @@
 """Sentence pairs as a source of batches."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transformer.data.ragged import Ragged, positions
 from transformer.data.store import TokenStore
-from transformer.protocols import PairBatch
+from transformer.protocols import PairBatch, Part
 from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
 
 
 class PairSource:
     """Serves the pairs of a token store, whose rows hold text tokens without control ids."""
 
-    def __init__(self, store: TokenStore) -> None:
+    def __init__(self, store: TokenStore, parts: tuple[Part, ...] = ()) -> None:
+        """A source of the store's examples.
+
+        Args:
+            store: of the tokens.
+            parts: the files that the examples come from, in order; none sees every example once an epoch.
+        """
         self._store = store
-        self.lengths: NDArray[np.int32] = store.lengths + np.int32(1)  # EOS
+        self.lengths: NDArray[np.int32] = store.lengths
+        self.parts = parts
 
-    def fetch(self, ids: NDArray[np.int64]) -> PairBatch:
+    def fetch(self, ids: NDArray[np.integer[Any]]) -> PairBatch:
         """The padded batch of the given pairs."""
-        sources = [self._store.source(int(pair)) for pair in ids]
-        targets = [self._store.target(int(pair)) for pair in ids]
-        return pair_batch(sources, targets)
+        return _batch(self._store.take(ids, 0), self._store.take(ids, 1))
 
 
-def pair_batch(sources: list[NDArray[np.int32]], targets: list[NDArray[np.int32]]) -> PairBatch:
+def pair_batch(sources: Sequence[NDArray[np.int32]], targets: Sequence[NDArray[np.int32]]) -> PairBatch:
     """Adds control ids and padding to sentence pairs."""
+    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets))
+
+
+def _batch(sources: Ragged, targets: Ragged) -> PairBatch:
     return PairBatch(
         src=pad(sources, after=EOS_ID),
         tgt=pad(targets, before=BOS_ID),
         labels=pad(targets, after=EOS_ID),
-        scored_tokens=sum(len(target) + 1 for target in targets),
+        scored_tokens=len(targets.values) + len(targets),
     )
 
 
-def pad(rows: list[NDArray[np.int32]], *, before: int | None = None, after: int | None = None) -> Int[Tensor, "B T"]:
+def pad(rows: Ragged, *, before: int | None = None, after: int | None = None) -> Int[Tensor, "B T"]:
     """One tensor of all rows, with an id before or after each, padded to the longest."""
     shift = int(before is not None)
-    extra = shift + int(after is not None)
-    padded = np.full((len(rows), max(map(len, rows)) + extra), PAD_ID, dtype=np.int64)
-    for row, tokens in zip(padded, rows, strict=True):
-        row[shift : shift + len(tokens)] = tokens
-        if before is not None:
-            row[0] = before
-        if after is not None:
-            row[shift + len(tokens)] = after
+    width = int(rows.lengths.max()) + shift + int(after is not None)
+    padded = np.full((len(rows), width), PAD_ID, dtype=np.int64)
+    starts = np.arange(len(rows)) * width + shift
+    flat = padded.reshape(-1)
+    flat[positions(starts, rows.lengths)] = rows.values
+    if before is not None:
+        padded[:, 0] = before
+    if after is not None:
+        flat[starts + rows.lengths] = after
     return torch.from_numpy(padded)

@@ -1,73 +1,155 @@
-"""Token ids of a corpus in one memory-mapped Arrow file."""
+"""Token ids of a corpus in memory-mapped Arrow files: one of all rows in order, one that numbers those in use."""
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from transformer.data.ragged import Ragged, list_array, positions
 from transformer.errors import DataError
 
-CHUNK_PAIRS: Final = 65_536
-SCHEMA: Final = pa.schema([("source", pa.list_(pa.int32())), ("target", pa.list_(pa.int32()))])
+TOKENS_FILE: Final = "tokens.arrow"
+EXAMPLES_FILE: Final = "examples.arrow"
+SIDES: Final = ("source", "target")
+MAX_NARROW: Final = 1 << 16
+"""Vocabularies up to this size are stored in two bytes a token."""
 
 
-def write_tokens(path: Path, pairs: Iterable[tuple[list[int], list[int]]]) -> None:
-    """Writes pairs of token ids in a stream, `CHUNK_PAIRS` to a record batch."""
-    stream = iter(pairs)
-    temporary = path.with_name(f".writing-{path.name}")
-    with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        while chunk := list(islice(stream, CHUNK_PAIRS)):
-            columns = [pa.array(side, type=pa.list_(pa.int32())) for side in zip(*chunk, strict=True)]
-            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
-    temporary.replace(path)
+class TokenWriter:
+    """Writes rows of source and target tokens into a folder, in a stream; `finish` says which of them are examples."""
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        """Starts the file of tokens.
+
+        Args:
+            folder: made if missing.
+            vocab_size: of the larger side.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows = 0
+        self._folder = folder
+        self._type = pa.uint16() if vocab_size <= MAX_NARROW else pa.int32()
+        self._schema = pa.schema([(side, pa.list_(self._type)) for side in SIDES])
+        self._writer = pa.ipc.new_file(str(folder / TOKENS_FILE), self._schema)
+
+    def append(self, source: Ragged, target: Ragged) -> None:
+        """Adds rows as one record batch."""
+        if len(source):
+            columns = [list_array(side, self._type) for side in (source, target)]
+            self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+            self.rows += len(source)
+
+    def close(self) -> None:
+        """Ends the file of tokens."""
+        self._writer.close()
+
+    def finish(self, chosen: NDArray[np.bool_]) -> None:
+        """Ends the file of tokens and numbers the rows marked True as examples, with their lengths, EOS included."""
+        self.close()
+        write_examples(self._folder, chosen)
+
+
+def write_examples(folder: Path, chosen: NDArray[np.bool_]) -> None:
+    """Writes the row and the lengths of each example. They pass through files, so that memory does not grow."""
+    raw = folder / "rows.raw", folder / "lengths.raw"
+    with raw[0].open("wb") as rows, raw[1].open("wb") as lengths:
+        first = 0
+        for batch in _Tokens(folder / TOKENS_FILE).batches():
+            kept = np.flatnonzero(chosen[first : first + batch.num_rows])
+            rows.write((kept + first).astype(np.uint32).tobytes())
+            sizes = [np.diff(_offsets(batch.column(side)))[kept] + 1 for side in range(2)]
+            lengths.write(np.stack(sizes, axis=1).astype(np.int32).tobytes())
+            first += batch.num_rows
+    count = raw[0].stat().st_size // 4
+    columns = [_mapped(raw[0], pa.uint32(), count), _mapped(raw[1], pa.int32(), 2 * count)]
+    columns[1] = pa.FixedSizeListArray.from_arrays(columns[1], 2)
+    table = pa.record_batch(columns, names=["row", "lengths"])
+    with pa.ipc.new_file(str(folder / EXAMPLES_FILE), table.schema) as writer:
+        writer.write_batch(table)
+    for path in raw:
+        path.unlink()
+
+
+def write_pairs(folder: Path, rows: Iterable[tuple[Ragged, Ragged]], vocab_size: int) -> None:
+    """Writes rows that are all examples."""
+    writer = TokenWriter(folder, vocab_size)
+    for source, target in rows:
+        writer.append(source, target)
+    writer.finish(np.ones(writer.rows, np.bool_))
 
 
 class TokenStore:
-    """Pairs of token ids by number, read from the file on demand."""
+    """Examples by number, read from the files on demand.
 
-    def __init__(self, path: Path) -> None:
-        """Opens a file that `write_tokens` wrote.
+    Attributes:
+        lengths: tokens of source and target of each example, EOS included: shape (examples, 2), a view of the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Opens what `TokenWriter` wrote.
 
         Raises:
-            DataError: the file is missing or something else.
+            DataError: a file is missing or something else.
         """
-        try:
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        except (OSError, pa.ArrowInvalid) as error:
-            raise DataError(f"{path}: not a token file ({error}); prepare the data again") from error
-        batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        self._sides = [[_Ragged(batch.column(side)) for batch in batches] for side in range(2)]
+        self._tokens = _Tokens(folder / TOKENS_FILE)
+        examples = _open(folder / EXAMPLES_FILE).get_batch(0)
+        self._rows = examples.column("row").to_numpy()
+        self.lengths: NDArray[np.int32] = examples.column("lengths").flatten().to_numpy().reshape(-1, 2)
 
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """Tokens of source and target of each pair: shape (pairs, 2)."""
-        empty = np.zeros(0, np.int32)
-        sides = [np.concatenate([empty, *(chunk.lengths for chunk in side)]) for side in self._sides]
-        return np.stack(sides, axis=1)
-
-    def source(self, pair: int) -> NDArray[np.int32]:
-        """The source tokens of a pair, a view of the file."""
-        return self._sides[0][pair // CHUNK_PAIRS][pair % CHUNK_PAIRS]
-
-    def target(self, pair: int) -> NDArray[np.int32]:
-        """The target tokens of a pair, a view of the file."""
-        return self._sides[1][pair // CHUNK_PAIRS][pair % CHUNK_PAIRS]
+    def take(self, examples: NDArray[np.integer[Any]], side: int) -> Ragged:
+        """The tokens of the given examples on one side (0 source, 1 target), without control ids."""
+        return self._tokens.take(self._rows[examples].astype(np.int64), side)
 
 
-class _Ragged:
-    """Rows of different length, one after another in one array."""
+class _Tokens:
+    """The rows of a file of tokens, all of whose bytes are one array, so that no row needs Python."""
 
-    def __init__(self, column: pa.ListArray) -> None:
-        self._offsets = column.offsets.to_numpy()
-        self._values = column.values.to_numpy()
+    def __init__(self, path: Path) -> None:
+        reader = _open(path)
+        mapped = pa.memory_map(str(path))
+        whole = mapped.read_buffer(mapped.size() // 64 * 64)
+        self._reader = pa.ipc.open_file(mapped)
+        self._values = np.frombuffer(whole, np.int32 if reader.schema.field(0).type.value_type == pa.int32() else "u2")
+        self._offsets = np.frombuffer(whole, np.int32)
+        sizes = [0]
+        places: list[list[tuple[int, int]]] = [[], []]
+        for batch in self.batches():
+            sizes.append(batch.num_rows)
+            for side in range(2):
+                _, offsets, _, values = batch.column(side).buffers()
+                width = self._values.itemsize
+                start = (values.address - whole.address) // width if values.size else 0
+                places[side].append(((offsets.address - whole.address) // 4, start))
+        self._first_row = np.cumsum(sizes)
+        self._places = [np.array(side, np.int64).reshape(-1, 2) for side in places]
 
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        return np.diff(self._offsets).astype(np.int32)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for index in range(self._reader.num_record_batches):
+            yield self._reader.get_batch(index)
 
-    def __getitem__(self, row: int) -> NDArray[np.int32]:
-        return self._values[self._offsets[row] : self._offsets[row + 1]]
+    def take(self, rows: NDArray[np.int64], side: int) -> Ragged:
+        batch = np.searchsorted(self._first_row, rows, side="right") - 1
+        offset, value = self._places[side][batch].T
+        place = offset + rows - self._first_row[batch]
+        starts = self._offsets[place].astype(np.int64)
+        lengths = self._offsets[place + 1] - starts
+        return Ragged(self._values[positions(value + starts, lengths)], lengths)
+
+
+def _open(path: Path) -> Any:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(f"{path}: not a token file ({error}); prepare the data again") from error
+
+
+def _offsets(column: pa.ListArray) -> NDArray[np.int32]:
+    return column.offsets.to_numpy()
+
+
+def _mapped(path: Path, kind: pa.DataType, count: int) -> pa.Array:
+    buffer = pa.memory_map(str(path)).read_buffer() if count else pa.py_buffer(b"")
+    return pa.Array.from_buffers(kind, count, [None, buffer])

@@ -2,16 +2,18 @@
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedIOBase
+from io import BufferedReader
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Final, Literal, cast
 
 from transformer.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+BUFFER_BYTES: Final = 1 << 16
 Invalid = Literal["error", "replace"]
 
 
@@ -80,19 +82,42 @@ def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid) 
 
 
 def read_lines(path: Path, counts: LineCounts | None = None, invalid: Invalid = "error") -> Iterator[str]:
-    """Yields the lines of a plain or gzip-compressed (.gz) text file, see `decode_lines`.
+    """Yields the lines of a plain or compressed (.gz, .zst) text file, see `decode_lines`.
 
     Raises:
         DataError: the file is missing, unreadable, a damaged archive, or not UTF-8.
     """
+    with open_bytes(path) as stream:
+        yield from decode_lines(stream, str(path), counts, invalid)
+
+
+@contextmanager
+def open_bytes(path: Path) -> Generator[BinaryIO]:
+    """Opens a plain or compressed (.gz, .zst) file for reading; failures while it is open are told as its own.
+
+    Raises:
+        DataError: the file is missing, unreadable or a damaged archive.
+    """
+    compressed = path.suffix in (".gz", ".zst")
     try:
+        if compressed and not path.stat().st_size:
+            raise EOFError("it is empty")
         with _open(path) as stream:
-            yield from decode_lines(stream, str(path), counts, invalid)
+            yield stream
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
     except OSError as error:
+        if compressed and error.errno is None:  # pyarrow's
+            raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
         raise DataError(f"{path}: {error.strerror or error}; check the path") from error
 
 
-def _open(path: Path) -> BufferedIOBase:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if path.suffix == ".zst":
+        import pyarrow as pa
+
+        with path.open("rb"):  # pyarrow's own error has no reason in it
+            return BufferedReader(pa.input_stream(str(path), compression="zstd"), BUFFER_BYTES)
+    return path.open("rb")

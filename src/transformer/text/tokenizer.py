@@ -4,8 +4,11 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from transformer.errors import ConfigError, DataError
@@ -75,8 +78,17 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, encoded in parallel."""
-        encodings = self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
-        return [[token + N_CONTROL for token in encoding.ids] for encoding in encodings]
+        return [[token + N_CONTROL for token in encoding.ids] for encoding in self._encode(texts)]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The token ids of many texts one after another, and the number of tokens of each: no list a text is kept."""
+        encodings = self._encode(texts)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
+        return ids + np.int32(N_CONTROL), lengths
+
+    def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""

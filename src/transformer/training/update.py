@@ -1,6 +1,7 @@
 """A batch of a run: an update of the parameters that is counted, or left out with the reason."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ class Skipped:
 def update(
     state: TrainingState,
     source: Source,
-    ids: NDArray[np.int64],
+    ids: NDArray[np.integer[Any]],
     settings: TrainingSettings,
     learning_rate: float,
     progress: Progress,
@@ -59,7 +60,7 @@ def update(
     return result
 
 
-def _place(progress: Progress, ids: NDArray[np.int64]) -> str:
+def _place(progress: Progress, ids: NDArray[np.integer[Any]]) -> str:
     position = progress.position
     examples = ", ".join(map(str, ids[:SHOWN_EXAMPLES])) + (", ..." if len(ids) > SHOWN_EXAMPLES else "")
     return f"batch {position.index + 1} of epoch {position.epoch + 1}, examples {examples}"

@@ -1,0 +1,35 @@
+"""`transformer prepare`: all that a run does before its first step, ahead of time."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer.cli.train import given_data
+from transformer.recipe import load_recipe
+
+
+def prepare(
+    out: Annotated[Path, typer.Option(help="folder for prepared data; several runs can share it")],
+    recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
+    source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
+    target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
+    pairs: Annotated[str | None, typer.Option(help="file that holds both sides: .tsv, .jsonl, .parquet, .tmx")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. data.workers=2")
+    ] = None,
+) -> None:
+    """Read, check and encode a corpus ahead of training, and print the report of its pairs.
+
+    A later `train` with the same settings and `--set data.prepared=FOLDER` starts at once. What is there already is
+    not done again.
+    """
+    data = given_data(recipe, source, target, pairs)
+    loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
+
+    from transformer.run import prepare as prepare_run  # loads torch
+
+    corpus = prepare_run(loaded, out)
+    for line in (*corpus.notes, *corpus.report.lines()):
+        typer.echo(line)
+    typer.echo(f"next: transformer train ... --set data.prepared={out}")

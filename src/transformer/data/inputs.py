@@ -1,0 +1,92 @@
+"""The files of a corpus, each as a stream of pairs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.settings import DataSettings, kind_of
+from transformer.data.tables import read_jsonl, read_parquet, read_tsv
+from transformer.data.tmx import read_tmx
+from transformer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file of pairs, or a source file and its target file.
+
+    Attributes:
+        paths: one or two.
+        weight: how many times an epoch its examples are seen.
+        settings: the recipe's `data` section.
+    """
+
+    paths: tuple[Path, ...]
+    weight: float
+    settings: DataSettings
+
+    @property
+    def name(self) -> str:
+        """The path of the file, or of the source file."""
+        return str(self.paths[0])
+
+    def read(self, counts: PairCounts | None = None) -> Iterator[Pair]:
+        """Yields the pairs in order.
+
+        Raises:
+            DataError: the file cannot be used, or holds no pair.
+        """
+        counts = counts if counts is not None else PairCounts()
+        if len(self.paths) == 2:
+            yield from read_pairs(*self.paths, counts, self.settings.invalid_utf8)
+            return
+        pair = None
+        for pair in self._read_both(counts):
+            if "\n" in pair[0] or "\n" in pair[1]:
+                counts.line_breaks += 1
+                pair = _joined(pair[0]), _joined(pair[1])
+            yield pair
+        if pair is None:
+            raise DataError(f"{self.name} holds no pair; give a file with one sentence and its translation a row")
+
+    def _read_both(self, counts: PairCounts) -> Iterator[Pair]:
+        path, settings = self.paths[0], self.settings
+        kind = kind_of(self.name)
+        if kind == ".tmx":
+            assert settings.languages is not None
+            return read_tmx(path, settings.languages)
+        if kind == ".tsv":
+            return read_tsv(path, settings.columns or (1, 2), counts, settings.invalid_utf8)
+        columns = settings.columns or settings.languages or ("source", "target")
+        if kind == ".jsonl":
+            return read_jsonl(path, columns, counts, settings.invalid_utf8)
+        return read_parquet(path, columns)
+
+
+def training_inputs(settings: DataSettings) -> list[Input]:
+    """The files of the training text in the order of their weights: source files, then files that hold both sides."""
+    files = [(Path(source), Path(target)) for source, target in settings.text_files]
+    files = [*files, *((Path(path),) for path in settings.pair_files)]
+    weights = settings.weights or (1.0,) * len(files)
+    return [Input(paths, weight, settings) for paths, weight in zip(files, weights, strict=True)]
+
+
+def read_inputs(inputs: list[Input], counts: PairCounts | None = None) -> Iterator[Pair]:
+    """Yields the pairs of all files, one file after another; of the counts, line numbers are those of each file."""
+    for file in inputs:
+        own = PairCounts()
+        yield from file.read(own)
+        if counts is not None:
+            _add(counts, own)
+
+
+def _add(total: PairCounts, own: PairCounts) -> None:
+    total.line_breaks += own.line_breaks
+    for side, counted in ((total.source, own.source), (total.target, own.target)):
+        side.lines += counted.lines
+        side.carriage_returns += counted.carriage_returns
+        side.replaced += counted.replaced
+
+
+def _joined(text: str) -> str:
+    return text.replace("\r\n", " ").replace("\n", " ")

@@ -1,0 +1,112 @@
+"""Files that hold both sides in columns: TSV, JSON lines, Parquet."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from transformer.data.readers import Pair, PairCounts
+from transformer.errors import DataError
+from transformer.text.lines import Invalid, read_lines
+
+Columns = tuple[int | str, int | str]
+
+
+def read_tsv(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
+    """Yields two columns of a file of tab-separated lines.
+
+    Columns given by name are looked up in the first line, which then is no pair; numbers count from 1. A quotation
+    mark is text, as in the corpora of the field.
+
+    Raises:
+        DataError: the file cannot be read, a name is not in the first line, or a line has too few columns.
+    """
+    lines = read_lines(path, counts.source, invalid)
+    named = any(isinstance(column, str) for column in columns)
+    header = next(lines, "").split("\t") if named else []
+    places = [_place(column, header, path) for column in columns]
+    for number, line in enumerate(lines, start=2 if named else 1):
+        fields = line.split("\t")
+        if len(fields) <= max(places):
+            raise DataError(
+                f"{path}, line {number}: {len(fields)} columns, but data.columns={list(columns)} needs "
+                f"{max(places) + 1}; repair the line or set data.columns"
+            )
+        yield fields[places[0]], fields[places[1]]
+
+
+def _place(column: int | str, header: list[str], path: Path) -> int:
+    if isinstance(column, int):
+        return column - 1
+    if column not in header:
+        raise DataError(f"{path}: no column {column!r} in its first line ({', '.join(header)}); set data.columns")
+    return header.index(column)
+
+
+def read_jsonl(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
+    """Yields two values of each line's JSON object; a dot in a name descends (`translation.en`), null is empty.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no object with two texts of these names.
+    """
+    steps = [str(column).split(".") for column in columns]
+    for number, line in enumerate(read_lines(path, counts.source, invalid), start=1):
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}, line {number}: not JSON ({error}); write one object a line") from error
+        source, target = (_text(values, names, f"{path}, line {number}") for names in steps)
+        yield source, target
+
+
+def _text(values: Any, names: list[str], place: str) -> str:
+    for name in names:
+        if not isinstance(values, dict) or name not in values:
+            raise DataError(f"{place}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
+        values = values[name]
+    if values is not None and not isinstance(values, str):
+        raise DataError(f"{place}: {'.'.join(names)!r} is not a text; set data.columns to the names of the texts")
+    try:
+        (values or "").encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{place}: {'.'.join(names)!r} holds half a character ({error.reason}); repair it") from error
+    return values or ""
+
+
+def read_parquet(path: Path, columns: Columns) -> Iterator[Pair]:
+    """Yields two columns of a Parquet file, group by group; a dot in a name descends, null is empty.
+
+    Raises:
+        DataError: the file cannot be read, or has no two columns of texts of these names.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        with path.open("rb") as file, parquet.ParquetFile(file) as table:
+            for name in columns:
+                if name not in (found := _leaves(table)):
+                    raise DataError(f"{path}: no column {name!r} ({', '.join(found)}); set data.columns")
+            for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
+                sides = [_column(batch, str(name), path) for name in columns]
+                yield from zip(*sides, strict=True)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a Parquet file, damaged or cut short ({error}); write it again") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or f'damaged or cut short ({error})'}; check the file") from error
+
+
+def _leaves(table: Any) -> list[str]:
+    return [table.schema.column(index).path for index in range(len(table.schema))]
+
+
+def _column(batch: Any, name: str, path: Path) -> list[str]:
+    import pyarrow as pa
+
+    first, *rest = name.split(".")
+    column = batch.column(first)
+    for field in rest:
+        column = column.field(field)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise DataError(f"{path}: column {name!r} holds {column.type}, not texts; set data.columns")
+    return [text or "" for text in column.to_pylist()]

@@ -1,0 +1,94 @@
+"""Translation memories (TMX), read as a stream."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from xml.parsers import expat
+
+from transformer.data.readers import Pair
+from transformer.errors import DataError
+from transformer.text.lines import open_bytes
+
+READ_BYTES: Final = 1 << 16
+MARKUP: Final = ("bpt", "ept", "it", "ph", "ut")
+"""Elements within a segment that hold the codes of a document, not its text."""
+
+
+def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[Pair]:
+    """Yields the segments of two languages of each translation unit.
+
+    `en` also takes `en-GB`. A unit with several segments of a language yields each pair of them; in one that lacks a
+    language, that side is empty. A file that declares entities or brings its own document type is refused: they are
+    of no use here and can expand without end.
+
+    Raises:
+        DataError: the file cannot be read, is no XML, or declares entities.
+    """
+    units = _Units(path, languages)
+    with open_bytes(path) as file:
+        while chunk := file.read(READ_BYTES):
+            yield from units.feed(chunk)
+        yield from units.feed(b"", is_last=True)
+
+
+class _Units:
+    """Collects the units of a document as the parser meets them."""
+
+    def __init__(self, path: Path, languages: tuple[str, str]) -> None:
+        self._path = path
+        self._languages = [language.lower() for language in languages]
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._pairs: list[Pair] = []
+        self._segments: tuple[list[str], list[str]] = ([], [])
+        self._sides: list[int] = []
+        self._text: list[str] | None = None
+        self._markup = 0
+
+    def feed(self, chunk: bytes, *, is_last: bool = False) -> list[Pair]:
+        """The pairs that this part of the file completes."""
+        try:
+            self._parser.Parse(chunk, is_last)
+        except expat.ExpatError as error:
+            raise DataError(f"{self._path}: not XML, or cut short ({error}); export the memory again") from error
+        pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def _doctype(self, name: str, system: str | None, public: str | None, has_internal_subset: int) -> None:
+        if has_internal_subset:
+            raise DataError(
+                f"{self._path}, line {self._parser.CurrentLineNumber}: the document type declares entities or elements "
+                "of its own, which is not safe to read; remove the DOCTYPE"
+            )
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "tu":
+            self._segments = ([], [])
+        elif name == "tuv":
+            language = attributes.get("xml:lang", attributes.get("lang", "")).lower()
+            self._sides = [side for side, ours in enumerate(self._languages) if _is_of(language, ours)]
+        elif name == "seg":
+            self._text = []
+        self._markup += name in MARKUP
+
+    def _end(self, name: str) -> None:
+        self._markup -= name in MARKUP
+        if name == "seg" and self._text is not None:
+            for side in self._sides:
+                self._segments[side].append("".join(self._text))
+            self._text = None
+        elif name == "tu":
+            sources, targets = (segments or [""] for segments in self._segments)
+            self._pairs.extend((source, target) for source in sources for target in targets)
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None and not self._markup:
+            self._text.append(text)
+
+
+def _is_of(language: str, wanted: str) -> bool:
+    return language == wanted or language.startswith(f"{wanted}-") or language.startswith(f"{wanted}_")

@@ -1,0 +1,181 @@
+"""One encoding of a corpus: its blocks to a folder of tokens, with the account of every pair."""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer.data.checks import DataReport, PairFilter
+from transformer.data.duplicates import DuplicateFinder
+from transformer.data.encoding import BlockEncoder, EncodedBlock
+from transformer.data.inputs import training_inputs
+from transformer.data.progress import Progress
+from transformer.data.ragged import Ragged
+from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.settings import DataSettings
+from transformer.data.store import TokenStore, TokenWriter, write_pairs
+from transformer.data.workers import BLOCK_PAIRS, encode_blocks, worker_count
+from transformer.errors import DataError
+from transformer.text.lines import read_lines
+from transformer.text.pair import TokenizerPair
+
+ACCOUNT_FILE: Final = "account.json"
+
+
+@dataclass(frozen=True)
+class TokenJob:
+    """What is encoded and how.
+
+    Attributes:
+        settings: the recipe's `data` section.
+        tokenizers: of both sides.
+        max_lengths: longest source and target kept, EOS included.
+        held_out: sources held out for validation.
+        pairs: number of pairs of the corpus.
+        progress: is told how far it is.
+    """
+
+    settings: DataSettings
+    tokenizers: TokenizerPair
+    max_lengths: tuple[int, int]
+    held_out: frozenset[str]
+    pairs: int
+    progress: Progress
+
+    def run(self, folder: Path) -> None:
+        """Writes `train`, `validation` and the account into an empty folder.
+
+        Raises:
+            DataError: a file cannot be used, or no pair is left to train or validate on.
+        """
+        test = self._test_lines()
+        counted = _Counted(self, frozenset(test or ()))
+        counted.encode(folder)
+        report = counted.report
+        if test is not None:
+            report.test_lines = len(test)
+            report.test_overlap = sum(line in counted.test_sources for line in test)
+        if not report.kept:
+            raise DataError(f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}")
+        pairs = self._validation_pairs(counted.held_out_text)
+        self._write_validation(folder / "validation", pairs)
+        account = {"report": report.to_dict(), "validation": pairs}
+        (folder / ACCOUNT_FILE).write_text(json.dumps(account, ensure_ascii=False), encoding="utf-8")
+
+    @property
+    def vocab_size(self) -> int:
+        """Of the larger side."""
+        return max(self.tokenizers.source.vocab_size, self.tokenizers.target.vocab_size)
+
+    def _test_lines(self) -> list[str] | None:
+        path, invalid = self.settings.test_source, self.settings.invalid_utf8
+        return None if path is None else list(read_lines(Path(path), invalid=invalid))
+
+    def _validation_pairs(self, held_out: dict[str, str]) -> list[Pair]:
+        source, target = self.settings.validation_source, self.settings.validation_target
+        if source is not None and target is not None:
+            return list(read_pairs(Path(source), Path(target), invalid=self.settings.invalid_utf8))
+        return list(held_out.items())
+
+    def _write_validation(self, folder: Path, pairs: list[Pair]) -> None:
+        """Encodes the validation pairs; one that the model cannot take is refused, since a score must cover all."""
+        if not pairs:
+            raise DataError(
+                f"{self.settings.name}: no pair is left to validate on; name data.validation_source and "
+                "validation_target"
+            )
+        texts = zip(*pairs, strict=True)
+        tokenizers = self.tokenizers.source, self.tokenizers.target
+        sides = [Ragged(*side.encode_flat(text)) for side, text in zip(tokenizers, texts, strict=True)]
+        lengths = np.stack([side.lengths + 1 for side in sides], axis=1)
+        long = np.flatnonzero((lengths > self.max_lengths).any(axis=1))
+        if len(long):
+            sizes = lengths[long[0]]
+            raise DataError(
+                f"{self.settings.validation_source}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
+                f"tokens exceed the model's {self.max_lengths[0]} and {self.max_lengths[1]}; shorten it or raise "
+                "model.src_seq_len, tgt_seq_len"
+            )
+        write_pairs(folder, [(sides[0], sides[1])], self.vocab_size)
+
+
+def read_text(folder: Path) -> tuple[DataReport, list[Pair]]:
+    """The account and the validation pairs that `TokenJob.run` wrote."""
+    account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
+    return DataReport.from_dict(account["report"]), [(source, target) for source, target in account["validation"]]
+
+
+class _Counted:
+    """The encoding of the training text, and what it counts on the way."""
+
+    def __init__(self, job: TokenJob, test_sources: frozenset[str]) -> None:
+        self.report = DataReport()
+        self.held_out_text: dict[str, str] = {}  # the first pair of each held-out source
+        self.test_sources: set[str] = set()
+        self._job = job
+        self._inputs = training_inputs(job.settings)
+        self._origins: deque[int] = deque()  # files of the blocks under way
+        self._read, self._rows = [0] * len(self._inputs), [0] * len(self._inputs)
+        self._held_out = [np.zeros(0, bool)]  # a byte a pair
+        pair_filter = PairFilter(*job.max_lengths, job.settings.max_length_ratio)
+        duplicates = job.settings.drop_duplicates
+        self._encoder = BlockEncoder(job.tokenizers, pair_filter, duplicates, job.held_out, test_sources)
+
+    def encode(self, folder: Path) -> None:
+        """Writes the tokens of all files and closes the account of the training text."""
+        duplicates = self._job.settings.drop_duplicates
+        workers = worker_count(self._job.settings.workers, self._job.pairs)
+        with ExitStack() as stack:
+            writer = TokenWriter(folder / "train", self._job.vocab_size)
+            stack.callback(writer.close)
+            finder = DuplicateFinder(folder / "digests")
+            stack.callback(finder.close)
+            blocks = stack.enter_context(closing(encode_blocks(self._encoder, self._blocks(), workers)))
+            for block in blocks:
+                self._count(block)
+                writer.append(block.source, block.target)
+                if duplicates:
+                    finder.add(block.digests)
+            repeated = finder.repeated() if duplicates else np.zeros(writer.rows, bool)
+            held_out = np.concatenate(self._held_out)
+            self.report.dropped["duplicate"] += int(repeated.sum())
+            self.report.held_out = int((held_out & ~repeated).sum())
+            chosen = ~(held_out | repeated)
+            writer.finish(chosen)
+        self._count_files(chosen)
+        self.report.keep(TokenStore(folder / "train").lengths)
+
+    def _blocks(self) -> Iterator[list[Pair]]:
+        """The blocks of all files, none of them of two; notes from which file each comes."""
+        for index, file in enumerate(self._inputs):
+            counts = PairCounts()
+            pairs = file.read(counts)
+            while block := list(islice(pairs, BLOCK_PAIRS)):
+                self._origins.append(index)
+                yield block
+            self.report.add_line_counts(counts)
+
+    def _count(self, block: EncodedBlock) -> None:
+        origin = self._origins.popleft()
+        self._read[origin] += block.read
+        self._rows[origin] += len(block.source)
+        self.report.read += block.read
+        self._job.progress("tokens", self.report.read, self._job.pairs)
+        self.report.dropped += block.dropped
+        self.report.fallback_bytes += block.fallback_bytes
+        self._held_out.append(block.held_out)
+        self.test_sources.update(block.test_sources)
+        for source, target in block.held_out_text:
+            self.held_out_text.setdefault(source, target)
+
+    def _count_files(self, chosen: NDArray[np.bool_]) -> None:
+        ends = np.cumsum(self._rows)[:-1]
+        kept = [int(part.sum()) for part in np.split(chosen, ends)]
+        self.report.files = [{"read": n, "kept": left} for n, left in zip(self._read, kept, strict=True)]

@@ -1,0 +1,57 @@
+"""`transformer prepare` as a user runs it, and the run that uses what it made."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import digit_pairs, tiny_recipe, write_lines
+from transformer.recipe import parse_recipe
+from transformer.run import prepare, train
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "transformer", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, env=ENVIRONMENT, check=False, text=True)
+
+
+def test_prepared_ahead_and_used_by_a_run(
+    digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a `prepare` that does other than `train`, or something that `train` does not find."""
+    recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=2, validate_every=2))
+    file = tmp_path / "recipe.toml"
+    file.write_text(recipe.to_toml(), encoding="utf-8")
+    result = command("prepare", file, "--out", tmp_path / "prepared")
+    assert result.returncode == 0, result.stderr
+    assert "pairs read 600: kept" in result.stdout
+    assert not result.stderr
+    monkeypatch.setattr("transformer.data.inputs.Input.read", None)
+    data = recipe.data.model_copy(update={"prepared": str(tmp_path / "prepared")})
+    assert train(recipe.model_copy(update={"data": data}), tmp_path / "run", quiet=True).progress.step == 2
+    assert not (tmp_path / "run" / "tokens").exists()
+
+
+def test_going_on_reads_the_run_s_own_tokens(
+    digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that prepares its corpus anew at every start."""
+    for steps in (2, 3):
+        recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=steps, decay_steps=3))
+        assert train(recipe, tmp_path / "run", quiet=True).progress.step == steps
+        monkeypatch.setattr("transformer.data.inputs.Input.read", None)
+
+
+def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches `--pairs` that does not reach the recipe, and a command without any text."""
+    table = write_lines(tmp_path / "x.tsv", ["\t".join(pair) for pair in digit_pairs(60)])
+    recipe = parse_recipe({"data": {"pairs": str(table), "validation_pairs": 3}, "model": {"preset": "tiny"}})
+    assert prepare(recipe, tmp_path / "prepared", quiet=True).report.read == 60
+    result = command("prepare", "--out", tmp_path / "none", "--source", table)
+    assert result.returncode == 2
+    assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
+    assert not (tmp_path / "none").exists()

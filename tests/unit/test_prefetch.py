@@ -1,0 +1,77 @@
+"""Batches made ready ahead: the same ones, in the same order, and no thread left."""
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from transformer.data.prefetch import prefetch
+
+
+def running() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_order_is_that_of_the_items(depth: int) -> None:
+    """Catches batches that overtake each other, and a last one that is lost."""
+    with prefetch(range(17), lambda n: n * n, depth) as made:
+        assert list(made) == [n * n for n in range(17)]
+    assert not running()
+
+
+def test_leaving_early_ends_the_thread_of_endless_items() -> None:
+    """Catches a thread that waits forever for room."""
+    with prefetch(count(), str, 2) as made:
+        assert next(iter(made)) == "0"
+        assert running()
+    assert not running()
+
+
+def test_no_more_is_made_than_may_wait() -> None:
+    """Catches a thread that runs ahead through the whole corpus."""
+    drawn: list[int] = []
+
+    def items() -> Iterator[int]:
+        for n in count():
+            drawn.append(n)
+            yield n
+
+    with prefetch(items(), str, 3) as made:
+        for _ in range(5):
+            next(iter(made))
+    assert len(drawn) <= 5 + 3 + 2
+
+
+@pytest.mark.parametrize("in_make", [False, True])
+def test_an_exception_comes_where_its_item_would(in_make: bool) -> None:
+    """Catches an error that is swallowed in the thread, after which training would wait forever."""
+
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+        if not in_make:
+            raise ValueError("no third")
+        yield 3
+
+    def make(n: int) -> int:
+        if n == 3:
+            raise ValueError("no third")
+        return n
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="no third"), prefetch(items(), make) as made:
+        seen.extend(made)
+    assert not running()
+
+
+def test_an_exception_of_the_reader_ends_the_thread() -> None:
+    """Catches a thread that outlives a failed step."""
+
+    def fail() -> None:
+        with prefetch(count(), str) as made:
+            raise RuntimeError(next(iter(made)))
+
+    with pytest.raises(RuntimeError, match="0"):
+        fail()
+    assert not running()
