@@ -21,7 +21,7 @@ class Ours:
 
     def __init__(self, job: Job) -> None:
         keep_freed_memory()
-        self.hardware = Hardware(torch.device(job.device), job.precision)
+        self.hardware = Hardware(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
         sizes = job.sizes
         self.job = job
         self.model = build_transformer(
