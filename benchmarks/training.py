@@ -51,8 +51,8 @@ from training_report import hardware, print_table, summary
 PEERS_WITH_ENVIRONMENT = ("transformers", "eole", "joeynmt")
 # Each toolkit in both precisions; where plain attention was seen to be faster than the fused one, both.
 ENGINES = (
-    "ours-bf16", "ours-fp32", "transformers-fp32+plain", "transformers-bf16", "transformers-bf16+plain", "torch-nn-fp32+plain",
-    "torch-nn-bf16", "torch-nn-bf16+plain", "eole-fp32", "eole-bf16", "joeynmt-fp32",
+    "ours-bf16", "ours-fp32", "transformers-fp32+plain", "transformers-bf16", "transformers-bf16+plain",
+    "torch-nn-fp32+plain", "torch-nn-bf16", "torch-nn-bf16+plain", "eole-fp32", "eole-bf16", "joeynmt-fp32",
 )  # fmt: skip
 CHECK_TOLERANCE = {"float32": 2e-5, "bfloat16": 1e-3}
 

@@ -81,6 +81,15 @@ class Objective(Protocol):
 
 
 @runtime_checkable
+class CountsOperations(Protocol):
+    """An objective that knows what it costs."""
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """Floating-point operations of a step over examples of these lengths: shape (examples, sides)."""
+        ...
+
+
+@runtime_checkable
 class State(Protocol):
     """Where a search stands, one row a hypothesis."""
 

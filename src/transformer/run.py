@@ -47,6 +47,7 @@ from transformer.training.loop import train as train_loop
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.optimizer_state import optimizer_tensors
+from transformer.training.plan import choose_batch_tokens, plan_run
 from transformer.training.progress import Progress
 from transformer.training.randomness import reseed
 from transformer.training.report import Reporter
@@ -126,7 +127,7 @@ def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
     board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard else None
     reporter = Reporter(path, max_steps, training.log_every, step=progress.step, quiet=quiet, board=board)
     try:
-        for line in parts.opening():
+        for line in [*parts.opening(), *parts.plan()]:
             reporter.say(line)
         with watch_signals(training.stop_seconds) as interruption:
 
@@ -175,7 +176,7 @@ class _Parts:
     def _scores(self, model: Transformer) -> dict[str, float]:
         training = self.recipe.training
         objective = TranslationObjective(model, training.label_smoothing)
-        scores = validation_loss(objective, self.corpus.validation, training.batch_tokens, self.state.hardware)
+        scores = validation_loss(objective, self.corpus.validation, training.budget, self.state.hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
         translator = Translator(model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
@@ -261,6 +262,12 @@ class _Parts:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
+    def plan(self) -> list[str]:
+        """What the rest of the run will cost; nothing where it is finished."""
+        if why_finished(self.progress, self.recipe.training):
+            return []
+        return plan_run(self.state, self.corpus.train, self.recipe.training)
+
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
         finite = {name: value if isfinite(value) else None for name, value in scores.items()}
         return {"scores": finite, "signatures": self.signatures}
@@ -277,45 +284,22 @@ def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Corpus:
     Raises:
         TransformerError: a wrong setting or unusable data.
     """
+    start = read_start(recipe)
+    data = recipe.data.model_copy(update={"prepared": None})
     with shown_progress(quiet=quiet) as progress:
-        data = recipe.data.model_copy(update={"prepared": None})
-        start = read_start(recipe)
         preparation = Preparation(data, recipe.training.seed, folder, progress)
-        if start:
-            return _prepare(start.recipe, preparation, start.bundle).corpus
-        return _prepare(recipe, preparation).corpus
+        filled = fill_in(start.recipe if start else recipe, preparation.survey().pairs)
+        return _prepare(filled, preparation, start.bundle if start else None)[2]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """What comes before the model: the recipe filled in by the number of pairs, tokenizers and corpus."""
-
-    recipe: Recipe
-    pairs: int
-    tokenizers: TokenizerPair
-    config: Settings
-    corpus: Corpus
-
-
-def _prepare(
-    given: Recipe,
-    preparation: Preparation,
-    known: Bundle | None = None,
-    earlier: Earlier | None = None,
-    allow_changed: Collection[str] = (),
-) -> _Prepared:
-    """Prepares data; the tokenizers are those of a known model, or trained."""
-    pairs = preparation.survey().pairs
-    recipe = fill_in(given, pairs)
-    refuse_unknown_keys(allow_changed, recipe)
-    if earlier:
-        refuse_changed_recipe(earlier, recipe, allow_changed)
+def _prepare(recipe: Recipe, preparation: Preparation, known: Bundle | None) -> tuple[TokenizerPair, Settings, Corpus]:
+    """Tokenizers, configuration and corpus of a recipe filled in by the number of pairs."""
     tokenizers = known.tokenizers if known else preparation.train_tokenizers(recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
-    return _Prepared(recipe, pairs, tokenizers, config, preparation.prepare(tokenizers, lengths))
+    return tokenizers, config, preparation.prepare(tokenizers, lengths)
 
 
 def _assemble(
@@ -329,11 +313,20 @@ def _assemble(
         refuse_changed_texts(earlier, inputs, given, allow_changed)
     start = None if earlier else read_start(given)
     given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
+    if earlier and given.training.batch_tokens == "auto":
+        settled = given.training.model_copy(update={"batch_tokens": earlier.recipe.training.batch_tokens})
+        given = given.model_copy(update={"training": settled})
+    pairs = preparation.survey().pairs
+    recipe = fill_in(given, pairs)
+    refuse_unknown_keys(allow_changed, recipe)
+    if earlier:
+        refuse_changed_recipe(earlier, recipe, allow_changed)
     known = earlier.bundle if earlier else start.bundle if start else None
-    prepared = _prepare(given, preparation, known, earlier, allow_changed)
-    recipe, tokenizers, config, corpus = prepared.recipe, prepared.tokenizers, prepared.config, prepared.corpus
+    tokenizers, config, corpus = _prepare(recipe, preparation, known)
+    if recipe.training.batch_tokens == "auto":
+        recipe = _with_batch_tokens(recipe, config, corpus)
     epoch_steps = steps_per_epoch(corpus.train, recipe.training)
-    recipe = _with_precision(fill_in(recipe, prepared.pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
+    recipe = _with_precision(fill_in(recipe, pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
     schedule = _schedule(recipe, config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
     model = _model(config, recipe.training.seed).to(hardware.device)
@@ -353,6 +346,16 @@ def _assemble(
     return _Parts(
         folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes, origin
     )
+
+
+def _with_batch_tokens(recipe: Recipe, config: Settings, corpus: Corpus) -> Recipe:
+    """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes."""
+    training = recipe.training
+    hardware = choose_hardware(training.device, training.precision)
+    objective = TranslationObjective(_model(config, training.seed).to(hardware.device), training.label_smoothing)
+    state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, hardware)
+    tokens = choose_batch_tokens(state, corpus.train, training)
+    return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
 def _with_precision(recipe: Recipe, earlier: Earlier | None) -> Recipe:

@@ -1,10 +1,13 @@
 """A model together with its loss: what one step of training differentiates."""
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.protocols import LossSum, PairBatch
 from transformer.text.control import PAD_ID
+from transformer.training.cost import translation_flops
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.transformer import Transformer
 
@@ -40,3 +43,8 @@ class TranslationObjective(nn.Module):
             hidden[scored], projection.weight, projection.bias, batch.labels[scored], self.label_smoothing
         )
         return LossSum(loss_sum, batch.scored_tokens, {"nll_sum": nll_sum})
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """Floating-point operations of a batch of pairs of these lengths, see `translation_flops`."""
+        source, target = (int(longest) for longest in lengths.max(axis=0))
+        return translation_flops(self.model, len(lengths), source, target, int(lengths[:, 1].sum()))

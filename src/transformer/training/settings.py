@@ -18,7 +18,9 @@ class TrainingSettings(Settings):
     start_from: str | None = Field(
         default=None, description="fine-tune this model: its architecture and tokenizer; a small rate if none is given"
     )
-    batch_tokens: int = Field(default=4096, ge=1, description="longest side x pairs of one update, padding included")
+    batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default=4096, description="longest side x pairs of one update, padding included; auto: what memory allows"
+    )
     accumulation: int = Field(default=1, ge=1, description="micro-batches that an update is cut into, to save memory")
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after a linear warm-up"
@@ -77,3 +79,9 @@ class TrainingSettings(Settings):
         if self.average_last and self.average_best:
             raise ValueError("training.average_last and training.average_best exclude each other; give one of them")
         return self
+
+    @property
+    def budget(self) -> int:
+        """`batch_tokens`, once "auto" is settled."""
+        assert self.batch_tokens != "auto"
+        return self.batch_tokens

@@ -1,0 +1,36 @@
+"""How many floating-point operations a step takes, by formula."""
+
+from torch import nn
+
+from transformer.transformer import Transformer
+
+
+def translation_flops(model: Transformer, pairs: int, source: int, target: int, scored: int) -> int:
+    """Operations of all matrix products of a training step, forward and backward; two for each multiplication.
+
+    Going back through a product takes two of the same size, one for each of its operands. Element-wise work (norms,
+    softmax, dropout, the optimizer) is not counted: it is bound by memory, not by arithmetic.
+
+    Args:
+        model: the translator.
+        pairs: rows of the batch.
+        source: length of the rows of the source, padding included.
+        target: length of the rows of the target, padding included.
+        scored: target tokens that are projected to the vocabulary; padding is not.
+    """
+    of_source = _weights(model.encoder) + sum(_weights(part) for part in _maps_of_source(model))
+    of_target = _weights(model.decoder) - sum(_weights(part) for part in _maps_of_source(model))
+    linear = 2 * pairs * (source * of_source + target * of_target) + 2 * scored * _weights(model.projection_layer)
+    scores = len(model.encoder.layers) * source * source + len(model.decoder.layers) * target * (target + source)
+    attention = 2 * 2 * pairs * model.tgt_embed.d_model * scores  # Q K^T, and the weights times V
+    return 3 * (linear + attention)
+
+
+def _maps_of_source(model: Transformer) -> list[nn.Module]:
+    """The maps of the decoder that read the encoder's output."""
+    blocks = [layer.get_submodule("cross_attention_block") for layer in model.decoder.layers]
+    return [block.get_submodule(name) for block in blocks for name in ("W_k", "W_v")]
+
+
+def _weights(module: nn.Module) -> int:
+    return sum(part.weight.numel() for part in module.modules() if isinstance(part, nn.Linear))

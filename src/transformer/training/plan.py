@@ -1,0 +1,59 @@
+"""What a run will cost, found out and said before its first step."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer.data.batches import plan_epoch, split_micro
+from transformer.protocols import CountsOperations, Source
+from transformer.training.memory import fitting_tokens, plan_memory, refuse_too_large, try_batch, worst_batch
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState
+
+SAMPLE: Final = 256
+"""Batches over which the mean of operations is taken."""
+AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
+"""For "auto": the budget tried first, the most that is chosen (the paper's), and the share of memory it may take."""
+
+
+def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -> list[str]:
+    """Counts operations, predicts memory, then goes through the largest batch once; nothing of the state changes.
+
+    Returns:
+        Lines for the reader.
+
+    Raises:
+        ConfigError: the largest batch does not fit into memory.
+    """
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    lines: list[str] = []
+    if isinstance(state.objective, CountsOperations):
+        operations = np.mean([_operations(state.objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
+        in_all = operations * (settings.max_steps or 0)
+        lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
+    largest = _largest(source, settings)
+    memory = plan_memory(state, source, largest)
+    if memory:
+        refuse_too_large(memory, settings.budget)
+        try_batch(state, source, largest)
+        lines.append(str(memory))
+    return lines
+
+
+def choose_batch_tokens(state: TrainingState, source: Source, settings: TrainingSettings) -> int:
+    """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
+    trial = settings.model_copy(update={"batch_tokens": AUTO_FIRST})
+    memory = plan_memory(state, source, _largest(source, trial))
+    fitting = fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) if memory else 0
+    return max(AUTO_FIRST, min(AUTO_MOST, fitting))
+
+
+def _largest(source: Source, settings: TrainingSettings) -> NDArray[np.integer[Any]]:
+    """The largest micro-batch of an epoch."""
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    return split_micro(worst_batch(source, batches), settings.accumulation)[0]
+
+
+def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:
+    return objective.operations(lengths)

@@ -1,0 +1,134 @@
+"""What a run will cost: operations by formula, memory by trial."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer import build_transformer
+from transformer.data.source import pair_batch
+from transformer.errors import ConfigError
+from transformer.protocols import PairBatch
+from transformer.training import memory
+from transformer.training.memory import MemoryPlan, fitting_tokens, plan_memory, refuse_too_large, worst_batch
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer import make_optimizer
+from transformer.training.plan import choose_batch_tokens, plan_run
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState
+
+GIB = 2**30
+
+
+class Pairs:
+    """Random pairs of the given lengths, EOS included."""
+
+    parts = ()
+
+    def __init__(self, lengths: list[tuple[int, int]]) -> None:
+        self.lengths = np.array(lengths, dtype=np.int32)
+
+    def fetch(self, ids: np.ndarray) -> PairBatch:
+        """The padded batch."""
+        sides = [[np.full(n - 1, 5, dtype=np.int32) for n in self.lengths[ids, side]] for side in range(2)]
+        return pair_batch(*sides)
+
+
+def state_of(dropout: float = 0.1, **sizes: int) -> TrainingState:
+    model = build_transformer(31, 31, 40, 40, dropout=dropout, share_embeddings="all", **sizes)
+    objective = TranslationObjective(model, 0.1)
+    return TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1)
+
+
+@pytest.mark.parametrize("layers", [{"N": 2}, {"N": 1, "encoder_layers": 3}])
+def test_operations_are_what_torch_counts(layers: dict[str, int]) -> None:
+    """Catches a product that is left out or taken with the wrong length, in either direction."""
+    state = state_of(d_model=24, h=2, d_ff=52, **layers)
+    source = Pairs([(7, 5), (3, 11), (7, 2)])
+    with FlopCounterMode(display=False) as counter:
+        state.objective(source.fetch(np.arange(3))).loss_sum.backward()
+    objective = state.objective
+    assert isinstance(objective, TranslationObjective)
+    assert objective.operations(source.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+def test_the_worst_batch_has_the_most_padded_tokens() -> None:
+    """Catches a choice by pairs or by one side alone."""
+    source = Pairs([(2, 2), (2, 2), (2, 2), (9, 2), (3, 8)])
+    batches = [np.array([0, 1, 2]), np.array([3]), np.array([4, 0])]
+    assert worst_batch(source, batches).tolist() == [4, 0]
+
+
+def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches gradients left behind, random numbers drawn, parameters moved: a run must not depend on its plan."""
+    state = state_of(d_model=8, N=1, h=2, d_ff=12)
+    before = [parameter.clone() for parameter in state.objective.parameters()]
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    lines = plan_run(state, Pairs([(5, 4)] * 40), TrainingSettings(batch_tokens=100, max_steps=10))
+    assert torch.equal(torch.rand(3), expected)
+    for parameter, earlier in zip(state.objective.parameters(), before, strict=True):
+        assert torch.equal(parameter, earlier)
+        assert parameter.grad is None
+    assert not state.optimizer.state
+    assert state.step == 0
+    assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0])
+    assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch", lines[1])
+
+
+def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
+    """Catches a run that is killed for memory hours after it began."""
+    plan = MemoryPlan(rows=100, predicted=6 * GIB, available=4 * GIB, bytes_a_row=0.05 * GIB)
+    # 1 GiB is fixed; 0.9 * 4 GiB leaves 2.6 GiB, 52 rows, for 52 % of the tokens in steps of 256.
+    assert fitting_tokens(plan, 4096) == 2048
+    with pytest.raises(ConfigError, match=r"batch_tokens=4096 needs about 6\.00 GiB, but 4\.00 GiB are available; set"):
+        refuse_too_large(plan, 4096)
+    with pytest.raises(ConfigError, match="take a smaller model"):
+        refuse_too_large(MemoryPlan(10, 6 * GIB, GIB, 0.01 * GIB), 4096)
+    refuse_too_large(MemoryPlan(10, GIB, GIB, 1.0), 4096)
+
+
+def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a budget beyond the paper's, and none at all where memory is short."""
+    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
+    settings = TrainingSettings(batch_tokens="auto")
+    for available, expected in ((10**15, 25_000), (1, 1024)):
+        monkeypatch.setattr(memory, "available_bytes", lambda _, available=available: available)
+        assert choose_batch_tokens(state, source, settings) == expected
+
+
+def test_too_few_rows_tell_nothing() -> None:
+    """Catches a line through one point."""
+    assert plan_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 3), np.arange(3)) is None
+
+
+PROCESS = """
+import numpy as np
+from tests_plan import Pairs, state_of
+from transformer.training.hardware import keep_freed_memory
+from transformer.training.memory import _field, plan_memory
+from transformer.training.step import train_step
+from pathlib import Path
+keep_freed_memory()
+state, source = state_of(d_model=128, N=3, h=4, d_ff=512), Pairs([(30, 30)] * 256)
+predicted = plan_memory(state, source, np.arange(256)).predicted
+for _ in range(3):
+    train_step(state, [source.fetch(np.arange(256))], 1e-3, 1.0)
+print(predicted / _field(Path("/proc/self/status"), "VmHWM"))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
+def test_predicted_memory_is_near_the_peak(tmp_path: Path) -> None:
+    """Catches a part of the need that is forgotten: moments, gradients, the rows that were not tried."""
+    (tmp_path / "tests_plan.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    call = [sys.executable, "-c", PROCESS]
+    result = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) == pytest.approx(1.0, abs=0.15)
