@@ -141,9 +141,9 @@ def child(call: dict[str, Any]) -> None:
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
     if "interrupt_data" in call:
-        from transformer import run
+        from transformer.data.tokens import TokenJob
 
-        run.fingerprint_inputs = lambda settings: os.kill(os.getpid(), signal.SIGINT)
+        TokenJob.run = lambda job, folder: os.kill(os.getpid(), signal.SIGINT)
     if "hang_before_step" in call:
         at_step(call["hang_before_step"], lambda: hang(call["signals"]))
     if "small_files_from_step" in call:
