@@ -277,45 +277,22 @@ def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Corpus:
     Raises:
         TransformerError: a wrong setting or unusable data.
     """
+    start = read_start(recipe)
+    data = recipe.data.model_copy(update={"prepared": None})
     with shown_progress(quiet=quiet) as progress:
-        data = recipe.data.model_copy(update={"prepared": None})
-        start = read_start(recipe)
         preparation = Preparation(data, recipe.training.seed, folder, progress)
-        if start:
-            return _prepare(start.recipe, preparation, start.bundle).corpus
-        return _prepare(recipe, preparation).corpus
+        filled = fill_in(start.recipe if start else recipe, preparation.survey().pairs)
+        return _prepare(filled, preparation, start.bundle if start else None)[2]
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """What comes before the model: the recipe filled in by the number of pairs, tokenizers and corpus."""
-
-    recipe: Recipe
-    pairs: int
-    tokenizers: TokenizerPair
-    config: Settings
-    corpus: Corpus
-
-
-def _prepare(
-    given: Recipe,
-    preparation: Preparation,
-    known: Bundle | None = None,
-    earlier: Earlier | None = None,
-    allow_changed: Collection[str] = (),
-) -> _Prepared:
-    """Prepares data; the tokenizers are those of a known model, or trained."""
-    pairs = preparation.survey().pairs
-    recipe = fill_in(given, pairs)
-    refuse_unknown_keys(allow_changed, recipe)
-    if earlier:
-        refuse_changed_recipe(earlier, recipe, allow_changed)
+def _prepare(recipe: Recipe, preparation: Preparation, known: Bundle | None) -> tuple[TokenizerPair, Settings, Corpus]:
+    """Tokenizers, configuration and corpus of a recipe filled in by the number of pairs."""
     tokenizers = known.tokenizers if known else preparation.train_tokenizers(recipe.tokenizer)
     assert recipe.model is not None
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     config = type(recipe.model).model_validate({**recipe.model.model_dump(), **sizes})
     lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
-    return _Prepared(recipe, pairs, tokenizers, config, preparation.prepare(tokenizers, lengths))
+    return tokenizers, config, preparation.prepare(tokenizers, lengths)
 
 
 def _assemble(
@@ -329,11 +306,15 @@ def _assemble(
         refuse_changed_texts(earlier, inputs, given, allow_changed)
     start = None if earlier else read_start(given)
     given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
+    pairs = preparation.survey().pairs
+    recipe = fill_in(given, pairs)
+    refuse_unknown_keys(allow_changed, recipe)
+    if earlier:
+        refuse_changed_recipe(earlier, recipe, allow_changed)
     known = earlier.bundle if earlier else start.bundle if start else None
-    prepared = _prepare(given, preparation, known, earlier, allow_changed)
-    recipe, tokenizers, config, corpus = prepared.recipe, prepared.tokenizers, prepared.config, prepared.corpus
+    tokenizers, config, corpus = _prepare(recipe, preparation, known)
     epoch_steps = steps_per_epoch(corpus.train, recipe.training)
-    recipe = _with_precision(fill_in(recipe, prepared.pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
+    recipe = _with_precision(fill_in(recipe, pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
     schedule = _schedule(recipe, config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
     model = _model(config, recipe.training.seed).to(hardware.device)
