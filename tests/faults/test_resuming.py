@@ -167,10 +167,10 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
     message = refused(commands("train", recipe, "--run", begun, *other))
     assert "holds a run of another recipe (model.dropout was 0.3, now 0.2; training.seed was 1, now 9)" in message
     assert (begun / "recipe.toml").read_bytes() == before
-    without = recipe.read_text().replace("accumulation = 2\n", "")
-    recipe.write_text(without)
+    without = recipe.read_text().replace("accumulation = 2\n", "").replace("clip_norm = 1.0\n", "clip_norm = 2.0\n")
+    recipe.write_text(without.replace("adam_eps = 1e-09\n", ""))
     message = refused(commands("train", recipe, "--run", begun))
-    assert "(training.accumulation was 2, now 1)" in message
+    assert "(training.clip_norm was 1.0, now 2.0)" in message
     allowed = commands("train", recipe, "--run", begun, "--allow-changed", "training.accumulation")
     assert allowed.code == 0, allowed.err
     for key in ("training.sed", "tokenizer.vocab_size"):
