@@ -70,7 +70,7 @@ def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dic
     settings, progress = TrainingSettings(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
     told: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
-        spoiled = len(told) == 1
+        spoiled = len(told) == 2
         objective.spoiled = spoiled and (world.rank == min(world.size, accumulation) - 1)
         outcome = update(state, Pairs(), ids, settings, 0.7, progress)
         assert isinstance(outcome, Skipped) == spoiled

@@ -130,13 +130,17 @@ def one_process(recipe: Path, run: Path, steps: int) -> None:
 
 
 def assert_same_end(run: Path, unbroken: Path) -> None:
-    """Weights, memory and losses equal up to the order of sums; dropout, data and schedule are the same."""
+    """Weights, memory and losses equal up to the order of sums; dropout, data and schedule are the same.
+
+    Left out are the biases of keys: they shift all scores of a query alike, which the softmax does not see, so their
+    gradient is 0 but for rounding, and Adam makes steps of any rounding.
+    """
     ends = [end_of(folder) for folder in (run, unbroken)]
     for part in ("weights", "optimizer"):
         tensors, expected = (load(end[part]) for end in ends)
         assert tensors.keys() == expected.keys()
-        for name, tensor in tensors.items():
-            torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+        for name in tensors.keys() - {name for name in tensors if name.endswith("W_k.bias")}:
+            torch.testing.assert_close(tensors[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
     losses = [[row["loss"] for row in end["rows"] if row["kind"] == "train"] for end in ends]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert ends[0]["progress"]["examples"] == ends[1]["progress"]["examples"]

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from transformer.errors import ConfigError, TrainingError
 from transformer.training.hardware import CPU_FLOAT32, choose_hardware
@@ -21,6 +24,9 @@ from transformer.training.settings import TrainingSettings
 T = TypeVar("T")
 LAUNCHED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun, and every other launcher of PyTorch, sets in the environment of a rank."""
+PART: Final = "transformer/part"
+"""Where the launcher's store holds the name of the part that the ranks use."""
+POLL_SECONDS: Final = 0.05
 AFTERMATH_SECONDS: Final = 5.0
 """How long a rank that lost another waits to be ended, so that the launcher reports the other one as the cause."""
 
@@ -126,18 +132,57 @@ def join_world(settings: TrainingSettings) -> Generator[World]:
     device = _own_device(settings)
     world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device, settings.distribution)
     is_gpu = device.type == "cuda"
-    dist.init_process_group(
-        "nccl" if is_gpu else "gloo",
-        timeout=timedelta(seconds=settings.rank_seconds),
-        device_id=device if is_gpu else None,
-    )
     try:
+        timeout = timedelta(seconds=settings.rank_seconds)
+        store = next(rendezvous("env://", timeout=timeout))[0]
+        dist.init_process_group(
+            "nccl" if is_gpu else "gloo",
+            store=clean_store(store, world.rank, world.size, settings.rank_seconds),
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timeout,
+            device_id=device if is_gpu else None,
+        )
         yield world
     except Exception as error:
-        _tell_launcher(error)
+        tell_launcher(error)
         raise
     world.barrier()
     dist.destroy_process_group()
+
+
+def clean_store(store: Store, rank: int, size: int, seconds: float) -> Store:
+    """The part of a launcher's store that holds nothing of ranks that have ended.
+
+    torchrun keeps one store over its restarts, and a rank would look for the others where they were before. So rank 0
+    names a part anew, waits for the mark that each rank has made in this start, and shows all marks; a rank that does
+    not find its own among them has read an old name, and reads again.
+
+    Args:
+        store: shared by all ranks.
+        rank: of this process.
+        size: number of ranks.
+        seconds: how long to wait for the others.
+
+    Raises:
+        TrainingError: rank 0 has not answered in time.
+        DistStoreError: another rank has not come in time.
+    """
+    mark, deadline = uuid4().hex, time.monotonic() + seconds
+    if rank == 0:
+        store.set(PART, mark)
+        places = [f"{mark}/{other}" for other in range(1, size)]
+        store.wait(places, timedelta(seconds=seconds))
+        store.set(f"{mark}/all", " ".join(store.get(place).decode() for place in places))
+        return PrefixStore(mark, store)
+    while time.monotonic() < deadline:
+        if store.check([PART]):
+            part = store.get(PART).decode()
+            store.set(f"{part}/{rank}", mark)
+            if store.check([f"{part}/all"]) and mark in store.get(f"{part}/all").decode().split():
+                return PrefixStore(part, store)
+        time.sleep(POLL_SECONDS)
+    raise TrainingError(f"rank 0 did not answer rank {rank} within training.rank_seconds={seconds:g}; look at its log")
 
 
 def _own_device(settings: TrainingSettings) -> torch.device:
@@ -155,7 +200,7 @@ def _own_device(settings: TrainingSettings) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _tell_launcher(error: Exception) -> None:
+def tell_launcher(error: Exception) -> None:
     """Leaves the traceback where torchrun looks for it; an error that only tells that another rank ended is none.
 
     Raises:
