@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from transformer.data.source import pair_batch
-from transformer.protocols import LossSum, PairBatch
+from transformer.protocols import LossSum, PairBatch, Part
 from transformer.training.distributed import World, join_world
 from transformer.training.interruption import Interruption
 from transformer.training.objectives import TranslationObjective
@@ -37,6 +37,7 @@ class Pairs:
         draw = np.random.default_rng(5)
         self.sides = [[draw.integers(4, 29, draw.integers(1, 9)).astype(np.int32) for _ in range(11)] for _ in (0, 1)]
         self.lengths = np.array([[len(row) + 1 for row in side] for side in self.sides], np.int32).T
+        self.parts = (Part(11),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The padded pairs."""
