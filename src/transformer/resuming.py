@@ -18,17 +18,14 @@ from transformer.training.optimizer_state import ADAM_KEYS, restore_optimizer
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
 AT_THE_END = ("average_last", "average_best")
 LOGGING = ("log_every", "tensorboard")
+WHERE = ("threads", "device", "distribution", "rank_seconds")
 MAY_CHANGE = frozenset(
-    [
-        *(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, "threads", "device")),
-        "data.prepared",
-        "data.workers",
-    ]
+    [*(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)), "data.prepared", "data.workers"]
 )
 """Keys that may differ when a run goes on; all others decide what a step computes."""
 OPTIMIZER = "optimizer"
 """The state that a checkpoint holds in the file of this name, and that `allowed` may name."""
-TAKEN_OVER = frozenset(("training.warmup_steps", "training.decay_steps", "training.precision"))
+TAKEN_OVER = frozenset(f"training.{key}" for key in ("warmup_steps", "decay_steps", "precision", "accumulation"))
 """Keys that, where they are left open, are those of the run that goes on."""
 
 
@@ -147,10 +144,8 @@ def may_lack(allowed: Collection[str]) -> list[str]:
     return [f"{OPTIMIZER}.safetensors"] if OPTIMIZER in allowed else []
 
 
-def restore(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Puts the weights and what the optimizer remembers in place; a matrix that is shared stays shared.
-
-    Where the optimizer's file is missing, which only `may_lack` lets pass, it starts from nothing.
+def restore_weights(earlier: Earlier, model: nn.Module) -> None:
+    """Puts the weights in place; a matrix that is shared stays shared.
 
     Raises:
         CheckpointError: they are not of this model, or a part of them is missing.
@@ -160,6 +155,16 @@ def restore(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:500]
         raise CheckpointError(f"{earlier.checkpoint.model}: {reason}; start anew with --fresh") from error
+
+
+def restore_memory(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Puts what the optimizer remembers in place, each rank its part.
+
+    Where the optimizer's file is missing, which only `may_lack` lets pass, it starts from nothing.
+
+    Raises:
+        CheckpointError: it is not of this model, or a part of it is missing.
+    """
     if (earlier.checkpoint.sealed.folder / f"{OPTIMIZER}.safetensors").exists():
         keys = (*ADAM_KEYS, AVERAGE) if earlier.recipe.training.ema_decay else ADAM_KEYS
         restore_optimizer(model, optimizer, earlier.checkpoint.tensors(OPTIMIZER), keys)

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,7 +33,8 @@ from transformer.resuming import (
     refuse_changed_recipe,
     refuse_changed_texts,
     refuse_unknown_keys,
-    restore,
+    restore_memory,
+    restore_weights,
 )
 from transformer.settings import Settings
 from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
@@ -40,6 +42,7 @@ from transformer.storage.durable import replace_text
 from transformer.text.pair import TokenizerPair
 from transformer.training.averaging import running_mean_in_place
 from transformer.training.checkpoint import Checkpoints
+from transformer.training.distributed import World, join_world
 from transformer.training.hardware import choose_hardware, keep_freed_memory
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import HIGHER_IS_BETTER, Hooks, steps_per_epoch, why_finished
@@ -50,6 +53,7 @@ from transformer.training.optimizer_state import optimizer_tensors
 from transformer.training.plan import choose_batch_tokens, plan_run
 from transformer.training.progress import Progress
 from transformer.training.randomness import reseed
+from transformer.training.replicas import Replicas, gathered, replicate
 from transformer.training.report import Reporter
 from transformer.training.run_folder import fresh_folder, hold_run, nothing_left
 from transformer.training.schedule import Schedule, make_schedule
@@ -72,6 +76,7 @@ class RunResult:
         progress: figures reached; its `best_scores` are those of the best checkpoint.
         interruption: the signal that ended it early, if any.
         average_scores: figures of the average of checkpoints; empty where there is none.
+        is_main: False on the other ranks of a run on several, where only the first speaks.
     """
 
     folder: Path
@@ -79,6 +84,7 @@ class RunResult:
     progress: Progress
     interruption: Interruption
     average_scores: dict[str, float] = field(default_factory=dict)
+    is_main: bool = True
 
 
 def train(
@@ -106,25 +112,28 @@ def train(
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
-    notes: list[str] = []
-    if fresh and fresh_folder(folder) != folder:
-        folder = fresh_folder(folder)
-        notes.append(f"starts anew in {folder}")
     keep_freed_memory()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
-    with hold_run(folder):
-        with nothing_left(folder, (RECIPE_FILE, TOKENS_FOLDER)), shown_progress(quiet=quiet) as progress:
-            preparation = Preparation(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
-            parts = _assemble(given, folder, preparation, allow_changed, notes)
-        interruption = _train(parts, quiet=quiet)
+    with join_world(given.training) as world:
+        quiet = quiet or not world.is_main
+        notes: list[str] = []
+        if fresh and world.from_main(str(fresh_folder(folder))) != str(folder):
+            folder = Path(world.from_main(str(fresh_folder(folder))))
+            notes.append(f"starts anew in {folder}")
+        with hold_run(folder) if world.is_main else nullcontext():
+            left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()
+            with nothing_left(folder, left), shown_progress(quiet=quiet) as progress:
+                preparation = Preparation(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
+                parts = _assemble(given, folder, preparation, allow_changed, notes, world)
+            interruption = _train(parts, quiet=quiet)
     model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
-    return RunResult(folder, model, parts.progress, interruption, parts.average_scores)
+    return RunResult(folder, model, parts.progress, interruption, parts.average_scores, world.is_main)
 
 
 def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
     training, progress = parts.recipe.training, parts.progress
-    path, max_steps = parts.folder / METRICS_FILE, training.max_steps or 0
-    board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard else None
+    path, max_steps = parts.folder / METRICS_FILE if parts.world.is_main else None, training.max_steps or 0
+    board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard and path else None
     reporter = Reporter(path, max_steps, training.log_every, step=progress.step, quiet=quiet, board=board)
     try:
         for line in [*parts.opening(), *parts.plan()]:
@@ -137,7 +146,7 @@ def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
 
             hooks = Hooks(parts.validate, save, reporter, interruption)
             train_loop(parts.state, parts.corpus.train, training, parts.schedule, progress, hooks)
-        if progress.finished:
+        if progress.finished and parts.world.is_main:
             parts.average(reporter)
             write_report(parts.folder)
         return interruption
@@ -147,14 +156,14 @@ def _train(parts: "_Parts", *, quiet: bool) -> Interruption:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a run is made of, and its answers to the loop."""
+    """What a run is made of, and its answers to the loop, which all ranks ask for together."""
 
     folder: Path
     recipe: Recipe
     corpus: Corpus
     tokenizers: TokenizerPair
     config: Settings
-    model: Transformer
+    replicas: Replicas
     state: TrainingState
     schedule: Schedule
     checkpoints: Checkpoints
@@ -168,10 +177,22 @@ class _Parts:
     """Translations of the validation text, of the last validation."""
     average_scores: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def world(self) -> World:
+        """The ranks of the run."""
+        return self.state.world
+
+    @property
+    def model(self) -> Transformer:
+        """The model, whole; on rank 0 as `replicas.gather` last brought it together."""
+        assert isinstance(self.replicas.whole, Transformer)
+        return self.replicas.whole
+
     def validate(self) -> dict[str, float]:
-        """Loss, perplexity, BLEU and chrF of the model on the validation pairs."""
+        """Loss, perplexity, BLEU and chrF of the model on the validation pairs, worked out by rank 0."""
         with running_mean_in_place(self.state.optimizer):
-            return self._scores(self.model)
+            self.replicas.gather()
+            return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
 
     def _scores(self, model: Transformer) -> dict[str, float]:
         training = self.recipe.training
@@ -187,13 +208,15 @@ class _Parts:
         return scores | {score.name.lower(): score.value for score in translated}
 
     def save(self, progress: Progress) -> None:
-        """Writes a checkpoint whose model folder is a bundle."""
-        bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
-        facts = record_of(self.recipe, self.inputs)
+        """Writes a checkpoint whose model folder is a bundle: whole tensors, whatever the ranks hold of them."""
         with running_mean_in_place(self.state.optimizer):
-            tensors = {OPTIMIZER: optimizer_tensors(self.model, self.state.optimizer)}
-            self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
-        if progress.best_step == progress.scored_step == progress.step:
+            self.replicas.gather()
+            tensors = {OPTIMIZER: gathered(optimizer_tensors(self.replicas.model, self.state.optimizer), self.world)}
+            if self.world.is_main:
+                bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
+                facts = record_of(self.recipe, self.inputs)
+                self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
+        if self.world.is_main and progress.best_step == progress.scored_step == progress.step:
             self._keep_translations()
 
     def average(self, reporter: Reporter) -> None:
@@ -238,6 +261,8 @@ class _Parts:
             )
         if training.ema_decay:
             lines.append(f"the model is the running mean of the parameters (decay {training.ema_decay})")
+        if self.world.size > 1:
+            lines.append(_ranks_line(self.world, training.accumulation or 1))
         finished = why_finished(self.progress, training)
         if finished:
             lines.append(
@@ -263,8 +288,8 @@ class _Parts:
         }
 
     def plan(self) -> list[str]:
-        """What the rest of the run will cost; nothing where it is finished."""
-        if why_finished(self.progress, self.recipe.training):
+        """What the rest of the run will cost; nothing where it is finished, or on several ranks."""
+        if self.world.size > 1 or why_finished(self.progress, self.recipe.training):
             return []
         return plan_run(self.state, self.corpus.train, self.recipe.training)
 
@@ -303,67 +328,96 @@ def _prepare(recipe: Recipe, preparation: Preparation, known: Bundle | None) -> 
 
 
 def _assemble(
-    given: Recipe, folder: Path, preparation: Preparation, allow_changed: Collection[str], notes: list[str]
+    given: Recipe,
+    folder: Path,
+    preparation: Preparation,
+    allow_changed: Collection[str],
+    notes: list[str],
+    world: World,
 ) -> _Parts:
-    """Prepares data and model, from the start or from the newest checkpoint."""
+    """Prepares data and model, from the start or from the newest checkpoint; rank 0 first, for the others to find."""
     checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
-    earlier = find_earlier(checkpoints)
-    inputs = preparation.sums
-    if earlier:
-        refuse_changed_texts(earlier, inputs, given, allow_changed)
-    start = None if earlier else read_start(given)
-    given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
-    if earlier and given.training.batch_tokens == "auto":
-        settled = given.training.model_copy(update={"batch_tokens": earlier.recipe.training.batch_tokens})
-        given = given.model_copy(update={"training": settled})
-    pairs = preparation.survey().pairs
-    recipe = fill_in(given, pairs)
-    refuse_unknown_keys(allow_changed, recipe)
-    if earlier:
-        refuse_changed_recipe(earlier, recipe, allow_changed)
-    known = earlier.bundle if earlier else start.bundle if start else None
-    tokenizers, config, corpus = _prepare(recipe, preparation, known)
+    with world.main_first():
+        earlier = find_earlier(checkpoints)
+        inputs = preparation.sums
+        if earlier:
+            refuse_changed_texts(earlier, inputs, given, allow_changed)
+        start = None if earlier else read_start(given)
+        given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
+        if earlier and given.training.batch_tokens == "auto":
+            settled = given.training.model_copy(update={"batch_tokens": earlier.recipe.training.batch_tokens})
+            given = given.model_copy(update={"training": settled})
+        pairs = preparation.survey().pairs
+        recipe = fill_in(given, pairs)
+        refuse_unknown_keys(allow_changed, recipe)
+        if earlier:
+            refuse_changed_recipe(earlier, recipe, allow_changed)
+        known = earlier.bundle if earlier else start.bundle if start else None
+        tokenizers, config, corpus = _prepare(recipe, preparation, known)
     if recipe.training.batch_tokens == "auto":
-        recipe = _with_batch_tokens(recipe, config, corpus)
+        recipe = _with_batch_tokens(recipe, config, corpus, world)
     epoch_steps = steps_per_epoch(corpus.train, recipe.training)
-    recipe = _with_precision(fill_in(recipe, pairs, epoch_steps, earlier.recipe if earlier else None), earlier)
+    recipe = _with_hardware(fill_in(recipe, pairs, epoch_steps, earlier.recipe if earlier else None), earlier, world)
     schedule = _schedule(recipe, config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
     model = _model(config, recipe.training.seed).to(hardware.device)
-    optimizer = make_optimizer(model, recipe.training)
-    progress = earlier.checkpoint.progress if earlier else Progress()
     if start:
         model.load_state_dict(start.bundle.model.state_dict())
     if earlier:
-        restore(earlier, model, optimizer)
-        checkpoints.tidy(progress)
-    replace_text(folder / RECIPE_FILE, recipe.to_toml())
-    objective = TranslationObjective(model, recipe.training.label_smoothing)
+        restore_weights(earlier, model)
+    replicas = replicate(TranslationObjective(model, recipe.training.label_smoothing), model, world)
+    optimizer = make_optimizer(replicas.model, recipe.training)
+    progress = earlier.checkpoint.progress if earlier else Progress()
+    if earlier:
+        restore_memory(earlier, replicas.model, optimizer)
+    if world.is_main:
+        if earlier:
+            checkpoints.tidy(progress)
+        replace_text(folder / RECIPE_FILE, recipe.to_toml())
     training = recipe.training
-    state = TrainingState(objective, optimizer, progress.step, training.seed, hardware, training.log_every)
+    state = TrainingState(
+        replicas.objective, optimizer, progress.step, training.seed, hardware, training.log_every, world
+    )
     notes = [*notes, *(earlier.warnings if earlier else ()), *corpus.notes]
     origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
     return _Parts(
-        folder, recipe, corpus, tokenizers, config, model, state, schedule, checkpoints, progress, inputs, notes, origin
-    )
+        folder, recipe, corpus, tokenizers, config, replicas, state, schedule, checkpoints, progress, inputs, notes,
+        origin,
+    )  # fmt: skip
 
 
-def _with_batch_tokens(recipe: Recipe, config: Settings, corpus: Corpus) -> Recipe:
-    """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes."""
+def _with_batch_tokens(recipe: Recipe, config: Settings, corpus: Corpus, world: World) -> Recipe:
+    """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
     training = recipe.training
     hardware = choose_hardware(training.device, training.precision)
     objective = TranslationObjective(_model(config, training.seed).to(hardware.device), training.label_smoothing)
     state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, hardware)
-    tokens = choose_batch_tokens(state, corpus.train, training)
+    tokens = world.from_main(choose_batch_tokens(state, corpus.train, training))
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
-def _with_precision(recipe: Recipe, earlier: Earlier | None) -> Recipe:
-    """Sets the precision that the recipe leaves open: the run's own, or what the hardware is fast in."""
+def _with_hardware(recipe: Recipe, earlier: Earlier | None, world: World) -> Recipe:
+    """Sets precision and accumulation where the recipe leaves them open: the run's own, or what fits to the machines.
+
+    That is the precision that they are fast in, and a micro-batch a rank; both are then the run's for good.
+    """
     training = recipe.training
-    given = training.precision or (earlier.recipe.training.precision if earlier else None)
-    precision = choose_hardware(training.device, given).precision
-    return recipe.model_copy(update={"training": training.model_copy(update={"precision": precision})})
+    before = earlier.recipe.training if earlier else training
+    precision = choose_hardware(training.device, training.precision or before.precision).precision
+    accumulation = training.accumulation or before.accumulation or world.size
+    update = {"precision": world.from_main(precision), "accumulation": accumulation}
+    return recipe.model_copy(update={"training": training.model_copy(update=update)})
+
+
+def _ranks_line(world: World, accumulation: int) -> str:
+    """What is said of the ranks, and of those that have nothing to do."""
+    shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
+    idle = -accumulation % world.size
+    line = f"{world.size} ranks, {shares[world.strategy]}; micro-batches an update: {accumulation}"
+    if not idle:
+        return line
+    fitting = accumulation + idle
+    return f"{line}; note: {idle} of the ranks idle in the last round of each; training.accumulation={fitting} fits"
 
 
 def _model(config: Settings, seed: int) -> Transformer:

@@ -110,10 +110,10 @@ def at_step(step: int, act: Callable[[], None]) -> None:
 
     original = update.train_step
 
-    def train_step(state: Any, *arguments: Any) -> Any:
+    def train_step(state: Any, *arguments: Any, **options: Any) -> Any:
         if state.step == step:
             act()
-        return original(state, *arguments)
+        return original(state, *arguments, **options)
 
     update.train_step = train_step
 

@@ -19,7 +19,7 @@ EPOCH = 6
 """Batches of an epoch of the recipe below."""
 SETTINGS: dict[str, object] = {
     "max_steps": EPOCH + 5, "batch_tokens": 110, "save_every": 1, "log_every": 3, "validate_every": "epoch",
-    "accumulation": 2,
+    "accumulation": 2, "label_smoothing": 0.2,
 }  # fmt: skip
 
 
@@ -167,11 +167,10 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
     message = refused(commands("train", recipe, "--run", begun, *other))
     assert "holds a run of another recipe (model.dropout was 0.3, now 0.2; training.seed was 1, now 9)" in message
     assert (begun / "recipe.toml").read_bytes() == before
-    without = recipe.read_text().replace("accumulation = 2\n", "")
-    recipe.write_text(without)
+    recipe.write_text(recipe.read_text().replace("label_smoothing = 0.2\n", "").replace("accumulation = 2\n", ""))
     message = refused(commands("train", recipe, "--run", begun))
-    assert "(training.accumulation was 2, now 1)" in message
-    allowed = commands("train", recipe, "--run", begun, "--allow-changed", "training.accumulation")
+    assert "of another recipe (training.label_smoothing was 0.2, now 0.1); start" in message  # accumulation is kept
+    allowed = commands("train", recipe, "--run", begun, "--allow-changed", "training.label_smoothing")
     assert allowed.code == 0, allowed.err
     for key in ("training.sed", "tokenizer.vocab_size"):
         message = refused(commands("train", recipe, "--run", begun, "--allow-changed", key))
@@ -179,7 +178,7 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
     message = refused(
         commands(
             "train", recipe, "--run", begun, "--set", "model.d_ff=25",
-            *(f"--allow-changed={key}" for key in ("model.d_ff", "training.accumulation")),
+            *(f"--allow-changed={key}" for key in ("model.d_ff", "training.label_smoothing")),
         )
     )  # fmt: skip
     assert "size mismatch" in message

@@ -83,9 +83,11 @@ def train(
         saved = (
             f"stopped at step {step} and saved; the same command continues" if step else "stopped before the first step"
         )
-        typer.echo(saved, err=True)
+        if result.is_main:
+            typer.echo(saved, err=True)
         raise typer.Exit(result.interruption.exit_code)
-    _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
+    if result.is_main:
+        _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
 
 
 def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:

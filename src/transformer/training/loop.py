@@ -79,7 +79,7 @@ def train(
     progress.finished = why_finished(progress, settings)
     started = time.perf_counter()
     for ids, after in batches_from(source, settings, progress.position):
-        if progress.finished or hooks.interruption.requested:
+        if progress.finished or state.world.heed(hooks.interruption):
             break
         learning_rate = schedule(state.step + 1)
         outcome = update(state, source, ids, settings, learning_rate, progress)

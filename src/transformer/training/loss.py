@@ -77,7 +77,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                     if d_bias is not None:
                         d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
         ctx.gradients = (d_hidden, d_weight, d_bias)
-        return sums[0], sums[1]
+        return sums[0].clone(), sums[1].clone()  # FSDP2 hooks what the model returns, which must not be a view
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

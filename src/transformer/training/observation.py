@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from transformer.training.replicas import whole_tensor
+
 # Wrappers' names, then the block: up to a layer's number, or the module that owns the parameter.
 BLOCK = re.compile(r"(?:module\.|_orig_mod\.|model\.)*(.+?\.\d+|.+)\.")
 
@@ -65,4 +67,4 @@ def block_of(parameter_name: str) -> str:
 
 
 def _norm(tensors: list[Tensor]) -> float:
-    return nn.utils.get_total_norm(tensors).item()
+    return whole_tensor(nn.utils.get_total_norm(tensors)).item()

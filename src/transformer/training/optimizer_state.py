@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer.errors import CheckpointError
+from transformer.training.replicas import part_like
 
 ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -43,7 +44,10 @@ def restore_optimizer(
                 "with --fresh"
             )
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    order = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+    order = [(parameter, names[id(parameter)]) for group in optimizer.param_groups for parameter in group["params"]]
     # Tensors from a file are views of it; copies stay when the file goes.
-    state = {index: {key: tensors[f"{key}/{name}"].clone() for key in keys} for index, name in enumerate(order)}
+    state = {
+        index: {key: part_like(parameter, tensors[f"{key}/{name}"]).clone() for key in keys}
+        for index, (parameter, name) in enumerate(order)
+    }
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

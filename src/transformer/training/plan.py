@@ -52,7 +52,7 @@ def choose_batch_tokens(state: TrainingState, source: Source, settings: Training
 def _largest(source: Source, settings: TrainingSettings) -> NDArray[np.integer[Any]]:
     """The largest micro-batch of an epoch."""
     batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
-    return split_micro(worst_batch(source, batches), settings.accumulation)[0]
+    return split_micro(worst_batch(source, batches), settings.accumulation or 1)[0]
 
 
 def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:

@@ -22,7 +22,7 @@ class Reporter:
     """Writes `metrics.jsonl` and shows progress on standard error.
 
     Args:
-        path: of the metrics file, appended to.
+        path: of the metrics file, appended to; None writes nothing, for a process that is not to.
         max_steps: length of the run.
         log_every: steps between lines.
         step: where the run starts; lines beyond it, of steps that will be done again, are removed.
@@ -32,7 +32,7 @@ class Reporter:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | None,
         max_steps: int,
         log_every: int,
         *,
@@ -40,9 +40,11 @@ class Reporter:
         quiet: bool = False,
         board: TensorBoard | None = None,
     ) -> None:
-        _drop_beyond(path, step)
+        if path:
+            _drop_beyond(path, step)
         self._board = board
-        self._file = path.open("a", encoding="utf-8")
+        self._is_kept = path is not None
+        self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
         self._max_steps = max_steps
@@ -105,7 +107,8 @@ class Reporter:
 
     def sync(self) -> None:
         """Waits until the lines so far are on disk, as a checkpoint that goes on after them needs."""
-        os.fsync(self._file.fileno())
+        if self._is_kept:
+            os.fsync(self._file.fileno())
 
     def average(self, steps: list[int], scores: dict[str, float]) -> None:
         """Shows and writes the figures of an averaged model."""

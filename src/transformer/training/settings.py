@@ -21,7 +21,9 @@ class TrainingSettings(Settings):
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default=4096, description="longest side x pairs of one update, padding included; auto: what memory allows"
     )
-    accumulation: int = Field(default=1, ge=1, description="micro-batches that an update is cut into, to save memory")
+    accumulation: int | None = Field(
+        default=None, ge=1, description="micro-batches that an update is cut into; one for each rank if not set"
+    )
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
         default="cosine", description="of the learning rate, after a linear warm-up"
     )
@@ -58,6 +60,12 @@ class TrainingSettings(Settings):
     )
     stop_seconds: float = Field(
         default=300.0, gt=0, description="from Ctrl-C or SIGTERM to a hard exit, should the step or the saving hang"
+    )
+    distribution: Literal["ddp", "fsdp"] = Field(
+        default="ddp", description="of several ranks: ddp has the whole model on each of them, fsdp (FSDP2) a part"
+    )
+    rank_seconds: float = Field(
+        default=1800.0, gt=0, description="how long a rank waits for another, e.g. for rank 0 to validate"
     )
     precision: Literal["bf16", "float32", "float16"] | None = Field(
         default=None, description="of products; bf16 where the hardware multiplies it, if not set"

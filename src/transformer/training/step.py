@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -9,9 +10,11 @@ from torch import nn
 
 from transformer.errors import NonFiniteError
 from transformer.protocols import Batch
+from transformer.training.distributed import ALONE, World
 from transformer.training.hardware import CPU_FLOAT32, Hardware
 from transformer.training.observation import BlockFigures, Observation
 from transformer.training.randomness import reseed
+from transformer.training.replicas import hold_gradient, whole_tensor
 
 
 @dataclass
@@ -25,6 +28,7 @@ class TrainingState:
         seed: of the run.
         hardware: where and in which precision the objective computes.
         observe_every: updates between figures of every block; 0 never observes.
+        world: the ranks that take every step together.
     """
 
     objective: nn.Module
@@ -33,6 +37,7 @@ class TrainingState:
     seed: int
     hardware: Hardware = CPU_FLOAT32
     observe_every: int = 0
+    world: World = ALONE
 
 
 @dataclass(frozen=True)
@@ -55,37 +60,38 @@ class StepResult:
 
 
 def train_step(
-    state: TrainingState, micro_batches: Sequence[Batch], learning_rate: float, clip_norm: float
+    state: TrainingState,
+    micro_batches: Sequence[Batch],
+    learning_rate: float,
+    clip_norm: float,
+    *,
+    is_last_counted: bool = True,
 ) -> StepResult | None:
     """Adds up the gradients of the micro-batches and updates the parameters once.
 
-    The loss is the sum over all scored tokens divided by their number in all micro-batches, so that without dropout
-    the gradient does not depend on how a batch is cut. Dropout is drawn from (seed, step, micro-batch).
+    The loss is the sum over all scored tokens divided by their number in all micro-batches of all ranks, so that
+    without dropout the gradient does not depend on how a batch is cut. Dropout is drawn from (seed, step, micro-batch),
+    where micro-batch i is the one of rank i % world size, so that it does not depend on the number of ranks.
 
     Args:
         state: changed in place.
-        micro_batches: the parts of one batch.
+        micro_batches: the parts of one batch that are this rank's, as many as every other rank has.
         learning_rate: of this update.
         clip_norm: largest L2 norm of the gradient; 0 does not clip.
+        is_last_counted: False where the last micro-batch only stands in, with weight 0, for one that the rank lacks.
 
     Returns:
-        The figures; None, with nothing changed, where no token is scored.
+        The figures, of all ranks; None, with nothing changed, where no token is scored.
 
     Raises:
         NonFiniteError: loss or gradient is not finite; parameters, optimizer and step are as before.
     """
     state.objective.train()
-    count = sum(batch.scored_tokens for batch in micro_batches)
+    counted = micro_batches if is_last_counted else micro_batches[:-1]
+    count = int(state.world.total(sum(batch.scored_tokens for batch in counted))[0])
     if not count:
         return None
-    loss_sum = nll_sum = 0.0
-    for index, batch in enumerate(micro_batches):
-        reseed(state.seed, state.step, index)
-        with state.hardware.autocast():
-            result = state.objective(batch.to(state.hardware.device))
-        (result.loss_sum / count).backward()
-        loss_sum += result.loss_sum.item()
-        nll_sum += result.metrics["nll_sum"].item()
+    loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
     is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
     observation = Observation(state.objective) if is_observed else None
     gradient_norm = _clip(state.objective, clip_norm)
@@ -102,10 +108,28 @@ def train_step(
     return StepResult(loss_sum / count, nll_sum / count, count, gradient_norm, blocks)
 
 
+def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: int, count: int) -> tuple[float, float]:
+    """Leaves the gradient of the mean loss in the parameters; returns the rank's sums, smoothed and not."""
+    loss_sum = nll_sum = 0.0
+    for index, batch in enumerate(micro_batches):
+        weight = state.world.size if index < n_counted else 0  # ranks' gradients are averaged, not summed
+        reseed(state.seed, state.step, state.world.rank + index * state.world.size)
+        is_last = index == len(micro_batches) - 1
+        with nullcontext() if is_last else hold_gradient(state.objective):
+            with state.hardware.autocast():
+                result = state.objective(batch.to(state.hardware.device))
+            (result.loss_sum * weight / count).backward()
+        if weight:
+            loss_sum += result.loss_sum.item()
+            nll_sum += result.metrics["nll_sum"].item()
+    return loss_sum, nll_sum
+
+
 def _clip(objective: nn.Module, clip_norm: float) -> float:
     """Shortens the gradient and returns its L2 norm from before; one that is not finite is left as it is."""
     parameters = list(objective.parameters())
-    norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = whole_tensor(nn.utils.get_total_norm(gradients))
     if clip_norm and math.isfinite(norm.item()):
         nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
     return norm.item()
@@ -113,7 +137,8 @@ def _clip(objective: nn.Module, clip_norm: float) -> float:
 
 def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float) -> str:
     """The loss, the first parameter whose gradient is not finite, or the norm where only their sum overflows."""
-    names = [name for name, parameter in objective.named_parameters() if _has_nonfinite_gradient(parameter)]
+    parameters = objective.named_parameters()
+    names = [name.removeprefix("module.") for name, parameter in parameters if _has_nonfinite_gradient(parameter)]
     place = f"in {len(names)} parameters, first in {names[0]}" if names else f"in none, but its norm is {gradient_norm}"
     if not math.isfinite(loss):
         return f"the loss is {loss} (gradient not finite {place})"
@@ -121,4 +146,4 @@ def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float)
 
 
 def _has_nonfinite_gradient(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and not parameter.grad.isfinite().all().item()
+    return parameter.grad is not None and not whole_tensor(parameter.grad).isfinite().all().item()

@@ -37,9 +37,12 @@ def update(
     Raises:
         TrainingError: loss or gradient is not finite, and `skip_nonfinite` batches were left out already.
     """
-    micro_batches = [source.fetch(part) for part in split_micro(ids, settings.accumulation)]
+    parts = split_micro(ids, settings.accumulation or 1)
+    own, rounds = state.world.part_of(parts), state.world.rounds(len(parts))
+    has_all = len(own) == rounds
+    micro_batches = [source.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])]
     try:
-        result = train_step(state, micro_batches, learning_rate, settings.clip_norm)
+        result = train_step(state, micro_batches, learning_rate, settings.clip_norm, is_last_counted=has_all)
     except NonFiniteError as error:
         progress.skipped_nonfinite += 1
         if progress.skipped_nonfinite > settings.skip_nonfinite:

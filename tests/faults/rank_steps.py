@@ -1,0 +1,139 @@
+"""Updates on the ranks that torchrun started, and what they tell each other; a test does the same alone."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from transformer.data.source import pair_batch
+from transformer.protocols import LossSum, PairBatch, Part
+from transformer.training.distributed import World, join_world
+from transformer.training.interruption import Interruption
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer import make_optimizer
+from transformer.training.optimizer_state import optimizer_tensors, restore_optimizer
+from transformer.training.progress import Progress
+from transformer.training.replicas import gathered, replicate
+from transformer.training.settings import TrainingSettings
+from transformer.training.step import TrainingState
+from transformer.training.update import Skipped, update
+from transformer.transformer import build_transformer
+
+STRATEGIES = ("ddp", "fsdp")
+ACCUMULATIONS = (1, 2, 3)
+"""Micro-batches for two ranks: one for one of them only, one for each, and two and one."""
+
+
+class Pairs:
+    """Eleven random pairs of very different lengths; the last has an empty target."""
+
+    def __init__(self) -> None:
+        draw = np.random.default_rng(5)
+        self.sides = [[draw.integers(4, 29, draw.integers(1, 9)).astype(np.int32) for _ in range(11)] for _ in (0, 1)]
+        self.lengths = np.array([[len(row) + 1 for row in side] for side in self.sides], np.int32).T
+        self.parts = (Part(11),)
+
+    def fetch(self, ids: np.ndarray) -> PairBatch:
+        """The padded pairs."""
+        return pair_batch(*[[side[i] for i in ids] for side in self.sides])
+
+
+class Spoiled(TranslationObjective):
+    """An objective whose loss is NaN while `spoiled` is set."""
+
+    spoiled = False
+
+    def forward(self, batch: PairBatch) -> LossSum:
+        """The loss, or NaN."""
+        result = super().forward(batch)
+        factor = math.nan if self.spoiled else 1.0
+        return LossSum(result.loss_sum * factor, result.count, result.metrics)
+
+
+def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dict[str, torch.Tensor], list[Any]]:
+    """Two updates with plain gradient descent, between them one that is not finite on the last rank alone.
+
+    Returns the weights, whole, on rank 0, and what every rank was told.
+    """
+    torch.manual_seed(5)
+    sizes = {"d_model": 8, "N": 2, "h": 2, "d_ff": 12, "dropout": 0.3, "share_embeddings": share}
+    model = build_transformer(29, 29, 12, 12, **sizes)
+    objective = Spoiled(model, 0.1)
+    replicas = replicate(objective, model, world)
+    optimizer = torch.optim.SGD(replicas.model.parameters())
+    state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
+    settings, progress = TrainingSettings(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
+    told: list[Any] = []
+    for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
+        spoiled = len(told) == 2
+        objective.spoiled = spoiled and (world.rank == min(world.size, accumulation) - 1)
+        outcome = update(state, Pairs(), ids, settings, 0.7, progress)
+        assert isinstance(outcome, Skipped) == spoiled
+        told.append(outcome.reason if isinstance(outcome, Skipped) else [outcome.loss, outcome.nll, outcome.count])
+        told.append(None if isinstance(outcome, Skipped) else outcome.gradient_norm)
+    weights = gathered(dict(replicas.model.named_parameters()), world)
+    replicas.gather()
+    if world.is_main:
+        assert replicas.whole.projection_layer.proj.weight is replicas.whole.tgt_embed.embedding.weight
+        assert all(torch.equal(whole, replicas.whole.get_parameter(name)) for name, whole in weights.items())
+    return {name: tensor.detach() for name, tensor in weights.items()}, told
+
+
+def keeps_memory(world: World) -> bool:
+    """Whether Adam's memory is the same, whole, after it was put back in parts, and every rank holds its part."""
+    torch.manual_seed(5)
+    model = build_transformer(29, 29, 12, 12, d_model=8, N=1, h=2, d_ff=12, share_embeddings="all")
+    given = {
+        f"{key}/{name}": torch.rand_like(p) for name, p in model.named_parameters() for key in ("exp_avg", "exp_avg_sq")
+    }
+    given |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
+    replicas = replicate(TranslationObjective(model, 0.1), model, world)
+    optimizer = make_optimizer(replicas.model, TrainingSettings())
+    restore_optimizer(replicas.model, optimizer, given)
+    held = sum(state["exp_avg"].untyped_storage().nbytes() for state in map(local, optimizer.state.values()))
+    back = gathered(optimizer_tensors(replicas.model, optimizer), world)
+    whole = sum(tensor.nbytes for name, tensor in given.items() if name.startswith("exp_avg/"))
+    assert world.strategy != "fsdp" or world.size == 1 or held < 0.7 * whole, (held, whole)
+    return not world.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
+
+
+def local(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: tensor.to_local().clone() if hasattr(tensor, "to_local") else tensor for key, tensor in state.items()}
+
+
+def talk(world: World) -> list[Any]:
+    """What the ranks hear of each other."""
+    interruption = Interruption(15 if world.rank == 1 else None)
+    text = "Zeichen: \u00e4\u20ac, NaN" * (1 + 3 * world.rank)
+    return [
+        world.total(world.rank, 0.5), world.largest(7 - world.rank), world.from_main({"text": text, "empty": []}),
+        world.from_main(None), world.heed(interruption), interruption.signal_number, world.heed(Interruption()),
+    ]  # fmt: skip
+
+
+def main(folder: Path) -> None:
+    facts: dict[str, Any] = {}
+    with join_world(TrainingSettings(rank_seconds=30)) as joined:
+        facts["size"], facts["talk"] = joined.size, talk(joined)
+        with joined.main_first():
+            (folder / f"first-{joined.rank}").touch()
+            facts["found"] = len(list(folder.glob("first-*")))
+        for strategy in STRATEGIES:
+            world = replace(joined, strategy=strategy)
+            facts[f"{strategy} memory"] = keeps_memory(world)
+            for accumulation in ACCUMULATIONS:
+                weights, facts[f"{strategy} {accumulation}"] = take_steps(world, accumulation)
+                if world.is_main:
+                    save_file(weights, folder / f"{strategy}-{accumulation}.safetensors")
+        (folder / f"rank-{joined.rank}.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(Path(sys.argv[1]))

@@ -1,0 +1,180 @@
+"""Two ranks under torchrun: the same numbers as one process, and the same end whatever happens to one of them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rank_steps import ACCUMULATIONS, STRATEGIES, take_steps
+from run_server import end_of
+from safetensors.torch import load, load_file
+
+from conftest import digit_pairs, tiny_recipe, write_lines
+from transformer.recipe import load_recipe, parse_recipe
+from transformer.run import train
+from transformer.storage.checkpoints import checkpoint_steps
+from transformer.training.distributed import World
+
+HERE = Path(__file__).parent
+STEPS = 12
+
+
+@dataclass
+class Launched:
+    """How torchrun ended, and what all ranks said."""
+
+    code: int
+    err: str
+
+
+def torchrun(*command: object, restarts: int = 0, faults: dict[str, tuple[int, str]] | None = None) -> Launched:
+    """Runs two ranks to their end, which must come in time."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "--"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "FAULTS": json.dumps(faults or {})}
+    if sys.platform == "linux":
+        environment["GLOO_SOCKET_IFNAME"] = "lo"
+    ended = subprocess.run(
+        [sys.executable, *launch, *map(str, command)],
+        capture_output=True, text=True, env=environment, timeout=120, check=False,
+    )  # fmt: skip
+    return Launched(ended.returncode, ended.stderr)
+
+
+def torchrun_train(recipe: Path, run: Path, *options: str, **launch: Any) -> Launched:
+    return torchrun(HERE / "run_rank.py", "train", recipe, "--run", run, *options, **launch)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which two ranks have left what `rank_steps` does."""
+    folder = tmp_path_factory.mktemp("together")
+    ended = torchrun(HERE / "rank_steps.py", folder)
+    assert ended.code == 0, ended.err
+    assert "Warning" not in ended.err
+    return folder
+
+
+@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_ranks_update_as_one_process(together: Path, strategy: str, accumulation: int) -> None:
+    """Catches a mean over ranks, shares that are lost or counted twice, other dropout, a tied gradient sent in halves.
+
+    Also a norm and a clipping of parts, and a batch that one rank leaves out and another does not.
+    """
+    weights, told = take_steps(World(), accumulation)
+    for rank in (0, 1):
+        facts = json.loads((together / f"rank-{rank}.json").read_text())
+        heard = facts[f"{strategy} {accumulation}"]
+        assert "the loss is nan" in heard[2]
+        assert "examples 0, 1, 2, 3, 4, 5, 6" in heard[2]
+        assert "module." not in heard[2]
+        for mine, alone in ((heard[i], told[i]) for i in (0, 1, 4, 5)):
+            assert mine == pytest.approx(alone, rel=1e-5)
+    loaded = load_file(together / f"{strategy}-{accumulation}.safetensors")
+    assert loaded.keys() == weights.keys()
+    for name, expected in weights.items():
+        torch.testing.assert_close(loaded[name], expected, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_ranks_hear_the_same(together: Path) -> None:
+    """Catches a signal that one rank keeps to itself, a text cut at another's length, and rank 1 before rank 0."""
+    first, second = (json.loads((together / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+    text = "Zeichen: \u00e4\u20ac, NaN"
+    assert first["talk"] == second["talk"] == [[1.0, 1.0], 7, {"text": text, "empty": []}, None, True, 15, False]
+    assert (first["found"], second["found"]) == (1, 2)
+    assert all(facts[f"{strategy} memory"] for facts in (first, second) for strategy in STRATEGIES)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With dropout, and with the number of micro-batches left open."""
+    folder = tmp_path_factory.mktemp("recipe")
+    source, target = zip(*digit_pairs(120), strict=True)
+    corpus = write_lines(folder / "src", list(source)), write_lines(folder / "tgt", list(target))
+    settings = {"max_steps": STEPS, "save_every": 2, "validate_every": 6, "log_every": 3, "precision": "float32"}
+    tree = tiny_recipe(corpus, **settings)
+    tree["model"] |= {"dropout": 0.3}
+    (folder / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
+    return folder / "recipe.toml"
+
+
+@pytest.fixture(scope="module")
+def unbroken(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks from beginning to end."""
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    ended = torchrun_train(recipe, run)
+    assert ended.code == 0, ended.err
+    assert "2 ranks, each with the whole model; micro-batches an update: 2\n" in ended.err
+    assert ended.err.count(f"step {STEPS}/{STEPS}") == 1  # one of them speaks
+    assert "accumulation = 2\n" in (run / "recipe.toml").read_text()
+    return run
+
+
+def test_a_killed_rank_ends_all_and_the_restart_ends_the_same(recipe: Path, unbroken: Path, tmp_path: Path) -> None:
+    """Catches a rank that waits for a dead one, two writers, and state that rank 0 alone has restored."""
+    ended = torchrun_train(recipe, tmp_path / "run", restarts=1, faults={"1/0": (5, "kill")})
+    assert ended.code == 0, ended.err
+    assert "continues at step 4" in ended.err
+    assert end_of(tmp_path / "run") == end_of(unbroken)
+
+
+def one_process(recipe: Path, run: Path, steps: int) -> None:
+    """Goes on alone, up to a step."""
+    progress = train(load_recipe(recipe, [f"training.max_steps={steps}"]), run, quiet=True).progress
+    assert progress.step == steps
+
+
+def assert_same_end(run: Path, unbroken: Path) -> None:
+    """Weights, memory and losses equal up to the order of sums; dropout, data and schedule are the same.
+
+    Left out are the biases of keys: they shift all scores of a query alike, which the softmax does not see, so their
+    gradient is 0 but for rounding, and Adam makes steps of any rounding.
+    """
+    ends = [end_of(folder) for folder in (run, unbroken)]
+    for part in ("weights", "optimizer"):
+        tensors, expected = (load(end[part]) for end in ends)
+        assert tensors.keys() == expected.keys()
+        for name in tensors.keys() - {name for name in tensors if name.endswith("W_k.bias")}:
+            torch.testing.assert_close(tensors[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
+    losses = [[row["loss"] for row in end["rows"] if row["kind"] == "train"] for end in ends]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert ends[0]["progress"]["examples"] == ends[1]["progress"]["examples"]
+
+
+def test_a_signal_to_one_rank_stops_both_and_2_1_2_ranks_end_the_same(
+    recipe: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    """Catches ranks that stop at different steps, and a run that depends on how many went on with it."""
+    run = tmp_path / "run"
+    ended = torchrun_train(recipe, run, faults={"1/0": (4, "terminate")})
+    assert ended.code != 0
+    assert ended.err.count("stopped at step 5 and saved; the same command continues") == 1
+    assert "exitcode  : 143" in ended.err
+    assert max(checkpoint_steps(run)) == 5
+    one_process(recipe, run, 9)
+    ended = torchrun_train(recipe, run)
+    assert ended.code == 0, ended.err
+    assert_same_end(run, unbroken)
+
+
+def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_process(
+    recipe: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    """Catches a traceback of the rank that only waited, checkpoints of parts, and a strategy that is another model."""
+    run, fsdp = tmp_path / "run", ("--set", "training.distribution=fsdp")
+    ended = torchrun_train(recipe, run, *fsdp, faults={"1/0": (5, "raise")})
+    assert ended.code != 0
+    cause = ended.err[ended.err.index("Root Cause") :]
+    assert "RuntimeError: planted in one rank" in cause
+    assert "rank      : 1 " in cause
+    assert max(checkpoint_steps(run)) == 4
+    one_process(recipe, run, 9)
+    ended = torchrun_train(recipe, run, *fsdp)
+    assert ended.code == 0, ended.err
+    assert "2 ranks, each with a part of the model" in ended.err
+    assert_same_end(run, unbroken)
