@@ -110,7 +110,8 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
 
 
 def _problem(entry: Any) -> str:
-    key = ".".join(str(part) for part in entry["loc"])
+    # Below section and key only numbers of list items say something; the rest is pydantic's names of a union's members.
+    key = ".".join(str(part) for place, part in enumerate(entry["loc"]) if place < 2 or isinstance(part, int))
     if entry["type"] == "extra_forbidden":
         return f"{key} is not a key of a recipe; `transformer train --help` lists them"
     if entry["type"] == "missing":

@@ -22,7 +22,7 @@ from transformer.training.progress import Progress
 from transformer.training.replicas import gathered, replicate
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
-from transformer.training.update import Skipped, update
+from transformer.training.update import Skipped, fetch, update
 from transformer.transformer import build_transformer
 
 STRATEGIES = ("ddp", "fsdp")
@@ -73,7 +73,8 @@ def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dic
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
         spoiled = len(told) == 2
         objective.spoiled = spoiled and (world.rank == min(world.size, accumulation) - 1)
-        outcome = update(state, Pairs(), ids, settings, 0.7, progress)
+        batch = fetch(Pairs(), world, accumulation, (ids, progress.position))
+        outcome = update(state, batch, settings, 0.7, progress)
         assert isinstance(outcome, Skipped) == spoiled
         told.append(outcome.reason if isinstance(outcome, Skipped) else [outcome.loss, outcome.nll, outcome.count])
         told.append(None if isinstance(outcome, Skipped) else outcome.gradient_norm)

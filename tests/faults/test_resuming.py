@@ -148,7 +148,7 @@ def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun
 def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp_path: Path) -> None:
     """Catches a run that ends with a best model which cannot be loaded."""
     run = tmp_path / "run"
-    call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"'))
+    call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"', learning_rate=0.01))
     assert commands(*call, kill_before_step=4).code == -9
     best = Checkpoints(run).newest().progress.best_step
     assert best == 4

@@ -2,13 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transformer.data.batches import plan_epoch
+from transformer.data.prefetch import prefetch
 from transformer.errors import TrainingError
 from transformer.protocols import Source
 from transformer.training.interruption import Interruption
@@ -17,7 +19,7 @@ from transformer.training.report import Reporter
 from transformer.training.schedule import Schedule
 from transformer.training.settings import Interval, TrainingSettings
 from transformer.training.step import StepResult, TrainingState
-from transformer.training.update import Skipped, update
+from transformer.training.update import Fetched, Skipped, fetch, update
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "loss": -1.0}
 
@@ -67,24 +69,40 @@ def train(
     """Runs from `progress` to the end of training or to an interruption.
 
     Validates and saves at the recipe's intervals and at the end; saves also when a validation is the best so far.
+    Batches are planned and read in a background thread, a few ahead; the position counts those that were used.
 
     Raises:
         TrainingError: a loss or a gradient is not finite more often than the recipe lets pass, or a whole epoch has no
             token to score.
     """
+    planned = batches_from(source, settings, progress.position)
+    ready = partial(fetch, source, state.world, settings.accumulation or 1)
+    with prefetch(planned, ready) as batches:
+        return _train(state, batches, steps_per_epoch(source, settings), settings, schedule, progress, hooks)
+
+
+def _train(
+    state: TrainingState,
+    batches: Iterable[Fetched],
+    epoch_steps: int,
+    settings: TrainingSettings,
+    schedule: Schedule,
+    progress: Progress,
+    hooks: Hooks,
+) -> Progress:
     assert settings.max_steps is not None
     assert settings.validate_every is not None
     assert settings.save_every is not None
-    epoch_steps, idle, saved_at = steps_per_epoch(source, settings), 0, progress.step
+    idle, saved_at = 0, progress.step
     progress.finished = why_finished(progress, settings)
     started = time.perf_counter()
-    for ids, after in batches_from(source, settings, progress.position):
+    for batch in batches:
         if progress.finished or state.world.heed(hooks.interruption):
             break
         learning_rate = schedule(state.step + 1)
-        outcome = update(state, source, ids, settings, learning_rate, progress)
+        outcome = update(state, batch, settings, learning_rate, progress)
         progress.window.seconds += time.perf_counter() - started
-        progress.position = after
+        progress.position = batch.after
         updated = isinstance(outcome, StepResult)
         idle = 0 if updated else idle + 1
         if idle >= epoch_steps:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from transformer.data.batches import split_micro
 from transformer.errors import NonFiniteError, TrainingError
-from transformer.protocols import Source
+from transformer.protocols import Batch, Source
 from transformer.training.averaging import update_running_mean
-from transformer.training.progress import Progress
+from transformer.training.distributed import World
+from transformer.training.progress import Position, Progress
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import StepResult, TrainingState, train_step
 
@@ -24,25 +25,47 @@ class Skipped:
     reason: str
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """A batch made ready for this rank.
+
+    Attributes:
+        ids: the examples of all ranks.
+        micro_batches: this rank's.
+        is_last_counted: False where the last one stands in for one that the rank lacks.
+        after: the position after the batch.
+    """
+
+    ids: NDArray[np.integer[Any]]
+    micro_batches: list[Batch]
+    is_last_counted: bool
+    after: Position
+
+
+def fetch(
+    source: Source, world: World, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
+) -> Fetched:
+    """Reads what this rank needs of a planned batch."""
+    ids, after = planned
+    parts = split_micro(ids, accumulation)
+    own = world.part_of(parts)
+    has_all = len(own) == world.rounds(len(parts))
+    return Fetched(ids, [source.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])], has_all, after)
+
+
 def update(
-    state: TrainingState,
-    source: Source,
-    ids: NDArray[np.integer[Any]],
-    settings: TrainingSettings,
-    learning_rate: float,
-    progress: Progress,
+    state: TrainingState, batch: Fetched, settings: TrainingSettings, learning_rate: float, progress: Progress
 ) -> StepResult | Skipped:
-    """Trains on the examples at `progress.position` and counts them.
+    """Trains on the batch at `progress.position` and counts its examples.
 
     Raises:
         TrainingError: loss or gradient is not finite, and `skip_nonfinite` batches were left out already.
     """
-    parts = split_micro(ids, settings.accumulation or 1)
-    own, rounds = state.world.part_of(parts), state.world.rounds(len(parts))
-    has_all = len(own) == rounds
-    micro_batches = [source.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])]
+    ids = batch.ids
     try:
-        result = train_step(state, micro_batches, learning_rate, settings.clip_norm, is_last_counted=has_all)
+        result = train_step(
+            state, batch.micro_batches, learning_rate, settings.clip_norm, is_last_counted=batch.is_last_counted
+        )
     except NonFiniteError as error:
         progress.skipped_nonfinite += 1
         if progress.skipped_nonfinite > settings.skip_nonfinite:

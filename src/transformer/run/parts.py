@@ -1,0 +1,195 @@
+"""What a run is made of, and its answers to the loop."""
+
+import platform
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
+from transformer.bundle import Bundle, save_bundle
+from transformer.data.prepare import Corpus
+from transformer.evaluation.scores import corpus_scores
+from transformer.inspection.machine import machine
+from transformer.recipe import Recipe
+from transformer.reporting.record import TRANSLATIONS, translation_lines
+from transformer.resuming import (
+    OPTIMIZER,
+    record_of,
+)
+from transformer.settings import Settings
+from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
+from transformer.storage.durable import replace_text
+from transformer.text.pair import TokenizerPair
+from transformer.training.averaging import running_mean_in_place
+from transformer.training.checkpoint import Checkpoints
+from transformer.training.distributed import World
+from transformer.training.loop import HIGHER_IS_BETTER, steps_per_epoch, why_finished
+from transformer.training.objectives import TranslationObjective
+from transformer.training.optimizer_state import optimizer_tensors
+from transformer.training.plan import plan_run
+from transformer.training.progress import Progress
+from transformer.training.replicas import Replicas, gathered
+from transformer.training.report import Reporter
+from transformer.training.schedule import Schedule
+from transformer.training.step import TrainingState
+from transformer.training.validation import validation_loss
+from transformer.transformer import Transformer
+from transformer.translation import Translator
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, and its answers to the loop, which all ranks ask for together."""
+
+    folder: Path
+    recipe: Recipe
+    corpus: Corpus
+    tokenizers: TokenizerPair
+    config: Settings
+    replicas: Replicas
+    state: TrainingState
+    schedule: Schedule
+    checkpoints: Checkpoints
+    progress: Progress
+    inputs: dict[str, str]
+    notes: list[str]
+    start: dict[str, Any] | None = None
+    """The model that the run began with, where it fine-tunes one."""
+    signatures: dict[str, str] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list[str])
+    """Translations of the validation text, of the last validation."""
+    average_scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def world(self) -> World:
+        """The ranks of the run."""
+        return self.state.world
+
+    @property
+    def model(self) -> Transformer:
+        """The model, whole; on rank 0 as `replicas.gather` last brought it together."""
+        assert isinstance(self.replicas.whole, Transformer)
+        return self.replicas.whole
+
+    def validate(self) -> dict[str, float]:
+        """Loss, perplexity, BLEU and chrF of the model on the validation pairs, worked out by rank 0."""
+        with running_mean_in_place(self.state.optimizer):
+            self.replicas.gather()
+            return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
+
+    def _scores(self, model: Transformer) -> dict[str, float]:
+        training = self.recipe.training
+        objective = TranslationObjective(model, training.label_smoothing)
+        scores = validation_loss(objective, self.corpus.validation, training.budget, self.state.hardware)
+        sources, references = zip(*self.corpus.validation_text, strict=True)
+        longest = self.corpus.report.longest_source
+        translator = Translator(model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
+        translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
+        self.outputs[:] = [translation.text for translation in translations]
+        translated = corpus_scores(self.outputs, references)
+        self.signatures.update({score.name.lower(): score.signature for score in translated})
+        return scores | {score.name.lower(): score.value for score in translated}
+
+    def save(self, progress: Progress) -> None:
+        """Writes a checkpoint whose model folder is a bundle: whole tensors, whatever the ranks hold of them."""
+        with running_mean_in_place(self.state.optimizer):
+            self.replicas.gather()
+            tensors = {OPTIMIZER: gathered(optimizer_tensors(self.replicas.model, self.state.optimizer), self.world)}
+            if self.world.is_main:
+                bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
+                facts = record_of(self.recipe, self.inputs)
+                self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
+        if self.world.is_main and progress.best_step == progress.scored_step == progress.step:
+            self._keep_translations()
+
+    def average(self, reporter: Reporter) -> None:
+        """Averages the checkpoints that the recipe asks for, validates the mean and keeps it as `RUN/average`."""
+        metric = self.recipe.training.best_metric
+        steps = [s for s in steps_to_average(self.progress, self.recipe.training) if self.checkpoints.is_whole(s)]
+        stored = stored_average(self.folder)
+        if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
+            self.average_scores.update(stored.provenance["validation"]["scores"])
+        elif len(steps) > 1:
+            bundle = average_bundles([self.checkpoints.folder(step) / MODEL for step in steps])
+            assert isinstance(bundle.model, Transformer)
+            self.average_scores.update(self._scores(bundle.model.to(self.state.hardware.device)))
+            score = HIGHER_IS_BETTER[metric] * self.average_scores[metric]
+            figures = {"score": score if isfinite(score) else None, **self._validation(self.average_scores)}
+            bundle.provenance["validation"] = figures
+            replace_average(self.folder, bundle)
+            reporter.average(steps, self.average_scores)
+            if resolve_model(self.folder) == self.folder / AVERAGE:
+                self._keep_translations()
+
+    def _keep_translations(self) -> None:
+        replace_text(self.folder / TRANSLATIONS, translation_lines(self.corpus.validation_text, self.outputs))
+
+    def opening(self) -> list[str]:
+        """What is said before the first step."""
+        training = self.recipe.training
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        epochs = (training.max_steps or 0) / steps_per_epoch(self.corpus.train, training)
+        lines = [
+            *self.notes,
+            *self.corpus.report.lines(),
+            f"model: {self.config}",
+            f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.hardware}",
+        ]
+        if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
+            lines.append(f"note: the cosine ends at step {training.decay_steps:,}; beyond it the learning rate is 0")
+        if self.start:
+            lines.append(
+                f"fine-tunes {self.start['model']} (SHA-256 {self.start['sha256'][:12]}...): learning rate up to "
+                f"{training.learning_rate:.2g} after {training.warmup_steps} steps of warm-up"
+            )
+        if training.ema_decay:
+            lines.append(f"the model is the running mean of the parameters (decay {training.ema_decay})")
+        if self.world.size > 1:
+            lines.append(_ranks_line(self.world, training.accumulation or 1))
+        finished = why_finished(self.progress, training)
+        if finished:
+            lines.append(
+                f"already finished by {finished} at step {self.progress.step}; raise training.{finished} to go on"
+            )
+        elif self.progress.step:
+            lines.append(f"continues at step {self.progress.step}")
+        return lines
+
+    def _provenance(self, progress: Progress) -> dict[str, Any]:
+        packages = ("transformer", "torch", "tokenizers", "sacrebleu")
+        return {
+            "recipe": self.recipe.model_dump(exclude_none=True),
+            **({"start": self.start} if self.start else {}),
+            "data": self.corpus.report.to_dict(),
+            "step": progress.step,
+            "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
+            "max_source_tokens": max(self.corpus.report.longest_source, (self.start or {}).get("max_source_tokens", 0)),
+            "seconds": progress.seconds,
+            "machine": machine(),
+            "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def plan(self) -> list[str]:
+        """What the rest of the run will cost; nothing where it is finished, or on several ranks."""
+        if self.world.size > 1 or why_finished(self.progress, self.recipe.training):
+            return []
+        return plan_run(self.state, self.corpus.train, self.recipe.training)
+
+    def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
+        finite = {name: value if isfinite(value) else None for name, value in scores.items()}
+        return {"scores": finite, "signatures": self.signatures}
+
+
+def _ranks_line(world: World, accumulation: int) -> str:
+    """What is said of the ranks, and of those that have nothing to do."""
+    shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
+    idle = -accumulation % world.size
+    line = f"{world.size} ranks, {shares[world.strategy]}; micro-batches an update: {accumulation}"
+    if not idle:
+        return line
+    fitting = accumulation + idle
+    return f"{line}; note: {idle} of the ranks idle in the last round of each; training.accumulation={fitting} fits"
