@@ -14,6 +14,7 @@ from transformer.data.doctor.alignment import JUMP_NATS, MOST_NATS, NO_PARTNER_N
 from transformer.data.doctor.fit import Pairs, learn_fit
 from transformer.data.doctor.shifts import Shift, first_shift, stretches
 from transformer.data.doctor.words import number_words
+from transformer.data.readers import read_pairs
 from transformer.errors import DataError
 
 WHOLE = invented(600)
@@ -215,3 +216,13 @@ def test_a_random_line_of_real_captions(captions: Corpus, seed: int) -> None:
 def test_silent_on_real_captions(captions: Corpus, n: int) -> None:
     """Catches loose translations that are taken for a shift."""
     assert told((captions[0][:n], captions[1][:n])) == []
+
+
+def test_reading_files_of_unequal_length_tells_the_place(tmp_path: Path) -> None:
+    """Catches an error that names the end of the files, where nothing is wrong."""
+    source, target = without(WHOLE, (1, 300))
+    paths = [write_lines(tmp_path / name, lines) for name, lines in (("a.en", source), ("a.de", target))]
+    with pytest.raises(
+        DataError, match=r"a\.en has 600 lines, .*a\.de has 599.*it seems that line 300 of a\.en has no p"
+    ):
+        list(read_pairs(*paths))

@@ -47,13 +47,20 @@ def read_pairs(
 
 
 def _refuse_unequal(source: Path, target: Path, counts: PairCounts, rest: tuple[Iterator[str], Iterator[str]]) -> None:
-    """Counts the longer side to its end and raises."""
+    """Counts the longer side to its end and raises, with the place of the loss where the texts tell it."""
+    from transformer.data.doctor.shifts import first_shift  # needed by few, and reads pairs itself
+
     for side in rest:
         for _ in side:
             pass
     in_order = sorted([(counts.source.lines, source), (counts.target.lines, target)])
     (n_shorter, shorter), (n_longer, longer) = in_order
+    shift = first_shift(source, target)
+    place = (
+        f"it seems that {shift.sentence(source.name, target.name)}" if shift else "`transformer check` may tell where"
+    )
     raise DataError(
         f"{longer} has {n_longer:,} lines, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of {longer.name} has no "
-        f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks"
+        f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks; "
+        f"{place}"
     )
