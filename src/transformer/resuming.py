@@ -18,7 +18,7 @@ from transformer.training.optimizer_state import ADAM_KEYS, restore_optimizer
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
 AT_THE_END = ("average_last", "average_best")
 LOGGING = ("log_every", "tensorboard")
-WHERE = ("threads", "device", "distribution", "rank_seconds")
+WHERE = ("threads", "device", "distribution", "rank_seconds", "activation_checkpointing")
 MAY_CHANGE = frozenset(
     [*(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)), "data.prepared", "data.workers"]
 )

@@ -15,7 +15,14 @@ from transformer.data.source import pair_batch
 from transformer.errors import ConfigError
 from transformer.protocols import PairBatch
 from transformer.training import memory
-from transformer.training.memory import MemoryPlan, fitting_tokens, plan_memory, refuse_too_large, worst_batch
+from transformer.training.memory import (
+    MemoryPlan,
+    fitting_tokens,
+    plan_memory,
+    refuse_too_large,
+    refuse_too_large_model,
+    worst_batch,
+)
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.plan import choose_batch_tokens, plan_run
@@ -39,16 +46,17 @@ class Pairs:
         return pair_batch(*sides)
 
 
-def state_of(dropout: float = 0.1, **sizes: int) -> TrainingState:
+def state_of(dropout: float = 0.1, *, checkpointing: bool = False, **sizes: int) -> TrainingState:
     model = build_transformer(31, 31, 40, 40, dropout=dropout, share_embeddings="all", **sizes)
-    objective = TranslationObjective(model, 0.1)
+    objective = TranslationObjective(model, 0.1, activation_checkpointing=checkpointing)
     return TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1)
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("layers", [{"N": 2}, {"N": 1, "encoder_layers": 3}])
-def test_operations_are_what_torch_counts(layers: dict[str, int]) -> None:
-    """Catches a product that is left out or taken with the wrong length, in either direction."""
-    state = state_of(d_model=24, h=2, d_ff=52, **layers)
+def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointing: bool) -> None:
+    """Catches a product that is left out, or taken with the wrong length or the wrong number of times."""
+    state = state_of(checkpointing=checkpointing, d_model=24, h=2, d_ff=52, **layers)
     source = Pairs([(7, 5), (3, 11), (7, 2)])
     with FlopCounterMode(display=False) as counter:
         state.objective(source.fetch(np.arange(3))).loss_sum.backward()
@@ -101,6 +109,33 @@ def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, expected in ((10**15, 25_000), (1, 1024)):
         monkeypatch.setattr(memory, "available_bytes", lambda _, available=available: available)
         assert choose_batch_tokens(state, source, settings) == expected
+
+
+def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a trial that takes the machine's memory before anything was refused."""
+    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(512, 4)] * 4000)
+    tried: list[int] = []
+    monkeypatch.setattr(memory, "available_bytes", lambda _: 100)
+    monkeypatch.setattr(memory, "try_batch", lambda state, source, ids: tried.append(len(ids)))
+    monkeypatch.setattr(memory, "_meter", lambda _: lambda run: (run(), 10 * tried[-1])[1])
+    plan = plan_memory(state, source, np.arange(4000))
+    assert tried == [1, 3, 7]  # 10 bytes a row: 7 take 70, and twice as many would take 140
+    assert plan is not None
+    assert plan.rows == 4000
+    assert plan.predicted >= 40_000
+    with pytest.raises(ConfigError, match=r"batch_tokens=2048000 needs"):
+        refuse_too_large(plan, 2_048_000)
+
+
+def test_a_model_beyond_memory_is_refused_before_it_is_made() -> None:
+    """Catches sizes in a recipe that take the machine down with them."""
+    with torch.device("meta"):
+        giant = build_transformer(100, 100, 40, 40, d_model=20_000, N=40, h=8, d_ff=80_000)
+        # 16 bytes a parameter: value, gradient and two moments; over 4 ranks they share 12 of them.
+        small = build_transformer(31, 31, 40, 40, d_model=8, N=1, h=2, d_ff=12)
+    with pytest.raises(ConfigError, match=r"a model of [\d,]+ parameters needs [\d,]+\.\d GiB"):
+        refuse_too_large_model(giant, torch.device("cpu"))
+    refuse_too_large_model(small, torch.device("cpu"))
 
 
 def test_too_few_rows_tell_nothing() -> None:

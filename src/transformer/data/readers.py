@@ -56,9 +56,12 @@ def _refuse_unequal(source: Path, target: Path, counts: PairCounts, rest: tuple[
     in_order = sorted([(counts.source.lines, source), (counts.target.lines, target)])
     (n_shorter, shorter), (n_longer, longer) = in_order
     shift = first_shift(source, target)
-    place = (
-        f"it seems that {shift.sentence(source.name, target.name)}" if shift else "`transformer check` may tell where"
-    )
+    if shift is None:
+        place = "`transformer check` may tell where"
+    elif shift.source_line > counts.source.lines or shift.target_line > counts.target.lines:
+        place = f"it seems that {shorter.name} was cut at its end"
+    else:
+        place = f"it seems that {shift.sentence(source.name, target.name)}"
     raise DataError(
         f"{longer} has {n_longer:,} lines, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of {longer.name} has no "
         f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks; "

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from transformer.errors import DataError
 
@@ -21,8 +22,20 @@ class Score:
     signature: str
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[Score]:
+Tokenization = Literal["13a", "intl", "zh", "char", "none"]
+
+
+def corpus_scores(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: Tokenization = "13a", *, warn: bool = False
+) -> list[Score]:
     """BLEU and chrF of translations against one reference each.
+
+    Args:
+        hypotheses: translations.
+        references: what they should be.
+        tokenize: how BLEU splits words: as mteval-v13a does, or one of sacrebleu's others; "none" for text that is
+            tokenised already, whose figures are not comparable with those of plain text.
+        warn: let sacrebleu say on stderr where plain text looks tokenised.
 
     Raises:
         DataError: there is nothing to score, or the numbers of lines differ.
@@ -35,7 +48,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     if not references:
         raise DataError("there are no lines to score; give a reference with one sentence a line")
     _refuse_unequal(hypotheses, references)
-    metrics = {"BLEU": BLEU(), "chrF": CHRF()}
+    metrics = {"BLEU": BLEU(tokenize=tokenize, force=not warn or tokenize == "none"), "chrF": CHRF()}
     results = {name: metric.corpus_score(list(hypotheses), [list(references)]) for name, metric in metrics.items()}
     return [Score(name, results[name].score, str(metric.get_signature())) for name, metric in metrics.items()]
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from pathlib import Path
 
+import torch
+
 from transformer.bundle import Bundle
 from transformer.data.prepare import Corpus, Preparation
 from transformer.data.progress import shown_progress
@@ -28,6 +30,7 @@ from transformer.training.checkpoint import Checkpoints
 from transformer.training.distributed import World
 from transformer.training.hardware import choose_hardware
 from transformer.training.loop import steps_per_epoch
+from transformer.training.memory import refuse_too_large_model
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.plan import choose_batch_tokens
@@ -35,6 +38,7 @@ from transformer.training.progress import Progress
 from transformer.training.randomness import reseed
 from transformer.training.replicas import replicate
 from transformer.training.schedule import Schedule, make_schedule
+from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
 from transformer.transformer import Transformer
 
@@ -103,12 +107,12 @@ def assemble(
     recipe = _with_hardware(fill_in(recipe, pairs, epoch_steps, earlier.recipe if earlier else None), earlier, world)
     schedule = _schedule(recipe, config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
-    model = _model(config, recipe.training.seed).to(hardware.device)
+    model = _model(config, recipe.training, world)
     if start:
         model.load_state_dict(start.bundle.model.state_dict())
     if earlier:
         restore_weights(earlier, model)
-    replicas = replicate(TranslationObjective(model, recipe.training.label_smoothing), model, world)
+    replicas = replicate(_objective(model, recipe.training), model, world)
     optimizer = make_optimizer(replicas.model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
@@ -133,7 +137,7 @@ def _with_batch_tokens(recipe: Recipe, config: Settings, corpus: Corpus, world: 
     """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
     training = recipe.training
     hardware = choose_hardware(training.device, training.precision)
-    objective = TranslationObjective(_model(config, training.seed).to(hardware.device), training.label_smoothing)
+    objective = _objective(_model(config, training, world), training)
     state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, hardware)
     tokens = world.from_main(choose_batch_tokens(state, corpus.train, training))
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
@@ -152,12 +156,23 @@ def _with_hardware(recipe: Recipe, earlier: Earlier | None, world: World) -> Rec
     return recipe.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def _model(config: Settings, seed: int) -> Transformer:
-    reseed(seed)
-    model = family(str(config.model_dump()["family"])).build(config)
+def _model(config: Settings, training: TrainingSettings, world: World) -> Transformer:
+    """A new model on its device, if there is room for it."""
+    build = family(str(config.model_dump()["family"])).build
+    device = choose_hardware(training.device, training.precision).device
+    with torch.device("meta"):
+        shapes = build(config)
+    refuse_too_large_model(shapes, device, world.size if training.distribution == "fsdp" else 1)
+    reseed(training.seed)
+    model = build(config).to(device)
     if not isinstance(model, Transformer):
         raise ConfigError(f"{type(model).__name__} does not translate; choose model.family='transformer'")
     return model
+
+
+def _objective(model: Transformer, training: TrainingSettings) -> TranslationObjective:
+    checkpointing = training.activation_checkpointing
+    return TranslationObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
 
 
 def _schedule(recipe: Recipe, config: Settings) -> Schedule:

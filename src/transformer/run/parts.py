@@ -15,10 +15,7 @@ from transformer.evaluation.scores import corpus_scores
 from transformer.inspection.machine import machine
 from transformer.recipe import Recipe
 from transformer.reporting.record import TRANSLATIONS, translation_lines
-from transformer.resuming import (
-    OPTIMIZER,
-    record_of,
-)
+from transformer.resuming import OPTIMIZER, record_of
 from transformer.settings import Settings
 from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
 from transformer.storage.durable import replace_text

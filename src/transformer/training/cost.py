@@ -5,7 +5,9 @@ from torch import nn
 from transformer.transformer import Transformer
 
 
-def translation_flops(model: Transformer, pairs: int, source: int, target: int, scored: int) -> int:
+def translation_flops(
+    model: Transformer, pairs: int, source: int, target: int, scored: int, *, twice: bool = False
+) -> int:
     """Operations of all matrix products of a training step, forward and backward; two for each multiplication.
 
     Going back through a product takes two of the same size, one for each of its operands. Element-wise work (norms,
@@ -17,13 +19,15 @@ def translation_flops(model: Transformer, pairs: int, source: int, target: int, 
         source: length of the rows of the source, padding included.
         target: length of the rows of the target, padding included.
         scored: target tokens that are projected to the vocabulary; padding is not.
+        twice: the layers' forward pass is done again on the way back, see `checkpoint_layers`.
     """
     of_source = _weights(model.encoder) + sum(_weights(part) for part in _maps_of_source(model))
     of_target = _weights(model.decoder) - sum(_weights(part) for part in _maps_of_source(model))
-    linear = 2 * pairs * (source * of_source + target * of_target) + 2 * scored * _weights(model.projection_layer)
+    linear = 2 * pairs * (source * of_source + target * of_target)
+    projection = 2 * scored * _weights(model.projection_layer)
     scores = len(model.encoder.layers) * source * source + len(model.decoder.layers) * target * (target + source)
     attention = 2 * 2 * pairs * model.tgt_embed.d_model * scores  # Q K^T, and the weights times V
-    return 3 * (linear + attention)
+    return (4 if twice else 3) * (linear + attention) + 3 * projection
 
 
 def _maps_of_source(model: Transformer) -> list[nn.Module]:

@@ -9,14 +9,17 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from transformer.errors import ConfigError
 from transformer.protocols import Source
 from transformer.training.step import TrainingState
 
 Examples = NDArray[np.integer[Any]]
-SHARES: Final = (4, 2)
-"""The parts of the worst batch that are tried before the whole: two peaks give the line that tells the third."""
+TRIAL_TOKENS: Final = 1024
+"""Size of the first part of the worst batch that is tried. Each further part has twice the rows, up to half of the
+batch: two peaks give the line that tells the next, and nothing is tried that this line says will not fit."""
+PARAMETER_BYTES: Final = 4
 ADAM_BYTES: Final = 8
 """The two float32 moments of a parameter, which the first update allocates."""
 GIB: Final = 2**30
@@ -55,19 +58,52 @@ def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPl
     Nothing of the state changes but memory: parameters, optimizer, gradients and random numbers are as before.
     """
     meter = _meter(state.hardware.device)
-    if meter is None or len(ids) < SHARES[0]:
+    if meter is None or len(ids) < 4:
         return None
     longest = ids[np.argsort(-source.lengths[ids].sum(axis=1), kind="stable")]
-    trials: list[tuple[int, int]] = []
-    for share in SHARES:
-        part = longest[: len(ids) // share]
-        trials.append((len(part), meter(lambda part=part: try_batch(state, source, part))))
-    (n_small, small), (n_large, large) = trials
-    bytes_a_row = max(0.0, (large - small) / (n_large - n_small))
+    available = available_bytes(state.hardware.device)
     parameters = sum(parameter.numel() for parameter in state.objective.parameters())
     moments = 0 if state.optimizer.state else ADAM_BYTES * parameters
-    predicted = large + moments + bytes_a_row * (len(ids) - n_large)
-    return MemoryPlan(len(ids), round(predicted), available_bytes(state.hardware.device), bytes_a_row)
+    rows, peak, bytes_a_row = 0, 0, 0.0
+    for part in _doubling(max(1, TRIAL_TOKENS // int(source.lengths[longest[0]].max())), len(ids) // 2):
+        before, rows = (rows, peak), part
+        peak = meter(lambda part=part: try_batch(state, source, longest[:part]))
+        bytes_a_row = max(0.0, (peak - before[1]) / (rows - before[0])) if before[0] else 0.0
+        if peak + bytes_a_row * rows > available:
+            break
+    predicted = peak + moments + bytes_a_row * (len(ids) - rows)
+    return MemoryPlan(len(ids), round(predicted), available, bytes_a_row)
+
+
+def _doubling(first: int, last: int) -> list[int]:
+    """Growing sizes up to `last`, each twice the one before; at least two where `last` is more than 1."""
+    sizes = [max(1, last)]
+    while sizes[0] > 1 and (sizes[0] > first or len(sizes) < 2):
+        sizes.insert(0, sizes[0] // 2)
+    return sizes
+
+
+def refuse_too_large_model(model: nn.Module, device: torch.device, ranks: int = 1) -> None:
+    """Compares what a model and its training state alone take with what there is, before any of it is allocated.
+
+    Args:
+        model: on the meta device, which has shapes and no values.
+        device: where it will be.
+        ranks: over how many gradients and moments are spread.
+
+    Raises:
+        ConfigError: parameters, gradients and Adam's moments do not fit.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    need = buffers + parameters * (PARAMETER_BYTES + (PARAMETER_BYTES + ADAM_BYTES) / ranks)
+    available = available_bytes(device)
+    if need > available:
+        raise ConfigError(
+            f"a model of {parameters:,} parameters needs {need / GIB:,.1f} GiB with gradients and Adam's moments, but "
+            f"{available / GIB:,.1f} GiB are available; choose a smaller model.preset, or less of "
+            "d_model, d_ff, N or src_seq_len"
+        )
 
 
 def refuse_too_large(plan: MemoryPlan, batch_tokens: int) -> None:

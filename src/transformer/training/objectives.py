@@ -7,6 +7,7 @@ from torch import nn
 from transformer.blocks import causal_mask, padding_mask
 from transformer.protocols import LossSum, PairBatch
 from transformer.text.control import PAD_ID
+from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.cost import translation_flops
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.transformer import Transformer
@@ -22,13 +23,17 @@ class TranslationObjective(nn.Module):
     Args:
         model: an encoder-decoder.
         label_smoothing: epsilon.
+        activation_checkpointing: keep less for the backward pass, see `checkpoint_layers`.
 
     Source: Vaswani et al. 2017, Sec. 5.4; Szegedy et al. 2016, Sec. 7.
     """
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(self, model: Transformer, label_smoothing: float, *, activation_checkpointing: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.activation_checkpointing = activation_checkpointing
+        if activation_checkpointing:
+            checkpoint_layers(model)
         self.label_smoothing = label_smoothing
 
     def forward(self, batch: PairBatch) -> LossSum:
@@ -47,4 +52,6 @@ class TranslationObjective(nn.Module):
     def operations(self, lengths: NDArray[np.int32]) -> int:
         """Floating-point operations of a batch of pairs of these lengths, see `translation_flops`."""
         source, target = (int(longest) for longest in lengths.max(axis=0))
-        return translation_flops(self.model, len(lengths), source, target, int(lengths[:, 1].sum()))
+        return translation_flops(
+            self.model, len(lengths), source, target, int(lengths[:, 1].sum()), twice=self.activation_checkpointing
+        )

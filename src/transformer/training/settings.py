@@ -80,6 +80,9 @@ class TrainingSettings(Settings):
     ema_decay: float | None = Field(
         default=None, gt=0, lt=1, description="the model is a running mean of the parameters, e.g. 0.999"
     )
+    activation_checkpointing: bool = Field(
+        default=False, description="compute layers again in the backward pass: less memory, more time, equal results"
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")
 
     @model_validator(mode="after")
