@@ -15,6 +15,7 @@ from transformer.blocks import (
     MultiHeadAttention,
     PositionalEncoding,
     ProjectionLayer,
+    initialize_embeddings,
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
@@ -201,6 +202,7 @@ def build_transformer(
     )
     _share(model, share_embeddings)
     initialize_xavier_uniform(model)
+    initialize_embeddings(model)
     return model
 
 

@@ -20,6 +20,7 @@ from transformer.blocks import (
     target_mask,
 )
 from transformer.errors import ConfigError
+from transformer.transformer import build_transformer
 
 
 def randomize(module: nn.Module) -> nn.Module:
@@ -163,6 +164,16 @@ def test_masks_by_hand() -> None:
     assert causal_mask(3)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert target_mask(tokens)[1, 0].int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 0]]
     assert padding_mask(tokens, pad_id=6).sum() == 5
+
+
+def test_embeddings_are_drawn_with_the_variance_of_their_width() -> None:
+    """Catches vectors that the positional encoding drowns, and a shared projection that is drawn over."""
+    model = build_transformer(500, 500, 5, 5, d_model=64, N=1, h=2, d_ff=8, share_embeddings="all")
+    assert model.projection_layer.proj.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
+    assert model.src_embed(torch.arange(500)[None]).std().item() == pytest.approx(1.0, rel=0.03)
+    alone = build_transformer(500, 500, 5, 5, d_model=64, N=1, h=2, d_ff=8)
+    assert alone.tgt_embed.embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
+    assert alone.projection_layer.proj.weight.std().item() == pytest.approx(math.sqrt(2 / 564), rel=0.03)
 
 
 def test_xavier_fills_matrices_within_the_bound() -> None:

@@ -16,7 +16,7 @@ from transformer.blocks.dropout import Dropout
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import FeedForwardBlock
-from transformer.blocks.initialization import initialize_xavier_uniform
+from transformer.blocks.initialization import initialize_embeddings, initialize_xavier_uniform
 from transformer.blocks.masks import causal_mask, padding_mask, target_mask
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.positional import PositionalEncoding, sinusoid
@@ -42,6 +42,7 @@ __all__ = [
     "attention",
     "attention_weights",
     "causal_mask",
+    "initialize_embeddings",
     "initialize_xavier_uniform",
     "padding_mask",
     "sinusoid",

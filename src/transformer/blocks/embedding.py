@@ -9,9 +9,9 @@ from torch import Tensor, nn
 class InputEmbedding(nn.Module):
     """Looks up one learned vector a token and multiplies it by sqrt(d_model).
 
-    The paper does not explain the factor. Xavier-initialized vectors are small (standard deviation
-    sqrt(2 / (V + D))); without it the positional encoding, whose elements have a mean square of 1/2, would drown them
-    at the start.
+    The paper does not explain the factor. Vectors that start with a variance of 1 / d_model, see
+    `initialize_embeddings`, come out with a variance of 1, about the size of the positional encoding, whose elements
+    have a mean square of 1/2.
 
     Args:
         d_model: width of the model.
