@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from transformer.decoding import Beam
     from transformer.errors import TransformerError
     from transformer.loading import load
     from transformer.recipe import Recipe, load_recipe
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from transformer.translation import Translation, Translator
 
 __all__ = [
+    "Beam",
     "Recipe",
     "RunResult",
     "Transformer",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Beam": "decoding",
     "Recipe": "recipe",
     "RunResult": "run",
     "Transformer": "transformer",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from transformer.blocks import padding_mask
-from transformer.decoding import Hypothesis, greedy
+from transformer.decoding import GREEDY, Beam, Hypothesis, beam_search
 from transformer.errors import DataError
 from transformer.text.control import EOS_ID, PAD_ID
 from transformer.text.pair import TokenizerPair
@@ -50,16 +50,24 @@ class Translator:
         tokenizers: of both sides.
         max_source_tokens: longer lines are split; EOS counted. The longest source seen in training is the sensible
             choice, since positions beyond it were never learned.
-        batch_tokens: longest source x lines of one batch.
+        batch_tokens: longest source x hypotheses of one batch.
+        beam: how translations are searched for.
     """
 
     def __init__(
-        self, model: Transformer, tokenizers: TokenizerPair, *, max_source_tokens: int, batch_tokens: int = 4096
+        self,
+        model: Transformer,
+        tokenizers: TokenizerPair,
+        *,
+        max_source_tokens: int,
+        batch_tokens: int = 4096,
+        beam: Beam = GREEDY,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.max_source_tokens = min(max_source_tokens, model.src_pos.seq_len)
         self.batch_tokens = batch_tokens
+        self.beam = beam
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns one translation a line, in order; an empty line stays empty.
@@ -120,7 +128,7 @@ class Translator:
         order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
         start = 0
         while start < len(order):
-            size = max(1, self.batch_tokens // len(pieces[order[start]].tokens))
+            size = max(1, self.batch_tokens // (self.beam.size * len(pieces[order[start]].tokens)))
             yield order[start : start + size]
             start += size
 
@@ -131,7 +139,8 @@ class Translator:
             row[: len(tokens)] = tokens
         src = torch.from_numpy(padded).to(device)
         limits = torch.tensor([len(tokens) + EXTRA_TOKENS for tokens in sources], device=device)
-        return greedy(self.model, src, padding_mask(src, PAD_ID), limits.clamp(max=self.model.tgt_pos.seq_len))
+        limits = limits.clamp(max=self.model.tgt_pos.seq_len)
+        return [best for best, *_ in beam_search(self.model, src, padding_mask(src, PAD_ID), limits, self.beam)]
 
     def _join(self, split: SplitLine, hypotheses: Sequence[Hypothesis]) -> Translation:
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]

@@ -35,17 +35,17 @@ ARROWS = {
     "recipe": {"data", "models", "settings", "text", "training"},
     "averaging": {"bundle", "storage", "training"},
     "fine_tuning": {"bundle", "recipe", "text", "training"},
-    "loading": {"bundle", "transformer", "translation"},
+    "loading": {"bundle", "decoding", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
     "run": {
         "averaging", "bundle", "data", "evaluation", "fine_tuning", "inspection", "models", "recipe", "reporting",
         "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
-        "averaging", "bundle", "data", "evaluation", "inspection", "loading", "models", "recipe", "reporting", "run",
-        "settings", "storage", "text", "training", "translation",
+        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "models", "recipe",
+        "reporting", "run", "settings", "storage", "text", "training", "translation",
     },
-    "__init__": {"errors", "loading", "recipe", "run", "transformer", "translation"},
+    "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},
 }  # fmt: skip
 
@@ -113,8 +113,8 @@ def test_help_loads_no_torch(command: str) -> None:
 def test_public_names() -> None:
     """Catches a public name that is added, lost or moved without being noticed."""
     assert sorted(transformer.__all__) == [
-        "Recipe", "RunResult", "Transformer", "TransformerError", "Translation", "Translator", "build_transformer",
-        "load", "load_recipe", "train",
+        "Beam", "Recipe", "RunResult", "Transformer", "TransformerError", "Translation", "Translator",
+        "build_transformer", "load", "load_recipe", "train",
     ]  # fmt: skip
     for name in transformer.__all__:
         assert getattr(transformer, name).__name__ == name

@@ -1,12 +1,13 @@
 """Text to text: order, numbers of lines, long and empty lines."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from transformer.bundle import Bundle
-from transformer.decoding import Hypothesis
+from transformer.decoding import Beam, Hypothesis
 from transformer.errors import BundleError, DataError
 from transformer.loading import load, make_translator
 from transformer.models.transformer.config import TransformerConfig
@@ -78,15 +79,27 @@ def test_batches_do_not_change_translations(tiny_run: Path) -> None:
             assert ours.score == pytest.approx(theirs.score, abs=1e-4 * (len(ours.text) + 1))
 
 
+def test_a_beam_finds_what_scores_higher(tiny_run: Path) -> None:
+    """Catches a beam that is not handed on, or hypotheses mixed up between the lines of a batch."""
+    lines = ["one two three", "seven", "", "nine eight seven six five", "zero zero"]
+    greedy, wide = load(tiny_run).translations(lines), load(tiny_run, beam=Beam(6, lambda length: 1.0))
+    found = wide.translations(lines)
+    alone = [wide.translations([line])[0] for line in lines]
+    assert [translation.text for translation in found] == [translation.text for translation in alone]
+    assert all(ours.score >= theirs.score - 1e-4 for ours, theirs in zip(found, greedy, strict=True))
+    assert any(ours.score > theirs.score + 1e-4 for ours, theirs in zip(found, greedy, strict=True))
+
+
 def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a limit that ignores the source's length, or exceeds the target positions."""
     limits: list[int] = []
 
-    def no_search(model: object, src: torch.Tensor, mask: object, limit: torch.Tensor) -> list[Hypothesis]:
+    def no_search(*arguments: Any) -> list[list[Hypothesis]]:
+        limit: torch.Tensor = arguments[3]
         limits.extend(limit.tolist())
-        return [Hypothesis([], 0.0, finished=True) for _ in limit]
+        return [[Hypothesis([], 0.0, finished=True)] for _ in limit]
 
-    monkeypatch.setattr("transformer.translation.greedy", no_search)
+    monkeypatch.setattr("transformer.translation.beam_search", no_search)
     translator = load(tiny_run)
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1

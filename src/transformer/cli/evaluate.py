@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.search import AlphaOption, BeamOption, Penalty, PenaltyOption, chosen_beam
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
+from transformer.evaluation.scores import Tokenization
 
 
 def evaluate(
@@ -16,6 +18,12 @@ def evaluate(
     reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
     output: Annotated[Path | None, typer.Option(help="also write the translations here")] = None,
     invalid_utf8: InvalidOption = "error",
+    tokenize: Annotated[
+        Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
+    ] = "13a",
+    beam: BeamOption = 1,
+    length_penalty: PenaltyOption = Penalty.paper,
+    alpha: AlphaOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Translate a test set and score it with BLEU and chrF (sacrebleu, with signatures).
@@ -29,12 +37,12 @@ def evaluate(
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
     if output is not None:
         output.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    translator = load(model)
+    translator = load(model, beam=chosen_beam(beam, length_penalty, alpha))
     started = time.perf_counter()
     translations = translator.translations([text for text, _ in pairs])
     seconds = time.perf_counter() - started
     texts = [translation.text for translation in translations]
-    scores = corpus_scores(texts, [text for _, text in pairs])
+    scores = corpus_scores(texts, [text for _, text in pairs], tokenize, warn=True)
     flagged = sum(bool(translation.flags) for translation in translations)
     for number, translation in enumerate(translations, start=1):
         print_flags(number, translation.flags)

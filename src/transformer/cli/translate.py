@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from transformer.cli.search import AlphaOption, BeamOption, Penalty, PenaltyOption, chosen_beam
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def translate(
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     invalid_utf8: InvalidOption = "error",
+    beam: BeamOption = 1,
+    length_penalty: PenaltyOption = Penalty.paper,
+    alpha: AlphaOption = None,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out.
 
@@ -45,7 +49,7 @@ def translate(
 
     from transformer.loading import load  # loads torch
 
-    translator = load(model)
+    translator = load(model, beam=chosen_beam(beam, length_penalty, alpha))
     number = 0
     with _output(output_path) as sink:
         for chunk in _progress(_chunks(input_path, invalid), output_path):

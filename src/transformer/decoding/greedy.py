@@ -6,27 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer.decoding.hypothesis import Hypothesis
 from transformer.protocols import Generates
 from transformer.text.control import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 NEVER_WRITTEN = (PAD_ID, BOS_ID, UNK_ID)
 COMPACT_BELOW = 0.75
 """Finished rows are dropped once fewer than this share of the rows is still being written."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation found by a search.
-
-    Attributes:
-        tokens: without BOS and EOS.
-        score: sum of the tokens' log-probabilities in nats, EOS included where it was reached; not divided by length.
-        finished: EOS was reached; False means cut at the limit.
-    """
-
-    tokens: list[int]
-    score: float
-    finished: bool
 
 
 @torch.inference_mode()
@@ -72,10 +58,15 @@ def greedy(
 
 def best_token(logits: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
     """The most probable token that may be written, and its log-probability under the whole distribution."""
-    log_p = logits.float().log_softmax(dim=-1)
-    log_p[:, list(NEVER_WRITTEN)] = -torch.inf  # after the softmax: scores stay those of the whole distribution
-    best = log_p.max(dim=-1)
+    best = log_probabilities(logits).max(dim=-1)
     return best.indices, best.values
+
+
+def log_probabilities(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
+    """Log softmax in float32; -inf for tokens that are never written."""
+    log_p = logits.float().log_softmax(dim=-1)
+    log_p[..., list(NEVER_WRITTEN)] = -torch.inf  # after the softmax: scores stay those of the whole distribution
+    return log_p
 
 
 @dataclass
