@@ -33,7 +33,10 @@ SETTINGS = {
 PRE_NORM_ONLY = ("eole",)
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 LARGEST = str(2**31 - 1)
-KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": LARGEST, "MALLOC_TOP_PAD_": str(2**26)}
+KEPT = {
+    "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": LARGEST, "MALLOC_TOP_PAD_": str(2**26),
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
 from transformer.protocols import PairBatch
-from transformer.training.hardware import Hardware, keep_freed_memory
+from transformer.training.hardware import Hardware, keep_compiled_products, keep_freed_memory
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings
@@ -21,6 +21,7 @@ class Ours:
 
     def __init__(self, job: Job) -> None:
         keep_freed_memory()
+        keep_compiled_products()
         self.hardware = Hardware(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
         sizes = job.sizes
         self.job = job

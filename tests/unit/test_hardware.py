@@ -1,11 +1,13 @@
 """The choice of device and precision."""
 
+import os
+
 import pytest
 import torch
 
 from transformer.errors import ConfigError
 from transformer.training import hardware
-from transformer.training.hardware import Hardware, choose_hardware, keep_freed_memory
+from transformer.training.hardware import Hardware, choose_hardware, keep_compiled_products, keep_freed_memory
 
 
 def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
@@ -43,6 +45,16 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_hardware(precision="float16")
     with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
         choose_hardware(device="cuda")
+
+
+def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a setting of the user's that is written over, and ours that is not made."""
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    keep_compiled_products()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    keep_compiled_products()
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) > 1024
 
 
 def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

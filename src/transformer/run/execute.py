@@ -15,7 +15,7 @@ from transformer.run.assembly import RECIPE_FILE, assemble
 from transformer.run.parts import Parts
 from transformer.storage.checkpoints import MODEL, resolve_model
 from transformer.training.distributed import join_world
-from transformer.training.hardware import keep_freed_memory
+from transformer.training.hardware import keep_compiled_products, keep_freed_memory
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks
 from transformer.training.loop import train as train_loop
@@ -74,6 +74,7 @@ def train(
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
     keep_freed_memory()
+    keep_compiled_products()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with join_world(given.training) as world:
         quiet = quiet or not world.is_main
