@@ -3,8 +3,8 @@
 Engines are `ours`, `transformers` (MarianMTModel), `torch-nn` (torch.nn.Transformer), `eole` and `joeynmt`, each with a
 precision: `ours-bf16`, `transformers-fp32`. Settings are appended: `+compile` puts `torch.compile` around a peer's
 model, `+plain` gives transformers and torch.nn the plain attention in place of torch's fused one, and `+kept` has the C
-library keep freed memory with the process, which spares a toolkit that makes large tensors their page faults, and oneDNN
-the kernels it compiled for every shape of batch. Both are environment variables that no peer's manual names.
+library keep freed memory with the process, which spares a toolkit that makes large tensors their page faults, and
+oneDNN the kernels that it compiled for every shape of batch: environment variables that no peer's manual names.
 
 Shapes:
 - `tiny`: Transformer-Tiny (4+4 layers, d 128, d_ff 256, 4 heads, dropout 0.3) on Multi30k en-de, a joint vocabulary of
