@@ -29,6 +29,7 @@ import numpy as np
 
 from transformer.data.readers import read_pairs
 from transformer.data.settings import DataSettings
+from transformer.inspection.machine import machine
 from transformer.text.settings import TokenizerSettings
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -285,7 +286,7 @@ def main() -> None:
         return
     result = {
         "command": f"python benchmarks/data.py --pairs {' '.join(map(str, arguments.pairs))}",
-        "machine": f"{cpu_name()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": machine(),
         "versions": {name: version(name) for name in ("torch", "tokenizers", "pyarrow", "numpy")}
         | {"python": platform.python_version()},
         "corpus": "lengths and words of newstest2014 en-de; byte-level BPE, 8,000 tokens, joint; 30 tokens a side",
@@ -294,13 +295,6 @@ def main() -> None:
     print(json.dumps(result, indent=2))
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
-
-
-def cpu_name() -> str:
-    """The processor's name where the system tells it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import numpy as np
 
 from transformer.data.doctor.alignment import align
 from transformer.data.doctor.shifts import Shift, stretches
+from transformer.inspection.machine import machine
 
 SEEDS, NEAR_LINES, TATOEBA_LINES, SEVERAL = 20, 50, 50_000, (2, 5, 20)
 FIRST_LINES = (100, 200, 300, 500, 1000)
@@ -41,7 +42,7 @@ def main() -> None:
     corpora = {"multi30k": multi30k, "tatoeba": tatoeba, "newstest2014": newstest, "multi30k first 300": small}
     result = {
         "command": "OMP_NUM_THREADS=1 python benchmarks/shift_detection.py",
-        "machine": f"{cpu_name()}, {platform.system()}, one thread",
+        "machine": machine(),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "found": f"one shift, the right side, at most {NEAR_LINES} lines away",
         "one line lost": {name: one_line_lost(corpus) for name, corpus in corpora.items()},
@@ -140,13 +141,6 @@ def untouched(folder: Path) -> Iterator[tuple[str, int]]:
             yield f"{stem}, first {first}", len(shifts(source[:first], target[:first]))
         order = sorted(range(len(source)), key=lambda row: source[row])
         yield f"{stem}, sorted", len(shifts([source[row] for row in order], [target[row] for row in order]))
-
-
-def cpu_name() -> str:
-    """The processor's name where the system tells it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":
