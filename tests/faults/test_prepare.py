@@ -1,5 +1,7 @@
 """`transformer prepare` as a user runs it, and the run that uses what it made."""
 
+import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -34,6 +36,32 @@ def test_prepared_ahead_and_used_by_a_run(
     data = recipe.data.model_copy(update={"prepared": str(tmp_path / "prepared")})
     assert train(recipe.model_copy(update={"data": data}), tmp_path / "run", quiet=True).progress.step == 2
     assert not (tmp_path / "run" / "tokens").exists()
+
+
+def test_killed_and_repeated_it_makes_the_same(tmp_path: Path) -> None:
+    """Catches half a file that is taken for a whole one by the next `prepare`."""
+    sides = zip(*digit_pairs(30_000), strict=True)
+    paths = [write_lines(tmp_path / name, list(side)) for name, side in zip(("src", "tgt"), sides, strict=True)]
+    arguments = ["prepare", "--source", paths[0], "--target", paths[1], "--out"]
+    assert command(*arguments, tmp_path / "whole").returncode == 0
+    whole = contents(tmp_path / "whole")
+    for number, seconds in enumerate((1.1, 1.7)):
+        out = tmp_path / f"killed-{number}"
+        call = [sys.executable, "-m", "transformer", *map(str, [*arguments, out])]
+        started = subprocess.Popen(call, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(seconds)
+        started.kill()
+        started.wait()
+        result = command(*arguments, out)
+        assert result.returncode == 0, result.stderr
+        assert contents(out) == whole
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def test_going_on_reads_the_run_s_own_tokens(

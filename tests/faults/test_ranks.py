@@ -32,9 +32,12 @@ class Launched:
     err: str
 
 
-def torchrun(*command: object, restarts: int = 0, faults: dict[str, tuple[int, str]] | None = None) -> Launched:
-    """Runs two ranks to their end, which must come in time."""
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}", "--"]
+def torchrun(
+    *command: object, ranks: int = 2, restarts: int = 0, faults: dict[str, tuple[int, str]] | None = None
+) -> Launched:
+    """Runs ranks to their end, which must come in time."""
+    numbers = f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"
+    launch = ["-m", "torch.distributed.run", "--standalone", *numbers, "--"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "FAULTS": json.dumps(faults or {})}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -178,3 +181,16 @@ def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_p
     assert ended.code == 0, ended.err
     assert "2 ranks, each with a part of the model" in ended.err
     assert_same_end(run, unbroken)
+
+
+def test_four_ranks_and_then_two_end_as_one_process_with_a_running_mean(recipe: Path, tmp_path: Path) -> None:
+    """Catches data, dropout or a running mean that depends on the number of ranks."""
+    given = ["training.accumulation=4", "training.ema_decay=0.9", "training.max_steps=6", "training.save_every=3"]
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    assert train(load_recipe(recipe, given), alone, quiet=True).progress.step == 6
+    options = [part for setting in given for part in ("--set", setting)]
+    ended = torchrun_train(recipe, run, *options, ranks=4, faults={"3/0": (3, "terminate")})
+    assert "stopped at step 4 and saved" in ended.err, ended.err
+    ended = torchrun_train(recipe, run, *options)
+    assert ended.code == 0, ended.err
+    assert_same_end(run, alone)
