@@ -5,7 +5,8 @@
 - fused attention: torch's kernel in place of the plain formula;
 - memory returned: what a step frees goes back to the system, as the C library does by default;
 - kernels compiled anew: oneDNN keeps 1,024 of them, its default;
-- float32: no bf16 products.
+- float32: no bf16 products;
+- layers computed again: `training.activation_checkpointing`, which is off by default.
 
 `tiny` is Transformer-Tiny (V 10,000, dropout 0.3) on 48 shapes of batches of about 4,096 tokens, as an epoch of
 Multi30k has them; `base` the paper's base (V 32,000) on 64 pairs of 32 tokens. Ids are random. Each variant runs in a
@@ -40,9 +41,10 @@ from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState, train_step
 
-WHOLE = "the whole step"
+WHOLE, AGAIN = "the whole step", "layers computed again"
 VARIANTS = (
     WHOLE, "whole logits", "torch's dropout", "fused attention", "memory returned", "kernels compiled anew", "float32",
+    AGAIN,
 )  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 128, "N": 4, "h": 4, "d_ff": 256, "dropout": 0.3},
@@ -93,7 +95,8 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     torch.manual_seed(1)
     size = VOCABULARY[shape]
     model = build_transformer(size, size, 64, 64, norm_order="post", share_embeddings="all", **SIZES[shape])
-    objective = (WholeLogits if variant == "whole logits" else TranslationObjective)(model, 0.1)
+    kind = WholeLogits if variant == "whole logits" else TranslationObjective
+    objective = kind(model, 0.1, activation_checkpointing=variant == AGAIN)
     hardware = Hardware(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
     state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1, hardware)
     batches = batches_of(shape)
