@@ -16,6 +16,8 @@ All tie both embeddings and the projection, drop out at residual connections and
 clip the gradient norm at 1 and use Adam. Post-norm, but for Eole, whose decoder has only pre-norm: it is compared with
 our pre-norm model.
 
+Every shape of batch is met once before the timing, as it is in all epochs but the first: libraries compile for shapes.
+
 A timing counts only if the losses agree in the run. Once an engine, all start from the same weights with dropout 0:
 the loss a token on two batches, a few updates, the loss again. Both lie within 2e-5 of ours in float32, which an engine
 timed in bf16 must show too, and within 1e-3 in bf16. (One wrong bias of a value, positions in another order or

@@ -180,7 +180,7 @@ def measure(engine: Engine, batches: list[Batch], warm_steps: int, job: Job, sta
     engine.model.train()
     engine.step(batches[0])
     first_step = time.time() - started
-    for batch in batches[1:warm_steps]:
+    for batch in [*batches[1:warm_steps], *of_new_shape(batches, warm_steps)]:
         engine.step(batch)
     first_peak = peak_memory(job.device)
     reset_peak(job.device)
@@ -199,6 +199,12 @@ def measure(engine: Engine, batches: list[Batch], warm_steps: int, job: Job, sta
         "dropout_elements": None if job.compiled else dropped_elements(engine, batches[0]),
         "dropout_elements_of_the_paper": paper_dropout_elements(batches[0], job.sizes),
     }
+
+
+def of_new_shape(batches: list[Batch], warm_steps: int) -> list[Batch]:
+    """The first timed batch of each shape that was not met before: a shape is new in the first epoch alone."""
+    first = {(batch.src.shape, batch.tgt.shape): batch for batch in reversed(batches)}
+    return [batch for batch in batches[warm_steps:] if first[batch.src.shape, batch.tgt.shape] is batch]
 
 
 class DropoutCounter(TorchDispatchMode):
