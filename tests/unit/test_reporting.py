@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from transformer.errors import BundleError
+from transformer.markup import Markup, element, escape, table
 from transformer.reporting import write_report
 from transformer.reporting.charts import Series, bars, heat_map, line_chart, thin, ticks
-from transformer.reporting.markup import Markup, element, escape, table
 from transformer.reporting.page import page
 from transformer.reporting.record import read_record, translation_lines
 

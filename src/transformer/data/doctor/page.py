@@ -1,11 +1,12 @@
 """An examination as one HTML file: no scripts, nothing from the network, all corpus text escaped."""
 
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterator, Sequence
 
 from transformer.data.doctor.examination import Examination
-from transformer.data.doctor.findings import Finding, Place
+from transformer.data.doctor.findings import Example, Finding, Place
+from transformer.data.doctor.pairs import WorstPair
 from transformer.data.doctor.report import fit_line, headline, overlap_line, printable
+from transformer.markup import Markup, element, join
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -25,54 +26,61 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def html_report(examination: Examination) -> str:
     """The report as a page of its own."""
-    title = "Corpus report: " + " and ".join(examination.names)
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            *_body(examination),
-            "</body>\n</html>\n",
-        ]
+    head = element(
+        "head",
+        element("meta", attributes={"charset": "utf-8"}),
+        element("meta", attributes={"http-equiv": "Content-Security-Policy", "content": POLICY}),
+        element("meta", attributes={"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        element("title", printable("Corpus report: " + " and ".join(examination.names))),
+        element("style", Markup(STYLE)),
     )
+    page = element("html", head, "\n", element("body", *_body(examination)), attributes={"lang": "en"})
+    return f"<!doctype html>\n{page}\n"
 
 
-def _body(examination: Examination) -> Iterator[str]:
+def _body(examination: Examination) -> Iterator[Markup]:
     sides = zip(examination.names, examination.lines, strict=True)
-    yield f"<h1>{' and '.join(f'{_text(name)} ({lines:,} lines)' for name, lines in sides)}</h1>"
-    yield f"<p><b>{headline(examination)}</b>; {fit_line(examination)}.</p>"
-    yield from (f"<p>{_text(overlap_line(test))}</p>" for test in examination.tests)
+    yield element("h1", " and ".join(f"{printable(name)} ({lines:,} lines)" for name, lines in sides))
+    yield element("p", element("b", headline(examination)), f"; {fit_line(examination)}.")
+    yield from (element("p", printable(overlap_line(test))) for test in examination.tests)
     yield from map(_section, examination.findings)
     if examination.worst:
-        yield "<h2>Worst pairs</h2>"
-        yield "<p>Fit is the log odds that the two lines belong together; good pairs are well above 0.</p>"
-        yield "<table><tr><th>Fit</th><th>Lines</th><th>What speaks against them</th></tr>"
-        for pair in examination.worst:
-            lines = _place(pair.source) + "<br>" + _place(pair.target)
-            yield f'<tr><td>{pair.fit:.1f}</td><td>{lines}</td><td class="reason">{_text(pair.reason)}</td></tr>'
-        yield "</table>"
+        yield element("h2", "Worst pairs")
+        yield element("p", "Fit is the log odds that the two lines belong together; good pairs are well above 0.")
+        yield element(
+            "table",
+            element("tr", *(element("th", name) for name in ("Fit", "Lines", "What speaks against them"))),
+            *map(_worst, examination.worst),
+        )
 
 
-def _section(finding: Finding) -> str:
+def _section(finding: Finding) -> Markup:
     known = finding.known
-    rows = [
-        f'<tr><td class="reason">{_text(example.reason)}</td><td>{"<br>".join(map(_place, example.places))}</td></tr>'
-        for example in finding.examples
-    ]
-    return "\n".join(
-        [
-            f'<section class="{known.level}"><span class="level">{known.level}</span>',
-            f"<h2>{finding.count:,} {_text(known.title)}</h2>",
-            f'<p class="advice">{_text(known.advice)}</p>',
-            f"<table>{''.join(rows)}</table></section>",
-        ]
+    return element(
+        "section",
+        element("span", known.level, attributes={"class": "level"}),
+        element("h2", f"{finding.count:,} {printable(known.title)}"),
+        element("p", printable(known.advice), attributes={"class": "advice"}),
+        element("table", *map(_example, finding.examples)),
+        "\n",
+        attributes={"class": known.level},
     )
 
 
-def _place(place: Place) -> str:
-    return f'<span class="reason">{_text(place.file)}:{place.line}</span> {_text(place.text)}'
+def _worst(pair: WorstPair) -> Markup:
+    lines = element("td", _places([pair.source, pair.target]))
+    return element("tr", element("td", f"{pair.fit:.1f}"), lines, _grey("td", pair.reason))
 
 
-def _text(text: str) -> str:
-    return escape(printable(text))
+def _example(example: Example) -> Markup:
+    return element("tr", _grey("td", example.reason), element("td", _places(example.places)))
+
+
+def _places(places: Sequence[Place]) -> Markup:
+    """Lines of files, one below the other."""
+    lines = [join(_grey("span", f"{place.file}:{place.line}"), " ", printable(place.text)) for place in places]
+    return join(*(join(element("br") if number else None, line) for number, line in enumerate(lines)))
+
+
+def _grey(tag: str, text: str) -> Markup:
+    return element(tag, printable(text), attributes={"class": "reason"})

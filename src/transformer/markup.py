@@ -10,7 +10,7 @@ CONTROLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\
 
 
 class Markup(str):
-    """Text that is markup already. Only `element` and constants of this package make it."""
+    """Text that is markup already. Only `element` and constants of this project make it."""
 
     __slots__ = ()
 
