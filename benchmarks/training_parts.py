@@ -17,6 +17,7 @@ Usage: python benchmarks/training_parts.py --shape tiny [--rounds 3] [--out FILE
 """
 
 import argparse
+import importlib
 import json
 import platform
 import statistics
@@ -31,7 +32,7 @@ import torch
 import torch.nn.functional as F
 
 from transformer import build_transformer
-from transformer.blocks import attention, causal_mask, dropout, padding_mask
+from transformer.blocks import causal_mask, dropout, padding_mask
 from transformer.data.source import pair_batch
 from transformer.inspection.machine import machine
 from transformer.protocols import LossSum, PairBatch
@@ -90,7 +91,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     if variant == "torch's dropout":
         dropout.BITS.clear()  # no kind of number has its own dropout
     if variant == "fused attention":
-        attention.PLAIN_UP_TO = 0
+        importlib.import_module("transformer.blocks.attention").PLAIN_UP_TO = 0
     torch.set_num_threads(THREADS)
     torch.manual_seed(1)
     size = VOCABULARY[shape]
@@ -133,6 +134,7 @@ def main() -> None:
             call = [sys.executable, __file__, "--shape", arguments.shape, "--variant", variant]
             measured.append(json.loads(subprocess.run(call, capture_output=True, check=True).stdout))
             print(variant, measured[-1], file=sys.stderr)
+    torch.set_num_threads(THREADS)  # for what is said of the machine
     loss = rounds[WHOLE][0]["loss"]
     result = {
         "command": f"python benchmarks/training_parts.py --shape {arguments.shape} --rounds {arguments.rounds}",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from transformer.blocks import padding_mask
-from transformer.decoding import GREEDY, Beam, Hypothesis, beam_search
+from transformer.decoding import GREEDY, Beam, Hypothesis, beam_search, greedy
 from transformer.errors import DataError
 from transformer.text.control import EOS_ID, PAD_ID
 from transformer.text.pair import TokenizerPair
@@ -140,7 +140,10 @@ class Translator:
         src = torch.from_numpy(padded).to(device)
         limits = torch.tensor([len(tokens) + EXTRA_TOKENS for tokens in sources], device=device)
         limits = limits.clamp(max=self.model.tgt_pos.seq_len)
-        return [best for best, *_ in beam_search(self.model, src, padding_mask(src, PAD_ID), limits, self.beam)]
+        mask = padding_mask(src, PAD_ID)
+        if self.beam.size == 1:
+            return greedy(self.model, src, mask, limits)
+        return [best for best, *_ in beam_search(self.model, src, mask, limits, self.beam)]
 
     def _join(self, split: SplitLine, hypotheses: Sequence[Hypothesis]) -> Translation:
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]

@@ -30,6 +30,10 @@ ACCUMULATIONS = (1, 2, 3)
 """Micro-batches for two ranks: one for one of them only, one for each, and two and one."""
 
 
+AGAIN = 2
+"""So many micro-batches go through layers that the ranks compute again, and the process alone does not."""
+
+
 class Pairs:
     """Eleven random pairs of very different lengths; the last has an empty target."""
 
@@ -64,7 +68,7 @@ def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dic
     torch.manual_seed(5)
     sizes = {"d_model": 8, "N": 2, "h": 2, "d_ff": 12, "dropout": 0.3, "share_embeddings": share}
     model = build_transformer(29, 29, 12, 12, **sizes)
-    objective = Spoiled(model, 0.1)
+    objective = Spoiled(model, 0.1, activation_checkpointing=world.size > 1 and accumulation == AGAIN)
     replicas = replicate(objective, model, world)
     optimizer = torch.optim.SGD(replicas.model.parameters())
     state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)

@@ -1,10 +1,10 @@
 """`transformer prepare` as a user runs it, and the run that uses what it made."""
 
-import contextlib
 import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,17 +45,24 @@ def test_killed_and_repeated_it_makes_the_same(tmp_path: Path) -> None:
     arguments = ["prepare", "--source", paths[0], "--target", paths[1], "--out"]
     assert command(*arguments, tmp_path / "whole").returncode == 0
     whole = contents(tmp_path / "whole")
-    for number, seconds in enumerate((1.1, 1.7)):
+    seen: list[int] = []
+    for number in range(3):
         out = tmp_path / f"killed-{number}"
         call = [sys.executable, "-m", "transformer", *map(str, [*arguments, out])]
         started = subprocess.Popen(call, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(seconds)
+        while started.poll() is None and n_files(out) <= max(seen, default=0):
+            time.sleep(0.002)
         started.kill()
         started.wait()
+        seen.append(n_files(out))
         result = command(*arguments, out)
         assert result.returncode == 0, result.stderr
         assert contents(out) == whole
+    assert seen[0] > 0, "killed before anything was written"
+
+
+def n_files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -48,7 +48,7 @@ def test_gradients_are_equal_to_the_bit_and_less_is_kept(hardware: Hardware) -> 
 def test_a_copy_computes_with_its_own_parameters() -> None:
     """Catches a copied model (FSDP2 makes one) whose layers are still those of the first."""
     torch.manual_seed(1)
-    model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24, dropout=0.0)
+    model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24, dropout=0.0, norm_order="post")
     TranslationObjective(model, 0.1, activation_checkpointing=True)
     tokens = torch.tensor([[4, 5, 6]])
     other = copy.deepcopy(model)

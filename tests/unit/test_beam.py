@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
+from transformer.cli.search import Penalty, chosen_beam
 from transformer.decoding import (
     Beam,
     Hypothesis,
@@ -16,6 +17,7 @@ from transformer.decoding import (
     length_normalization,
     paper_length_penalty,
 )
+from transformer.errors import ConfigError
 from transformer.transformer import Transformer, build_transformer
 
 EOS, WRITABLE = 2, (2, 4, 5, 6)
@@ -109,7 +111,7 @@ def test_a_full_beam_is_brute_force(seed: int, penalty: Callable[[int], float]) 
 
 @pytest.mark.parametrize("stopping", ["early", "exhaustive"])
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_a_narrow_beam_is_the_search_over_lists(size: int, penalty: Callable[[int], float], stopping: str) -> None:
     """Catches beams mixed up between rows, in the cache or in the tokens; candidates counted wrongly; wrong stops."""
     assert stopping in ("early", "exhaustive")
@@ -157,6 +159,30 @@ def test_a_beam_wider_than_the_vocabulary() -> None:
 
 
 def test_penalties_by_hand() -> None:
-    """Catches a formula mistaken: (5 + 7) / 6 = 2, and 7 itself."""
+    """Catches a formula mistaken, and defaults of the command line swapped: (5 + 7) / 6 = 2, and 7 itself."""
     assert paper_length_penalty(0.5)(7) == pytest.approx(2**0.5)
     assert length_normalization(1.0)(7) == 7
+    assert chosen_beam(4, Penalty.paper, None).penalty(7) == pytest.approx(2**0.6)
+    assert chosen_beam(4, Penalty.normalize, None).penalty(7) == 7
+    assert chosen_beam(3, Penalty.normalize, 2).penalty(7) == 49
+    assert chosen_beam(3, Penalty.paper, 1).size == 3
+
+
+def test_what_is_no_beam_is_refused() -> None:
+    """Catches a division by zero, a search that is silently another one, and a penalty that falls or overflows."""
+    with pytest.raises(ConfigError, match="beam size=0 is below 1; choose 1 for greedy search"):
+        Beam(0)
+    with pytest.raises(ConfigError, match="stopping='never' is unknown; choose 'early' or 'exhaustive'"):
+        Beam(4, stopping="never")  # pyright: ignore[reportArgumentType]
+    for penalty in (paper_length_penalty, length_normalization):
+        for alpha in (-1.0, 400.0, float("nan")):
+            with pytest.raises(ConfigError, match=r"alpha=.* is not between 0 and 10; choose e\.g\. 0\.6"):
+                penalty(alpha)
+
+
+def test_a_model_of_nan_still_gives_a_line() -> None:
+    """Catches a row without any hypothesis, where every score is NaN."""
+    model, src = model_of(1), sources(1, 2)
+    with torch.no_grad():
+        model.projection_layer.proj.weight.fill_(torch.nan)
+    assert all(row for row in search(model, src, torch.tensor([3, 3]), Beam(3)))

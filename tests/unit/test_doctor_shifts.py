@@ -226,3 +226,6 @@ def test_reading_files_of_unequal_length_tells_the_place(tmp_path: Path) -> None
         DataError, match=r"a\.en has 600 lines, .*a\.de has 599.*it seems that line 300 of a\.en has no p"
     ):
         list(read_pairs(*paths))
+    write_lines(paths[1], WHOLE[1][:400])
+    with pytest.raises(DataError, match=r"it seems that a\.de was cut at its end"):
+        list(read_pairs(write_lines(paths[0], WHOLE[0]), paths[1]))

@@ -20,6 +20,14 @@ def test_bleu_by_hand() -> None:
     assert "nc:6|nw:0" in chrf.signature
 
 
+def test_text_that_is_tokenised_already_is_taken_as_it_is() -> None:
+    """Catches an option that is not handed on: 13a splits off the full stop, without which no four words are equal."""
+    split, whole = (corpus_scores(["a b c d."], ["a b c d ."], kind)[0] for kind in ("13a", "none"))
+    assert split.value == pytest.approx(100)
+    assert whole.value < 100
+    assert "tok:none" in whole.signature
+
+
 def test_perfect_and_empty_translations() -> None:
     """Catches a crash on an empty hypothesis, and a scale of 0 to 1."""
     assert [score.value for score in corpus_scores(["a b c d e"], ["a b c d e"])] == pytest.approx([100, 100])

@@ -127,15 +127,30 @@ def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch
         refuse_too_large(plan, 2_048_000)
 
 
-def test_a_model_beyond_memory_is_refused_before_it_is_made() -> None:
+def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches sizes in a recipe that take the machine down with them."""
     with torch.device("meta"):
         giant = build_transformer(100, 100, 40, 40, d_model=20_000, N=40, h=8, d_ff=80_000)
-        # 16 bytes a parameter: value, gradient and two moments; over 4 ranks they share 12 of them.
         small = build_transformer(31, 31, 40, 40, d_model=8, N=1, h=2, d_ff=12)
     with pytest.raises(ConfigError, match=r"a model of [\d,]+ parameters needs [\d,]+\.\d GiB"):
         refuse_too_large_model(giant, torch.device("cpu"))
-    refuse_too_large_model(small, torch.device("cpu"))
+    # 16 bytes a parameter: value, gradient and two moments; 4 ranks share the last 12 of them.
+    parameters = sum(p.numel() for p in small.parameters())
+    buffers = sum(buffer.nbytes for buffer in small.buffers())
+    for ranks, need in ((1, buffers + 16 * parameters), (4, buffers + 7 * parameters)):
+        monkeypatch.setattr(memory, "available_bytes", lambda _, need=need: need)
+        refuse_too_large_model(small, torch.device("cpu"), ranks)
+        monkeypatch.setattr(memory, "available_bytes", lambda _, need=need: need - 1)
+        with pytest.raises(ConfigError, match=r"choose a smaller model\.preset"):
+            refuse_too_large_model(small, torch.device("cpu"), ranks)
+
+
+def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a file of Linux that is asked for elsewhere."""
+    monkeypatch.setattr(memory, "MEMINFO", Path("/none"))
+    state = state_of(d_model=8, N=1, h=2, d_ff=12)
+    refuse_too_large_model(state.objective, torch.device("cpu"))
+    assert plan_memory(state, Pairs([(5, 4)] * 8), np.arange(8)) is None
 
 
 def test_too_few_rows_tell_nothing() -> None:

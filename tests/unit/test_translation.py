@@ -94,12 +94,12 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     """Catches a limit that ignores the source's length, or exceeds the target positions."""
     limits: list[int] = []
 
-    def no_search(*arguments: Any) -> list[list[Hypothesis]]:
+    def no_search(*arguments: Any) -> list[Hypothesis]:
         limit: torch.Tensor = arguments[3]
         limits.extend(limit.tolist())
-        return [[Hypothesis([], 0.0, finished=True)] for _ in limit]
+        return [Hypothesis([], 0.0, finished=True) for _ in limit]
 
-    monkeypatch.setattr("transformer.translation.beam_search", no_search)
+    monkeypatch.setattr("transformer.translation.greedy", no_search)
     translator = load(tiny_run)
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1

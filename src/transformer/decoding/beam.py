@@ -1,4 +1,8 @@
-"""Beam search in stages: expand, finish, prune, rank."""
+"""Beam search in stages: expand, finish, prune, rank.
+
+Axis letters beside those of the blocks: N sentences, W hypotheses of each, K candidates of each, L tokens written so
+far, M = L + 1.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,9 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.greedy import COMPACT_BELOW, greedy, log_probabilities
+from transformer.decoding.greedy import COMPACT_BELOW, log_probabilities
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.penalties import LengthPenalty, paper_length_penalty
+from transformer.errors import ConfigError
 from transformer.protocols import Generates
 from transformer.text.control import BOS_ID, EOS_ID
 
@@ -29,6 +34,17 @@ class Beam:
     size: int = 4
     penalty: LengthPenalty = field(default_factory=lambda: paper_length_penalty(0.6))
     stopping: Literal["early", "exhaustive"] = "early"
+
+    def __post_init__(self) -> None:
+        """Refuses what is no beam.
+
+        Raises:
+            ConfigError: a size below 1, or another way of stopping.
+        """
+        if self.size < 1:
+            raise ConfigError(f"beam size={self.size} is below 1; choose 1 for greedy search, or more")
+        if self.stopping not in ("early", "exhaustive"):
+            raise ConfigError(f"stopping={self.stopping!r} is unknown; choose 'early' or 'exhaustive'")
 
 
 GREEDY: Final = Beam(size=1)
@@ -94,7 +110,8 @@ def beam_search(
     """Follows the `beam.size` best hypotheses of every row; rows that are done leave the batch.
 
     At every step each hypothesis is continued with each token. Of all continuations of a row, those among the best
-    `size` that are EOS have ended; the best `size` of the others are followed. A beam of 1 is greedy search.
+    `size` that are EOS have ended; the best `size` of the others are followed. A beam of 1 finds what `greedy`
+    does, which is faster.
 
     Args:
         model: in evaluation mode.
@@ -113,8 +130,6 @@ def beam_search(
     Source: Graves 2012, "Sequence Transduction with Recurrent Neural Networks", Sec. 2.5; Vaswani et al. 2017,
     Sec. 6.1.
     """
-    if beam.size == 1:
-        return [[hypothesis] for hypothesis in greedy(model, src, src_mask, limits)]
     sentences = [_Sentence(limit) for limit in limits.tolist()]
     longest = max(sentence.limit for sentence in sentences)
     state = model.begin(src, src_mask, longest)
@@ -171,7 +186,7 @@ def prune(candidates: Candidates, size: int) -> Candidates:
 
 
 def extend(written: Int[Tensor, "N W L"], followed: Candidates) -> Int[Tensor, "N K M"]:
-    """The tokens of the hypotheses that are followed, the new one last: M = L + 1."""
+    """The tokens of the hypotheses that are followed, the new one last."""
     origins = followed.origins[:, :, None].expand(-1, -1, written.size(2))
     return torch.cat([written.gather(1, origins), followed.tokens[:, :, None]], dim=2)
 
@@ -187,7 +202,7 @@ def leave(
         if not sentence.done and length == sentence.limit:
             sentence.done = True
             hypotheses = zip(written[row].tolist(), scores, strict=True)
-            sentence.cut += [Hypothesis(tokens, score, False) for tokens, score in hypotheses if score > -torch.inf]
+            sentence.cut += [Hypothesis(tokens, score, False) for tokens, score in hypotheses if score != -torch.inf]
 
 
 def rank(hypotheses: list[Hypothesis], penalty: LengthPenalty) -> list[Hypothesis]:

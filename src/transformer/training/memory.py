@@ -1,6 +1,7 @@
 """How much memory a batch needs, found out before the first step."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ ADAM_BYTES: Final = 8
 """The two float32 moments of a parameter, which the first update allocates."""
 GIB: Final = 2**30
 CGROUP: Final = Path("/sys/fs/cgroup")
+MEMINFO: Final = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPl
         return None
     longest = ids[np.argsort(-source.lengths[ids].sum(axis=1), kind="stable")]
     available = available_bytes(state.hardware.device)
+    if available is None:
+        return None
     parameters = sum(parameter.numel() for parameter in state.objective.parameters())
     moments = 0 if state.optimizer.state else ADAM_BYTES * parameters
     rows, peak, bytes_a_row = 0, 0, 0.0
@@ -98,7 +102,7 @@ def refuse_too_large_model(model: nn.Module, device: torch.device, ranks: int = 
     buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     need = buffers + parameters * (PARAMETER_BYTES + (PARAMETER_BYTES + ADAM_BYTES) / ranks)
     available = available_bytes(device)
-    if need > available:
+    if available is not None and need > available:
         raise ConfigError(
             f"a model of {parameters:,} parameters needs {need / GIB:,.1f} GiB with gradients and Adam's moments, but "
             f"{available / GIB:,.1f} GiB are available; choose a smaller model.preset, or less of "
@@ -118,7 +122,8 @@ def refuse_too_large(plan: MemoryPlan, batch_tokens: int) -> None:
     advice = f"set training.batch_tokens={fitting}" if fitting else "take a smaller model"
     raise ConfigError(
         f"training.batch_tokens={batch_tokens} needs about {plan.predicted / GIB:.2f} GiB, but "
-        f"{plan.available / GIB:.2f} GiB are available; {advice}, or cut batches by training.accumulation"
+        f"{plan.available / GIB:.2f} GiB are available; {advice}, or cut batches by training.accumulation, or set "
+        "training.activation_checkpointing=true"
     )
 
 
@@ -140,16 +145,23 @@ def try_batch(state: TrainingState, source: Source, ids: Examples) -> None:
     torch.set_rng_state(generator)
 
 
-def available_bytes(device: torch.device) -> int:
-    """Memory that this process may hold in all: what it holds, and what is free within its container and machine."""
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that this process may hold in all: what it holds, and its share of what is free.
+
+    What is free is that of its container and machine; ranks on one machine share it. None where the system does not
+    tell.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device)
-    free = [_field(Path("/proc/meminfo"), "MemAvailable")]
+    if not MEMINFO.exists():
+        return None
+    free = [_field(MEMINFO, "MemAvailable")]
     limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
         free.append(int(limit.read_text()) - int(used.read_text()) + _inactive_file())
-    return min(free) + _field(Path("/proc/self/status"), "VmRSS")
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(free) // ranks + _field(Path("/proc/self/status"), "VmRSS")
 
 
 def _inactive_file() -> int:
