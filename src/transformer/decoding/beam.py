@@ -6,7 +6,7 @@ far, M = L + 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,7 +33,7 @@ class Beam:
 
     size: int = 4
     penalty: LengthPenalty = field(default_factory=lambda: paper_length_penalty(0.6))
-    stopping: Literal["early", "exhaustive"] = "early"
+    stopping: str = "early"
 
     def __post_init__(self) -> None:
         """Refuses what is no beam.
