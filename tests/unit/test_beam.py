@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
-from transformer.cli.search import Penalty, chosen_beam
+from transformer.cli.search import chosen_beam
 from transformer.decoding import (
     Beam,
     Hypothesis,
@@ -161,10 +161,10 @@ def test_penalties_by_hand() -> None:
     """Catches a formula mistaken, and defaults of the command line swapped: (5 + 7) / 6 = 2, and 7 itself."""
     assert paper_length_penalty(0.5)(7) == pytest.approx(2**0.5)
     assert length_normalization(1.0)(7) == 7
-    assert chosen_beam(4, Penalty.paper, None).penalty(7) == pytest.approx(2**0.6)
-    assert chosen_beam(4, Penalty.normalize, None).penalty(7) == 7
-    assert chosen_beam(3, Penalty.normalize, 2.0).penalty(7) == 49
-    assert chosen_beam(3, Penalty.paper, 1.0).size == 3
+    assert chosen_beam(4, "paper", None).penalty(7) == pytest.approx(2**0.6)
+    assert chosen_beam(4, "normalize", None).penalty(7) == 7
+    assert chosen_beam(3, "normalize", 2.0).penalty(7) == 49
+    assert chosen_beam(3, "paper", 1.0).size == 3
 
 
 def test_what_is_no_beam_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer.cli.search import AlphaOption, BeamOption, Penalty, PenaltyOption, chosen_beam
+from transformer.cli.search import AlphaOption, BeamOption, PenaltyOption, chosen_beam
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
 from transformer.evaluation.scores import Tokenization
 
@@ -22,7 +22,7 @@ def evaluate(
         Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
     ] = "13a",
     beam: BeamOption = 1,
-    length_penalty: PenaltyOption = Penalty.paper,
+    length_penalty: PenaltyOption = "paper",
     alpha: AlphaOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:

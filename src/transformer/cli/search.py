@@ -1,7 +1,6 @@
 """The options that say how translations are searched for."""
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,15 +8,10 @@ if TYPE_CHECKING:
     from transformer.decoding import Beam
 
 
-class Penalty(StrEnum):
-    """How hypotheses of different lengths are compared."""
-
-    paper = "paper"
-    normalize = "normalize"
-
+Penalty = Literal["paper", "normalize"]
 
 BeamOption = Annotated[
-    int, typer.Option("--beam", min=1, help="hypotheses followed at a time; 1 is greedy, the paper takes 4")
+    int, typer.Option("--beam", min=1, max=1000, help="hypotheses followed at a time; 1 is greedy, the paper takes 4")
 ]
 PenaltyOption = Annotated[
     Penalty,
@@ -33,6 +27,6 @@ def chosen_beam(size: int, penalty: Penalty, alpha: float | None) -> "Beam":
     """What the options ask for."""
     from transformer.decoding import Beam, length_normalization, paper_length_penalty
 
-    if penalty is Penalty.paper:
+    if penalty == "paper":
         return Beam(size, paper_length_penalty(0.6 if alpha is None else alpha))
     return Beam(size, length_normalization(1.0 if alpha is None else alpha))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from transformer.cli.search import AlphaOption, BeamOption, Penalty, PenaltyOption, chosen_beam
+from transformer.cli.search import AlphaOption, BeamOption, PenaltyOption, chosen_beam
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def translate(
     ] = None,
     invalid_utf8: InvalidOption = "error",
     beam: BeamOption = 1,
-    length_penalty: PenaltyOption = Penalty.paper,
+    length_penalty: PenaltyOption = "paper",
     alpha: AlphaOption = None,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out.
