@@ -72,8 +72,8 @@ def _cpu_multiplies_bf16() -> bool:
 def keep_compiled_products() -> None:
     """Tells oneDNN, before its first product, to keep the kernels that it compiles for all batch shapes of an epoch.
 
-    It compiles one for each shape of each product and keeps 1,024, where 70 steps of a small model on sentences of mixed
-    lengths need 2,000: they would be compiled anew in every epoch. A value set by the user stays.
+    It compiles one for each shape of each product and keeps 1,024, where 70 steps of a small model on sentences of
+    mixed lengths need 2,000: they would be compiled anew in every epoch. A value set by the user stays.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KEPT_KERNELS))
 
