@@ -5,6 +5,7 @@ precision: `ours-bf16`, `transformers-fp32`. Settings are appended: `+compile` p
 model, `+plain` gives transformers and torch.nn the plain attention in place of torch's fused one, and `+kept` has the C
 library keep freed memory with the process, which spares a toolkit that makes large tensors their page faults, and
 oneDNN the kernels that it compiled for every shape of batch: environment variables that no peer's manual names.
+`ours-bf16+checkpointed` is our `training.activation_checkpointing`.
 
 Shapes:
 - `tiny`: Transformer-Tiny (4+4 layers, d 128, d_ff 256, 4 heads, dropout 0.3) on Multi30k en-de, a joint vocabulary of

@@ -27,8 +27,8 @@ FILES = {
     "eole": "with_eole.py", "joeynmt": "with_joeynmt.py",
 }  # fmt: skip
 SETTINGS = {
-    "ours": {"kept"}, "transformers": {"compile", "plain", "kept"}, "torch-nn": {"compile", "plain", "kept"},
-    "eole": {"compile", "kept"}, "joeynmt": {"kept"},
+    "ours": {"kept", "checkpointed"}, "transformers": {"compile", "plain", "kept"},
+    "torch-nn": {"compile", "plain", "kept"}, "eole": {"compile", "kept"}, "joeynmt": {"kept"},
 }  # fmt: skip
 PRE_NORM_ONLY = ("eole",)
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
@@ -71,6 +71,7 @@ class Named:
     compiled: bool
     plain_attention: bool
     kept: bool
+    checkpointed: bool
 
     @property
     def norm_order(self) -> str:
@@ -90,7 +91,8 @@ def named(name: str) -> Named:
         raise SystemExit(f"engine={name!r} is unknown; give one of {', '.join(FILES)} with -fp32 or -bf16")
     if not {*options} <= SETTINGS[toolkit]:
         raise SystemExit(f"engine={name!r} has no such setting; choose of {', '.join(sorted(SETTINGS[toolkit]))}")
-    return Named(name, toolkit, PRECISIONS[precision], "compile" in options, "plain" in options, "kept" in options)
+    flags = [option in options for option in ("compile", "plain", "kept", "checkpointed")]
+    return Named(name, toolkit, PRECISIONS[precision], *flags)
 
 
 def multi30k(vocabulary: int, n_batches: int) -> tuple[list[PairBatch], int]:
@@ -157,6 +159,7 @@ class Runner:
             "precision": engine.precision,
             "compiled": engine.compiled,
             "plain_attention": engine.plain_attention,
+            "checkpointed": engine.checkpointed,
             "sizes": sizes,
         }
         files = {"weights": self.folder / f"{norm_order}.safetensors", "result": self.folder / "result.json"}

@@ -63,6 +63,7 @@ class Job:
     precision: str
     compiled: bool
     plain_attention: bool
+    checkpointed: bool
     label_smoothing: float
     learning_rate: float
     clip_norm: float
@@ -277,10 +278,11 @@ def run(build: Callable[[Job], Engine], packages: tuple[str, ...] = ()) -> None:
     torch.manual_seed(order["seed"])
     device = torch.device(order["device"])
     weights = {name: tensor.to(device) for name, tensor in load_file(order["weights"]).items()}
-    keys = ("precision", "compiled", "plain_attention", "label_smoothing", "learning_rate", "clip_norm")
+    keys = ("precision", "compiled", "plain_attention", "checkpointed", "label_smoothing", "learning_rate", "clip_norm")
     job = Job(Sizes(**order["sizes"]), weights, **{key: order[key] for key in keys}, device=device)
     batches = list(read_batches(Path(order["batches"]), device))
     engine = build(job)
+    weights.clear()  # copied by now: they are no part of training
     if order["mode"] == "check":
         result = check(engine, batches[: CHECK_BATCHES + order["check_steps"]], job)
     else:

@@ -32,7 +32,7 @@ class Ours:
         missing, unexpected = self.model.load_state_dict(job.weights, strict=False)
         if unexpected or set(missing) != {"tgt_embed.embedding.weight", "projection_layer.proj.weight"}:
             raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
-        objective = TranslationObjective(self.model, job.label_smoothing)
+        objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
         settings = TrainingSettings(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
         self.state = TrainingState(
             objective, make_optimizer(objective, settings), step=0, seed=1, hardware=self.hardware
