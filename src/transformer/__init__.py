@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer.decoding import Beam
+    from transformer.decoding import Search
     from transformer.errors import TransformerError
     from transformer.loading import load
     from transformer.recipe import Recipe, load_recipe
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from transformer.translation import Translation, Translator
 
 __all__ = [
-    "Beam",
     "Recipe",
     "RunResult",
+    "Search",
     "Transformer",
     "TransformerError",
     "Translation",
@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Beam": "decoding",
     "Recipe": "recipe",
     "RunResult": "run",
+    "Search": "decoding",
     "Transformer": "transformer",
     "TransformerError": "errors",
     "Translation": "translation",

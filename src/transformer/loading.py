@@ -1,10 +1,13 @@
 """From a model folder to something that translates."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.decoding import GREEDY, Beam
+from transformer.decoding import GREEDY, Search
 from transformer.errors import BundleError
+from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
 from transformer.translation import Translator
 
@@ -12,21 +15,39 @@ SHORTEST_LIMIT = 16
 """Lines of up to so many tokens are never split, however short the training text was."""
 
 
-def load(path: Path | str, *, beam: Beam = GREEDY) -> Translator:
+def load(
+    path: Path | str,
+    *,
+    search: Search = GREEDY,
+    lexicon: Lexicon | None = None,
+    ensemble: Sequence[Path | str] = (),
+) -> Translator:
     """Loads a bundle, or the best model of a run folder.
 
     Args:
         path: the folder.
-        beam: how it searches for translations, e.g. `Beam(4)`.
+        search: how it searches for translations, e.g. `Search(beam=4)`.
+        lexicon: what translations must hold and must not hold.
+        ensemble: further models, of the same tokenizers, that translate together with it.
 
     Raises:
-        BundleError: it is not a model, or incomplete, or changed since it was written.
+        BundleError: it is not a model, or incomplete, or changed since it was written; or models whose tokenizers
+            differ.
     """
-    return make_translator(load_bundle(Path(path)), beam=beam)
+    bundle = load_bundle(Path(path))
+    others = [load_bundle(Path(other)) for other in ensemble]
+    for other in others:
+        if other.tokenizers.to_files() != bundle.tokenizers.to_files():
+            raise BundleError(f"{other.folder} has other tokenizers than {bundle.folder}; train them with the same one")
+    members = [make_translator(other) for other in others]
+    models = [member.model for member in members]
+    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models)
+    translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
+    return translator
 
 
-def make_translator(bundle: Bundle, *, beam: Beam = GREEDY) -> Translator:
-    """The translator of a bundle.
+def make_translator(bundle: Bundle, **options: Any) -> Translator:
+    """The translator of a bundle; options as of `Translator`.
 
     Raises:
         BundleError: the model is not one that translates.
@@ -34,5 +55,4 @@ def make_translator(bundle: Bundle, *, beam: Beam = GREEDY) -> Translator:
     if not isinstance(bundle.model, Transformer):
         raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
     longest = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
-    limit = max(longest, SHORTEST_LIMIT)
-    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=limit, beam=beam)
+    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=max(longest, SHORTEST_LIMIT), **options)

@@ -97,6 +97,10 @@ class State(Protocol):
         """The state of the given rows, in the given order; rows may repeat or be left out."""
         ...
 
+    def join(self, other: Any) -> "State":
+        """The rows of this state, then those of another; they may stand at different positions."""
+        ...
+
 
 @runtime_checkable
 class Generates(Protocol):

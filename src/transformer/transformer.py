@@ -19,6 +19,7 @@ from transformer.blocks import (
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
+from transformer.blocks.cache import ROOM
 from transformer.errors import ConfigError
 
 
@@ -107,9 +108,8 @@ class Transformer(nn.Module):
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
-        layers = self.decoder.begin(self.encode(src, src_mask), limit)
-        rows = torch.arange(src.size(0), device=src.device)
-        return DecoderCache(layers, src_mask, sentence=rows, positions=torch.zeros_like(rows))
+        layers = self.decoder.begin(self.encode(src, src_mask), min(limit, ROOM))
+        return DecoderCache(layers, src_mask, positions=torch.zeros_like(src[:, 0]))
 
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
         """Returns the logits after one more token a row, and the state to go on with.
@@ -117,6 +117,7 @@ class Transformer(nn.Module):
         Equal, up to rounding, to the last position of `forward` over all tokens so far with a causal mask. The given
         state is changed in place; do not use it again.
         """
+        state.make_room()
         x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
         logits = self.project(self.decoder.step(x, state)[:, 0])
         state.advance()

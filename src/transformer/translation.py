@@ -1,22 +1,55 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-import torch
-
-from transformer.blocks import padding_mask
-from transformer.decoding import GREEDY, Beam, Hypothesis, beam_search, greedy
-from transformer.errors import DataError
-from transformer.text.control import EOS_ID, PAD_ID
+from transformer.decoding import (
+    GREEDY,
+    GUARD_NGRAM,
+    Ensemble,
+    Hypothesis,
+    Request,
+    Search,
+    Tokens,
+    normalized,
+    repeats_itself,
+    search_each,
+)
+from transformer.errors import ConfigError, DataError
+from transformer.protocols import Generates
+from transformer.text.control import EOS_ID
+from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
+from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
 
+NUMBERS_A_LINE = 1024
+"""Numbers for the pieces of a line, which draw with random numbers of their own."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One of the best translations of a line.
+
+    Attributes:
+        text: without line ends.
+        score: log-probability of its tokens, summed over the pieces of a split line; 0.0 for an empty line.
+        value: what it was ranked by: the score after rules, divided by the length penalty, summed likewise.
+        pieces: printable tokens, `▁` for a space.
+        finished: it ended by itself; False means cut at the limit.
+        tokens: its ids, piece of the line by piece, without EOS.
+    """
+
+    text: str
+    score: float
+    value: float
+    pieces: tuple[str, ...]
+    finished: bool
+    tokens: tuple[Tokens, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -24,22 +57,40 @@ class Translation:
     """One translated line.
 
     Attributes:
-        text: the translation, without line ends.
-        score: log-probability of its tokens, summed over the pieces of a split line; 0.0 for an empty line.
+        alternatives: the best translations, best first, as many as `Search.n_best` where there are so many.
         flags: what a reader should know, e.g. that the line was cut; empty where all is well.
+        sources: ids of the line, piece by piece, each with EOS; none of an empty line.
     """
 
-    text: str
-    score: float
+    alternatives: tuple[Alternative, ...]
     flags: tuple[str, ...] = ()
+    sources: tuple[Tokens, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.alternatives[0].text
+
+    @property
+    def score(self) -> float:
+        """Log-probability of the best translation's tokens."""
+        return self.alternatives[0].score
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Piece:
-    """A part of a line: its tokens with EOS."""
+    """A part of a line: its tokens with EOS, what is asked of its translation, and whether that was searched twice."""
 
     line: int
     tokens: list[int]
+    prefix: Tokens
+    number: int
+    required: tuple[tuple[Tokens, ...], ...]
+    healed: bool = False
+
+
+NOTHING = Alternative("", 0.0, 0.0, (), finished=True)
+"""The translation of an empty line."""
 
 
 class Translator:
@@ -50,8 +101,10 @@ class Translator:
         tokenizers: of both sides.
         max_source_tokens: longer lines are split; EOS counted. The longest source seen in training is the sensible
             choice, since positions beyond it were never learned.
-        batch_tokens: longest source x hypotheses of one batch.
-        beam: how translations are searched for.
+        batch_tokens: longest source x hypotheses that are searched at a time.
+        search: how translations are searched for.
+        lexicon: what translations must hold and must not hold.
+        ensemble: further models, of the same tokenizers, that translate together with it.
     """
 
     def __init__(
@@ -61,13 +114,22 @@ class Translator:
         *,
         max_source_tokens: int,
         batch_tokens: int = 4096,
-        beam: Beam = GREEDY,
+        search: Search = GREEDY,
+        lexicon: Lexicon | None = None,
+        ensemble: Sequence[Transformer] = (),
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
-        self.max_source_tokens = min(max_source_tokens, model.src_pos.seq_len)
+        members = [self.model, *(member.eval() for member in ensemble)]
+        self.generator: Generates = Ensemble(members, search.average) if ensemble else self.model
+        self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
+        self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.batch_tokens = batch_tokens
-        self.beam = beam
+        self.lexicon = lexicon or Lexicon()
+        if self.lexicon.requires and (search.groups > 1 or search.sampling):
+            raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
+        banned = [tokens for phrase in self.lexicon.banned for tokens in spellings(tokenizers.target, phrase)]
+        self.search = replace(search, banned=(*search.banned, *banned))
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns one translation a line, in order; an empty line stays empty.
@@ -85,72 +147,136 @@ class Translator:
                 warnings.warn(f"line {number}: {flag}", stacklevel=2)
         return [translation.text for translation in translations]
 
-    def translations(self, lines: Sequence[str], done: Callable[[int], None] | None = None) -> list[Translation]:
+    def translations(
+        self,
+        lines: Sequence[str],
+        done: Callable[[int], None] | None = None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        first_line: int = 0,
+    ) -> list[Translation]:
         """Returns one `Translation` a line, in order.
 
         Args:
             lines: text without line ends.
-            done: called with the number of pieces finished, batch by batch.
-        """
-        splits, pieces = self._pieces(lines)
-        results: dict[int, Hypothesis] = {}
-        for batch in self._batches(pieces):
-            results.update(zip(batch, self._search([pieces[index].tokens for index in batch]), strict=True))
-            if done is not None:
-                done(len(batch))
-        hypotheses: list[list[Hypothesis]] = [[] for _ in lines]
-        for index, piece in enumerate(pieces):
-            hypotheses[piece.line].append(results[index])
-        return [self._join(split, found) for split, found in zip(splits, hypotheses, strict=True)]
+            done: called with the number of pieces finished, one by one.
+            prefixes: what the translation of each line begins with; a split line's first piece takes it.
+            first_line: lines before these, so that each line of a long text draws random numbers of its own.
 
-    def _pieces(self, lines: Sequence[str]) -> tuple[list[SplitLine], list[_Piece]]:
+        Raises:
+            DataError: there are not as many prefixes as lines.
+        """
+        if prefixes is not None and len(prefixes) != len(lines):
+            raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
+        splits, pieces = self._pieces(lines, prefixes, first_line)
+        found = self._search(pieces, self.search, done)
+        odd = [
+            index for index, piece in enumerate(pieces) if self.search.guard and self._is_odd(piece, found[index][0])
+        ]
+        blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
+        again = self._search([pieces[index] for index in odd], blocked)
+        for index, better in zip(odd, again, strict=True):
+            if not self._is_odd(pieces[index], better[0]):
+                found[index], pieces[index].healed = better, True
+        of_lines: list[list[tuple[_Piece, list[Hypothesis]]]] = [[] for _ in lines]
+        for piece, hypotheses in zip(pieces, found, strict=True):
+            of_lines[piece.line].append((piece, hypotheses))
+        return [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
+
+    def _search(
+        self, pieces: Sequence[_Piece], search: Search, done: Callable[[int], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every piece, in order."""
+        found: dict[int, list[Hypothesis]] = {}
+        # longest first, so that a lack of memory shows at once
+        order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
+        requests = (self._request(pieces[index]) for index in order)
+        device = self.model.projection_layer.proj.weight.device
+        for place, hypotheses in search_each(
+            self.generator, requests, search, batch_tokens=self.batch_tokens, device=device
+        ):
+            found[order[place]] = hypotheses
+            if done is not None:
+                done(1)
+        return [found[index] for index in range(len(pieces))]
+
+    def _is_odd(self, piece: _Piece, best: Hypothesis) -> bool:
+        """Whether a translation does not end, or repeats itself where its source does not."""
+        return not best.finished or (repeats_itself(best.tokens) and not repeats_itself(piece.tokens))
+
+    def _pieces(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None, first_line: int
+    ) -> tuple[list[SplitLine], list[_Piece]]:
         """How each line is split, and the tokens of all pieces in order."""
         encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
 
         def count(texts: list[str]) -> list[int]:
             return [len(tokens) for tokens in encode(texts)]
 
+        begins = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         splits: list[SplitLine] = []
         pieces: list[_Piece] = []
-        for number, (line, tokens) in enumerate(zip(lines, encode(lines), strict=True)):
+
+        def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
+            for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
+                number = (first_line + line) * NUMBERS_A_LINE + place
+                required = tuple(
+                    tuple(spellings(self.tokenizers.target, phrase)) for phrase in self.lexicon.required(text)
+                )
+                pieces.append(_Piece(line, [*part, EOS_ID], () if place else prefix, number, required))
+
+        for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
             if not line.strip():
                 splits.append(SplitLine([]))
             elif len(tokens) <= room:
                 splits.append(SplitLine([line]))
-                pieces.append(_Piece(number, [*tokens, EOS_ID]))
+                add(number, [tokens], prefix)
             else:
                 splits.append(split_line(line, room, count))
-                pieces.extend(_Piece(number, [*part[:room], EOS_ID]) for part in encode(splits[-1].pieces))
+                add(number, [part[:room] for part in encode(splits[-1].pieces)], prefix)
         return splits, pieces
 
-    def _batches(self, pieces: Sequence[_Piece]) -> Iterator[list[int]]:
-        """Indices of pieces of like length, longest first, so that a lack of memory shows at once."""
-        order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
-        start = 0
-        while start < len(order):
-            size = max(1, self.batch_tokens // (self.beam.size * len(pieces[order[start]].tokens)))
-            yield order[start : start + size]
-            start += size
+    def _limit(self, piece: _Piece) -> int:
+        return min(len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS, self.max_target_tokens)
 
-    def _search(self, sources: list[list[int]]) -> list[Hypothesis]:
-        device = self.model.projection_layer.proj.weight.device
-        padded = np.full((len(sources), max(map(len, sources))), PAD_ID, dtype=np.int64)
-        for row, tokens in zip(padded, sources, strict=True):
-            row[: len(tokens)] = tokens
-        src = torch.from_numpy(padded).to(device)
-        limits = torch.tensor([len(tokens) + EXTRA_TOKENS for tokens in sources], device=device)
-        limits = limits.clamp(max=self.model.tgt_pos.seq_len)
-        mask = padding_mask(src, PAD_ID)
-        if self.beam.size == 1:
-            return greedy(self.model, src, mask, limits)
-        return [best for best, *_ in beam_search(self.model, src, mask, limits, self.beam)]
+    def _request(self, piece: _Piece) -> Request:
+        limit = self._limit(piece)
+        return Request(piece.tokens, limit, piece.prefix[: limit - 1], piece.number, piece.required)
 
-    def _join(self, split: SplitLine, hypotheses: Sequence[Hypothesis]) -> Translation:
-        texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
+    def _join(self, line: str, split: SplitLine, own: Sequence[tuple[_Piece, list[Hypothesis]]]) -> Translation:
+        """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
+        found = [hypotheses for _, hypotheses in own]
+        alternatives = tuple(self._alternative(parts) for parts in zip(*found, strict=False)) or (NOTHING,)
         if not split.is_clean:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
-        if not all(hypothesis.finished for hypothesis in hypotheses):
+        if not all(best.finished for best, *_ in found):
             flags.append("the translation did not end and was cut at the limit")
-        text = " ".join(texts).replace("\n", " ").replace("\r", " ")
-        return Translation(text, sum((hypothesis.score for hypothesis in hypotheses), 0.0), tuple(flags))
+        elif any(self._is_odd(piece, best) for piece, (best, *_) in own):
+            flags.append("the translation repeats itself")
+        if any(piece.healed for piece, _ in own):
+            flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
+        if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
+            flags.append("the beginning that was asked for is longer than the model's limit; cut")
+        flags += self.lexicon.violations(line, alternatives[0].text)
+        return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
+
+    def _alternative(self, parts: Sequence[Hypothesis]) -> Alternative:
+        target = self.tokenizers.target
+        text = " ".join(target.decode(part.tokens) for part in parts).replace("\n", " ").replace("\r", " ")
+        return Alternative(
+            text,
+            sum((part.score for part in parts), 0.0),
+            sum((normalized(part, self.search.penalty) for part in parts), 0.0),
+            tuple(piece for part in parts for piece in target.pieces(part.tokens)),
+            all(part.finished for part in parts),
+            tuple(tuple(part.tokens) for part in parts),
+        )
+
+
+def spellings(tokenizer: Tokenizer, phrase: str) -> list[Tokens]:
+    """The tokens of a phrase where it follows a space or begins the text, and where it follows another character."""
+    mark = "("
+    first, within, alone = (tokenizer.encode(text) for text in (phrase, mark + phrase, mark))
+    follows = [tuple(within[len(alone) :])] if within[: len(alone)] == alone else []
+    return [tuple(first), *(tokens for tokens in follows if tokens)]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.decoding import greedy
+from transformer.decoding import GREEDY, Request, search_all
 from transformer.models import family, family_names
 from transformer.settings import Settings
 from transformer.text.pair import TokenizerPair
@@ -120,10 +120,9 @@ def test_searched_together_equals_one_by_one(
     named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Catches a search whose result depends on the batch."""
-    src, _, src_mask = batch
-    limits = torch.tensor([9, 4, 7])
-    together = greedy(named[1], src, src_mask, limits)
-    for row in range(B):
-        alone = greedy(named[1], src[row : row + 1], src_mask[row : row + 1], limits[row : row + 1])[0]
-        assert alone.tokens == together[row].tokens
-        assert alone.score == pytest.approx(together[row].score, abs=1e-3)
+    requests = [Request(row[row != 0].tolist(), limit) for row, limit in zip(batch[0], (9, 4, 7), strict=True)]
+    together = search_all(named[1], requests, GREEDY)
+    for request, (found,) in zip(requests, together, strict=True):
+        ((alone,),) = search_all(named[1], [request], GREEDY)
+        assert alone.tokens == found.tokens
+        assert alone.score == pytest.approx(found.score, abs=1e-3)

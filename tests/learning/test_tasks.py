@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from transformer.blocks import padding_mask
 from transformer.data.source import pair_batch
-from transformer.decoding import greedy
+from transformer.decoding import GREEDY, Request, search_all
+from transformer.text.control import EOS_ID
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.schedule import make_schedule
@@ -43,7 +43,7 @@ def test_learns(name: str, task: Task, order: str) -> None:
     for step in range(STEPS):
         train_step(state, [pair_batch(*examples(task, 96, generator))], schedule(step + 1), clip_norm=1.0)
     sources, targets = examples(task, 200, generator)
-    batch = pair_batch(sources, targets)
-    found = greedy(model.eval(), batch.src, padding_mask(batch.src), torch.full((200,), LENGTH + 2))
-    right = [hypothesis.tokens == target.tolist() for hypothesis, target in zip(found, targets, strict=True)]
+    requests = [Request([*source.tolist(), EOS_ID], LENGTH + 2) for source in sources]
+    found = search_all(model.eval(), requests, GREEDY)
+    right = [best.tokens == target.tolist() for (best,), target in zip(found, targets, strict=True)]
     assert sum(right) / len(right) >= 0.95, name

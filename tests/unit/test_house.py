@@ -27,7 +27,7 @@ ARROWS = {
     "data": {"markup", "protocols", "settings", "storage", "text"},
     "evaluation": {"protocols"},
     "decoding": {"protocols", "text"},
-    "translation": {"blocks", "decoding", "text", "transformer"},
+    "translation": {"decoding", "protocols", "text", "transformer"},
     "storage": {"settings"},
     "training": {"protocols", "settings", "blocks", "data", "storage", "text", "transformer"},
     "bundle": {"models", "settings", "storage", "text"},
@@ -36,15 +36,16 @@ ARROWS = {
     "recipe": {"data", "models", "settings", "text", "training"},
     "averaging": {"bundle", "storage", "training"},
     "fine_tuning": {"bundle", "recipe", "text", "training"},
-    "loading": {"bundle", "decoding", "transformer", "translation"},
+    "loading": {"bundle", "decoding", "text", "transformer", "translation"},
+    "scoring": {"blocks", "data", "protocols", "text", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
     "run": {
-        "averaging", "bundle", "data", "evaluation", "fine_tuning", "inspection", "models", "recipe", "reporting",
-        "resuming", "settings", "storage", "text", "training", "transformer", "translation",
+        "averaging", "bundle", "data", "decoding", "evaluation", "fine_tuning", "inspection", "models", "recipe",
+        "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
         "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "models", "recipe",
-        "reporting", "run", "settings", "storage", "text", "training", "translation",
+        "reporting", "run", "scoring", "settings", "storage", "text", "training", "translation",
     },
     "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},
@@ -93,7 +94,7 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check"],
+    ["", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "score"],
 )
 def test_help_loads_no_torch(command: str) -> None:
     """Catches a heavy import at the top of a command."""
@@ -114,7 +115,7 @@ def test_help_loads_no_torch(command: str) -> None:
 def test_public_names() -> None:
     """Catches a public name that is added, lost or moved without being noticed."""
     assert sorted(transformer.__all__) == [
-        "Beam", "Recipe", "RunResult", "Transformer", "TransformerError", "Translation", "Translator",
+        "Recipe", "RunResult", "Search", "Transformer", "TransformerError", "Translation", "Translator",
         "build_transformer", "load", "load_recipe", "train",
     ]  # fmt: skip
     for name in transformer.__all__:

@@ -1,5 +1,6 @@
 """Text to text: order, numbers of lines, long and empty lines."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from transformer.bundle import Bundle
-from transformer.decoding import Beam, Hypothesis
+from transformer.decoding import Hypothesis, Request, Sampling, Search
 from transformer.errors import BundleError, DataError
 from transformer.loading import load, make_translator
 from transformer.models.transformer.config import TransformerConfig
@@ -17,9 +18,14 @@ from transformer.translation import EXTRA_TOKENS, Translator
 class Echo(Translator):
     """A translator whose search gives the source back, so that what happens around the search can be seen."""
 
-    def _search(self, sources: list[list[int]]) -> list[Hypothesis]:
+    def _search(
+        self, pieces: Sequence[Any], search: Search, done: Callable[[int], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        sources: list[list[int]] = [piece.tokens for piece in pieces]
         self.searched = [*getattr(self, "searched", []), *sources]
-        return [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4) for tokens in sources]
+        if done:
+            done(len(sources))
+        return [[Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)] for tokens in sources]
 
 
 @pytest.fixture
@@ -82,7 +88,7 @@ def test_batches_do_not_change_translations(tiny_run: Path) -> None:
 def test_a_beam_finds_what_scores_higher(tiny_run: Path) -> None:
     """Catches a beam that is not handed on, or hypotheses mixed up between the lines of a batch."""
     lines = ["one two three", "seven", "", "nine eight seven six five", "zero zero"]
-    greedy, wide = load(tiny_run).translations(lines), load(tiny_run, beam=Beam(6, lambda length: 1.0))
+    greedy, wide = load(tiny_run).translations(lines), load(tiny_run, search=Search(6, lambda length: 1.0))
     found = wide.translations(lines)
     alone = [wide.translations([line])[0] for line in lines]
     assert [translation.text for translation in found] == [translation.text for translation in alone]
@@ -94,17 +100,17 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     """Catches a limit that ignores the source's length, or exceeds the target positions."""
     limits: list[int] = []
 
-    def no_search(*arguments: Any) -> list[Hypothesis]:
-        limit: torch.Tensor = arguments[3]
-        limits.extend(limit.tolist())
-        return [Hypothesis([], 0.0, finished=True) for _ in limit]
+    def no_search(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for index, request in enumerate(requests):
+            limits.append(request.limit)
+            yield index, [Hypothesis([], 0.0, finished=True, value=0.0)]
 
-    monkeypatch.setattr("transformer.translation.greedy", no_search)
+    monkeypatch.setattr("transformer.translation.search_each", no_search)
     translator = load(tiny_run)
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1
     assert limits == [tokens + EXTRA_TOKENS]
-    translator.model.tgt_pos.seq_len = 20
+    translator.max_target_tokens = 20
     translator.translate(["one"])
     assert limits[1] == 20
 
@@ -122,3 +128,66 @@ def test_only_models_that_translate_become_translators(echo: Echo) -> None:
     bundle = Bundle(TransformerConfig(d_model=8, h=2), torch.nn.Linear(2, 2), tokenizers)
     with pytest.raises(BundleError, match="a transformer model does not translate; give an encoder-decoder"):
         make_translator(bundle)
+
+
+def test_best_translations_with_scores_and_tokens(tiny_run: Path) -> None:
+    """Catches alternatives out of order, scores of another one, pieces that do not spell the text."""
+    lines = ["one two three", "", "seven nine"]
+    translator = load(tiny_run, search=Search(4, n_best=3))
+    for line, found in zip(lines, translator.translations(lines), strict=True):
+        assert found.text == found.alternatives[0].text
+        assert len(found.alternatives) == (3 if line else 1)
+        values = [each.value for each in found.alternatives]
+        assert values == sorted(values, reverse=True)
+        for each in found.alternatives:
+            assert "".join(each.pieces).replace("▁", " ").strip() == each.text.strip()
+            length = len(each.pieces) + each.finished
+            assert each.value == pytest.approx(each.score / ((5 + length) / 6) ** 0.6 if line else 0.0)
+
+
+def test_prefixes_are_kept_line_by_line(tiny_run: Path) -> None:
+    """Catches prefixes of other lines, and too few of them."""
+    translator = load(tiny_run)
+    lines, prefixes = ["one two", "three", "four"], ["9 9", "", "8"]
+    found = [translation.text for translation in translator.translations(lines, prefixes=prefixes)]
+    assert [text[: len(prefix)] for text, prefix in zip(found, prefixes, strict=True)] == prefixes
+    assert found[1] == translator.translate(["three"])[0]
+    with pytest.raises(DataError, match="3 lines, but 1 prefixes; they go line by line"):
+        translator.translations(lines, prefixes=["9"])
+
+
+def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
+    """Catches samples that depend on how a text is cut into chunks."""
+    lines = ["one two three", "seven", "four five", "one two three"]
+    translator = load(tiny_run, search=Search(sampling=Sampling(temperature=2.0)))
+    together = [found.text for found in translator.translations(lines)]
+    apart = [translator.translations([line], first_line=i)[0].text for i, line in enumerate(lines)]
+    assert together == apart
+    assert together[0] != together[3], "the same line elsewhere draws anew"
+
+
+def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a loop that is handed on without a word, and a repair that is not tried or worse than the loop."""
+    searches: list[tuple[Search, int]] = []
+
+    def looping(
+        _: Any, requests: Iterator[Request], search: Search, **__: Any
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        asked = list(requests)
+        searches.append((search, len(asked)))
+        for index, request in enumerate(asked):
+            heals = search.no_repeat_ngram and len(request.source) > 3
+            loops = not heals and len(request.source) > 2
+            yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, value=-1.0)]
+
+    monkeypatch.setattr("transformer.translation.search_each", looping)
+    translator = load(tiny_run)
+    sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
+    assert sizes == [2, 3, 4], "the lines must differ as this test supposes"
+    found = translator.translations(["one", "one two", "one two three"])
+    assert [bool(each.flags) for each in found] == [False, True, True]
+    assert found[2].flags[0].startswith("searched for again")
+    assert found[1].flags == ("the translation repeats itself",)
+    assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
+    unguarded = load(tiny_run, search=Search(guard=False)).translations(["one two three"])
+    assert unguarded[0].alternatives[0].pieces == found[1].alternatives[0].pieces

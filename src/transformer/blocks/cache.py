@@ -1,10 +1,15 @@
 """What the decoder remembers from one step to the next: a value owned by the search, never state of a module."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+ROOM: Final = 16
+"""Positions that are added to a cache when it is full."""
 
 
 @dataclass
@@ -32,9 +37,26 @@ class KeyValueCache:
         """A view of the first `length` positions."""
         return type(self)(self.keys[:, :, :length], self.values[:, :, :length])
 
+    def grow(self, positions: int) -> "KeyValueCache":
+        """The same with room for more positions."""
+        return type(self)(F.pad(self.keys, (0, 0, 0, positions)), F.pad(self.values, (0, 0, 0, positions)))
+
     def select(self, rows: Int[Tensor, " R"]) -> "KeyValueCache":
-        """A copy of the given rows, in the given order; a row may appear more than once."""
-        return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        """The given rows, in the given order; a row may appear more than once. This cache is not to be used again.
+
+        Where most rows stay where they are, as when a few have left, only the others are copied.
+        """
+        n = rows.numel()
+        moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
+        if n > self.keys.size(0) or 2 * moved.numel() > n:
+            return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+        for cached in (self.keys, self.values):
+            cached[moved] = cached[rows[moved]]
+        return type(self)(self.keys[:n], self.values[:n])
+
+    def join(self, other: "KeyValueCache") -> "KeyValueCache":
+        """The rows of both, with room for the longer of the two."""
+        return type(self)(_join(self.keys, other.keys, 2), _join(self.values, other.values, 2))
 
 
 @dataclass
@@ -49,24 +71,22 @@ class LayerCache:
 class DecoderCache:
     """The state of a search over rows (hypotheses) of sentences.
 
-    The source side (cross-attention keys and values, `src_mask`) is held once a sentence, however many rows search
-    for its translation; `sentence` says which sentence a row belongs to.
+    The source side (cross-attention keys and values, `src_mask`) is held once a sentence: its `width` rows stand side
+    by side and look at it together, as positions of one target do.
 
     Attributes:
         layers: one cache a decoder layer.
         src_mask: padding mask of the sentences.
-        sentence: index into the source side for each row.
         positions: position the next token of each row will stand at.
         longest: the largest of `positions`, known without reading the tensor.
-        one_to_one: row b belongs to sentence b, so that the source side is used as it is.
+        width: rows of each sentence.
     """
 
     layers: list[LayerCache]
     src_mask: Bool[Tensor, "N 1 1 S"]
-    sentence: Int[Tensor, " B"]
     positions: Int[Tensor, " B"]
     longest: int = 0
-    one_to_one: bool = True
+    width: int = 1
 
     @property
     def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
@@ -74,15 +94,11 @@ class DecoderCache:
         reachable = torch.arange(self.longest + 1, device=self.positions.device)
         return (reachable <= self.positions[:, None])[:, None, None, :]
 
-    @property
-    def row_src_mask(self) -> Bool[Tensor, "B 1 1 S"]:
-        """The padding mask of each row's sentence."""
-        return self.src_mask if self.one_to_one else self.src_mask[self.sentence]
-
-    def row_source(self, layer: int) -> KeyValueCache:
-        """Keys and values of each row's sentence in one layer."""
-        source = self.layers[layer].cross_attention
-        return source if self.one_to_one else source.select(self.sentence)
+    def make_room(self) -> None:
+        """Makes room for one more position."""
+        if self.longest == self.layers[0].self_attention.keys.size(2):
+            for layer in self.layers:
+                layer.self_attention = layer.self_attention.grow(ROOM)
 
     def advance(self) -> None:
         """Moves every row one position on."""
@@ -90,17 +106,56 @@ class DecoderCache:
         self.longest += 1
 
     def select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
-        """The state of the given rows, in the given order; sentences without a row are dropped."""
-        sentences, sentence = self.sentence[rows].unique(return_inverse=True)
-        drops = sentences.numel() < self.src_mask.size(0)
+        """The given rows, in the given order; sentences without a row are dropped. This state is not to be used again.
+
+        Rows of the same sentence that do not stand side by side, or in unequal numbers, get the source side each.
+        """
+        sentence = (rows // self.width).tolist()
+        width = len(rows) // len(dict.fromkeys(sentence)) if sentence else 1
+        sentences = sentence[::width]
+        if len(rows) % width or any(sentence[row] != sentences[row // width] for row in range(len(rows))):
+            sentences, width = sentence, 1
+        sources = torch.tensor(sentences, dtype=torch.long, device=rows.device)
+        positions = self.positions[rows]
+        return type(self)(
+            [
+                LayerCache(layer.self_attention.select(rows), layer.cross_attention.select(sources))
+                for layer in self.layers
+            ],
+            src_mask=self.src_mask[sources],
+            positions=positions,
+            longest=int(positions.max()) if len(rows) else 0,
+            width=width,
+        )
+
+    def join(self, other: "DecoderCache") -> "DecoderCache":
+        """The rows of both, and their sentences; rows may stand at different positions.
+
+        Raises:
+            ValueError: the sentences of both do not have equally many rows.
+        """
+        if self.width != other.width:
+            raise ValueError(f"{self.width} and {other.width} rows a sentence do not join; search with one width")
         layers = [
             LayerCache(
-                layer.self_attention.select(rows),
-                layer.cross_attention.select(sentences) if drops else layer.cross_attention,
+                ours.self_attention.join(theirs.self_attention), ours.cross_attention.join(theirs.cross_attention)
             )
-            for layer in self.layers
+            for ours, theirs in zip(self.layers, other.layers, strict=True)
         ]
-        one_to_one = torch.equal(sentence, torch.arange(sentences.numel(), device=rows.device))
-        positions = self.positions[rows]
-        src_mask = self.src_mask[sentences] if drops else self.src_mask
-        return type(self)(layers, src_mask, sentence, positions, self.longest, one_to_one)
+        return type(self)(
+            layers,
+            src_mask=_join(self.src_mask, other.src_mask, 3),
+            positions=torch.cat([self.positions, other.positions]),
+            longest=max(self.longest, other.longest),
+            width=self.width,
+        )
+
+
+def _join(ours: Tensor, theirs: Tensor, axis: int) -> Tensor:
+    """One below the other, the shorter filled up along `axis` with zeros (or False)."""
+    length = max(ours.size(axis), theirs.size(axis))
+
+    def filled(x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0) * (x.dim() - 1 - axis) + (0, length - x.size(axis)))
+
+    return torch.cat([filled(ours), filled(theirs)])

@@ -68,10 +68,16 @@ class DecoderLayer(nn.Module):
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row; `index` is this layer's place in the cache."""
         attend, attend_source, feed_forward = self.residual_connections
-        target, source = cache.layers[index].self_attention, cache.row_source(index)
+        target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, cache.self_mask))
-        x = attend_source(x, lambda x: self.cross_attention_block.attend(x, source, cache.row_src_mask))
+        x = attend_source(x, lambda x: self._attend_source(x, source, cache))
         return feed_forward(x, self.feed_forward_block)
+
+    def _attend_source(
+        self, x: Float[Tensor, "B 1 D"], source: KeyValueCache, cache: DecoderCache
+    ) -> Float[Tensor, "B 1 D"]:
+        side_by_side = x.unflatten(0, (-1, cache.width))[:, :, 0]  # N W D
+        return self.cross_attention_block.attend(side_by_side, source, cache.src_mask).flatten(0, 1)[:, None]
 
 
 class Decoder(nn.Module):

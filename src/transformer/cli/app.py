@@ -12,6 +12,7 @@ from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
 from transformer.cli.prepare import prepare
 from transformer.cli.report import report
+from transformer.cli.score import score
 from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
 from transformer.errors import TransformerError
@@ -32,6 +33,7 @@ app.command(epilog=train_help())(train)
 app.command(epilog="Example: transformer prepare --source corpus.en --target corpus.de --out prepared")(prepare)
 app.command()(translate)
 app.command()(evaluate)
+app.command()(score)
 app.command()(info)
 app.command()(check)
 app.command()(average)

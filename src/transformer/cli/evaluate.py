@@ -3,15 +3,19 @@
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.search import AlphaOption, BeamOption, PenaltyOption, chosen_beam
+from transformer.cli.search import EnsembleOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
 from transformer.evaluation.scores import Tokenization
 
+if TYPE_CHECKING:
+    from transformer.decoding import Search
 
+
+@takes_search
 def evaluate(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="test source, plain or .gz")],
@@ -21,10 +25,10 @@ def evaluate(
     tokenize: Annotated[
         Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
     ] = "13a",
-    beam: BeamOption = 1,
-    length_penalty: PenaltyOption = "paper",
-    alpha: AlphaOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    ensemble: EnsembleOption = None,
+    *,
+    search: "Search",
 ) -> None:
     """Translate a test set and score it with BLEU and chrF (sacrebleu, with signatures).
 
@@ -37,7 +41,7 @@ def evaluate(
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
     if output is not None:
         output.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    translator = load(model, beam=chosen_beam(beam, length_penalty, alpha))
+    translator = load(model, search=search, ensemble=ensemble or ())
     started = time.perf_counter()
     translations = translator.translations([text for text, _ in pairs])
     seconds = time.perf_counter() - started

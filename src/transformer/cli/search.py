@@ -1,32 +1,128 @@
 """The options that say how translations are searched for."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from transformer.errors import ConfigError
+
 if TYPE_CHECKING:
-    from transformer.decoding import Beam
+    from transformer.decoding import Search
 
-
+Command = Callable[..., None]
 Penalty = Literal["paper", "normalize"]
+Stopping = Literal["early", "exhaustive"]
 
-BeamOption = Annotated[
-    int, typer.Option("--beam", min=1, max=1000, help="hypotheses followed at a time; 1 is greedy, the paper takes 4")
-]
-PenaltyOption = Annotated[
-    Penalty,
-    typer.Option("--length-penalty", help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha"),
-]
-AlphaOption = Annotated[
-    float | None,
-    typer.Option("--alpha", min=0, help="exponent of the length penalty; 0.6, or 1 to normalize, if not given"),
+
+EnsembleOption = Annotated[
+    list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]
 
 
-def chosen_beam(size: int, penalty: Penalty, alpha: float | None) -> "Beam":
-    """What the options ask for."""
-    from transformer.decoding import Beam, length_normalization, paper_length_penalty
+def search_of(
+    beam: Annotated[
+        int, typer.Option(min=1, max=1000, help="hypotheses followed at a time; 1 is greedy, the paper takes 4")
+    ] = 1,
+    length_penalty: Annotated[
+        Penalty, typer.Option(help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha")
+    ] = "paper",
+    alpha: Annotated[
+        float | None, typer.Option(min=0, help="exponent of the length penalty; 0.6, or 1 to normalize, if not given")
+    ] = None,
+    stopping: Annotated[
+        Stopping, typer.Option(help="early: once as many ended as the beam is wide; exhaustive: once none can improve")
+    ] = "early",
+    min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens of a translation")] = 0,
+    no_repeat_ngram: Annotated[int, typer.Option(min=0, help="write no N tokens in a row twice; 0 lets all be")] = 0,
+    repetition_penalty: Annotated[
+        float, typer.Option(min=0, help="above 1, tokens already written are less likely to be written again")
+    ] = 1.0,
+    groups: Annotated[int, typer.Option(min=1, help="parts of the beam that shall differ, a divisor of it")] = 1,
+    diversity: Annotated[
+        float | None, typer.Option(min=0, help="what a token loses for each group that took it; 0.5 if not given")
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="draw tokens; --beam is then the number of samples")] = False,
+    temperature: Annotated[float | None, typer.Option(min=0, help="of --sample: below 1 is more careful")] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="of --sample: among the k most probable tokens")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="of --sample: among the likeliest that add up to p")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="of --sample: among those p times as likely as the likeliest")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="of --sample: other numbers draw other translations")] = None,
+    average: Annotated[
+        Literal["log_probability", "probability"],
+        typer.Option(help="of --ensemble: log_probability wants tokens that please all models, probability any"),
+    ] = "log_probability",
+    guard: Annotated[bool, typer.Option(help="search again where a translation repeats itself or does not end")] = True,
+    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="let the model write [UNK]")] = False,
+) -> "Search":
+    """What the options ask for.
 
-    if penalty == "paper":
-        return Beam(size, paper_length_penalty(0.6 if alpha is None else alpha))
-    return Beam(size, length_normalization(1.0 if alpha is None else alpha))
+    Raises:
+        ConfigError: options that mean nothing, alone or together.
+    """
+    from transformer.decoding import Sampling, Search, length_normalization, paper_length_penalty
+
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    given: dict[str, Any] = {name: value for name, value in drawn.items() if value is not None}
+    if given and not sample:
+        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} does nothing without --sample; add it")
+    if diversity is not None and groups == 1:
+        raise ConfigError("--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2")
+    penalty = (
+        paper_length_penalty(0.6 if alpha is None else alpha)
+        if length_penalty == "paper"
+        else length_normalization(1.0 if alpha is None else alpha)
+    )
+    return Search(
+        beam, penalty, stopping, min_tokens=min_tokens, no_repeat_ngram=no_repeat_ngram,
+        repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
+        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, average=average, guard=guard,
+    )  # fmt: skip
+
+
+def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command], Command]:
+    """Gives a command, in place of one of its parameters, the options that it is made from.
+
+    Args:
+        name: of the parameter.
+        make: the parameters of this function are the options.
+        title: of their part in `--help`.
+    """
+    options = _keywords(make)
+    for option in options:
+        _, information = get_args(option.annotation)
+        information.rich_help_panel = title
+
+    def with_options(command: Command) -> Command:
+        own = [parameter for parameter in _keywords(command) if parameter.name != name]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            made = make(**{option.name: given.pop(option.name) for option in options})
+            command(**given, **{name: made})
+
+        parameters = [*own, *options]
+        run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return with_options
+
+
+def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Its parameters, with annotations that are types, to be given by name."""
+    return [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+takes_search = takes("search", search_of, "Search")
+"""Gives a command the options of `search_of` for its parameter `search`."""

@@ -2,27 +2,39 @@
 
 import os
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from transformer.cli.search import AlphaOption, BeamOption, PenaltyOption, chosen_beam
+from transformer.cli.formats import Format, shown_as
+from transformer.cli.lexicon import takes_lexicon
+from transformer.cli.search import EnsembleOption, takes_search
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from transformer.decoding import Search
+    from transformer.text.lexicon import Lexicon
     from transformer.text.lines import Invalid
+    from transformer.translation import Translation, Translator
+
+    Note = Callable[[int, Translator, Translation], None]
 
 ModelArgument = Annotated[Path, typer.Argument(help="model folder, or run folder (its best)")]
 
 
 InvalidOption = Annotated[str, typer.Option("--invalid-utf8", help="'error', or 'replace' bytes that are not UTF-8")]
 CHUNK_LINES, READ_BYTES = 1024, 1 << 16
+BOUND_BEAM = 8
+"""Hypotheses that are followed where phrases must stand and no beam is given."""
 
 
+@takes_lexicon
+@takes_search
 def translate(
     model: ModelArgument,
     input_path: Annotated[
@@ -32,9 +44,23 @@ def translate(
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     invalid_utf8: InvalidOption = "error",
-    beam: BeamOption = 1,
-    length_penalty: PenaltyOption = "paper",
-    alpha: AlphaOption = None,
+    n_best: Annotated[
+        int | None, typer.Option(min=1, help="several translations a line, as `line ||| translation ||| value`")
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="jsonl: an object a line, with scores and tokens")
+    ] = "text",
+    prefix: Annotated[Path | None, typer.Option(help="file with what each translation begins with, or empty")] = None,
+    alignment: Annotated[
+        Path | None, typer.Option(help="file to write: which source word each target word comes from, as 0-0 1-2")
+    ] = None,
+    attention: Annotated[
+        Path | None, typer.Option(help=".npz file to write: cross-attention of all layers and heads")
+    ] = None,
+    ensemble: EnsembleOption = None,
+    *,
+    search: "Search",
+    lexicon: "Lexicon",
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out.
 
@@ -44,20 +70,93 @@ def translate(
     Example: echo "A man sleeps." | transformer translate runs/first
     """
     invalid = invalid_choice(invalid_utf8)
-    if input_path is not None and output_path is not None and input_path.resolve() == output_path.resolve():
-        raise DataError(f"{input_path} is both input and output; choose another output file")
+    refuse_same([input_path, prefix], [output_path, alignment, attention])
 
     from transformer.loading import load  # loads torch
+    from transformer.text.lexicon import Tally
 
-    translator = load(model, beam=chosen_beam(beam, length_penalty, alpha))
-    number = 0
-    with _output(output_path) as sink:
-        for chunk in _progress(_chunks(input_path, invalid), output_path):
-            for translation in translator.translations(chunk):
+    if lexicon.requires and search.beam == 1:
+        search = replace(search, beam=BOUND_BEAM)
+    if n_best is not None:
+        search = replace(search, n_best=n_best)
+    translator = load(model, search=search, lexicon=lexicon, ensemble=ensemble or ())
+    shown = shown_as(output_format, all_of_them=n_best is not None)
+    number, tally = 0, Tally()
+    with ExitStack() as files:
+        sink = files.enter_context(written_to(output_path))
+        notes = _notes(files, alignment, attention)
+        for chunk, begins in _with_prefixes(_progress(_chunks(input_path, invalid), output_path), prefix, invalid):
+            translations = translator.translations(chunk, prefixes=begins, first_line=number)
+            for source, translation in zip(chunk, translations, strict=True):
                 number += 1
-                sink.write(translation.text.encode() + b"\n")
+                sink.write(shown(number, source, translation).encode() + b"\n")
                 print_flags(number, translation.flags)
+                tally.add(lexicon, source, translation.text)
+                for note in notes:
+                    note(number, translator, translation)
             sink.flush()
+    if lexicon.requires:
+        print(tally, file=sys.stderr)
+
+
+def _with_prefixes(
+    chunks: Iterator[list[str]], path: Path | None, invalid: "Invalid"
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Each chunk with what its translations begin with.
+
+    Raises:
+        DataError: the file has more or fewer lines than the input.
+    """
+    from transformer.text.lines import read_lines
+
+    if path is None:
+        yield from ((chunk, None) for chunk in chunks)
+        return
+    prefixes, number = read_lines(path, invalid=invalid), 0
+    for chunk in chunks:
+        begins = list(islice(prefixes, len(chunk)))
+        if len(begins) < len(chunk):
+            raise DataError(f"{path} has {number + len(begins):,} lines, the input more; they go line by line")
+        yield chunk, begins
+        number += len(chunk)
+    if next(prefixes, None) is not None:
+        raise DataError(f"{path} has more than the {number:,} lines of the input; they go line by line")
+
+
+def _notes(files: ExitStack, alignment: Path | None, attention: Path | None) -> "list[Note]":
+    """What is written of each translation beside it."""
+    from transformer.inspection.alignment import AttentionFile, word_alignment
+
+    notes: list[Note] = []
+    if alignment is not None:
+        sink = files.enter_context(written_to(alignment))
+
+        def note(number: int, translator: "Translator", translation: "Translation") -> None:
+            links = " ".join(f"{source}-{target}" for source, target in word_alignment(translator, translation))
+            sink.write(f"{links}\n".encode())
+
+        notes.append(note)
+    if attention is not None:
+        archive = AttentionFile(attention)
+        files.callback(archive.close)
+        notes.append(archive.add)
+    return notes
+
+
+def refuse_same(inputs: Sequence[Path | None], outputs: Sequence[Path | None]) -> None:
+    """Refuses to write over what is read, or two things into one file.
+
+    Raises:
+        DataError: a file is named twice.
+    """
+    read = {path.resolve() for path in inputs if path is not None}
+    written: set[Path] = set()
+    for path in outputs:
+        if path is not None and path.resolve() in read:
+            raise DataError(f"{path} is both input and output; choose another output file")
+        if path is not None and path.resolve() in written:
+            raise DataError(f"{path} is given for two outputs; choose another file")
+        written |= {path.resolve()} if path is not None else set()
 
 
 def invalid_choice(value: str) -> "Invalid":
@@ -103,7 +202,7 @@ def _available_lines(descriptor: int) -> Iterator[list[bytes]]:
 
 
 @contextmanager
-def _output(path: Path | None) -> Generator[BinaryIO]:
+def written_to(path: Path | None) -> Generator[BinaryIO]:
     """The file, or standard output. A reader of ours that has had enough (`| head`) is no error."""
     if path is None:
         try:

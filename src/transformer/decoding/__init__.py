@@ -1,8 +1,27 @@
 """Search over token ids; knows models by the `Generates` protocol alone."""
 
-from transformer.decoding.beam import GREEDY, Beam, beam_search
-from transformer.decoding.greedy import greedy
+from transformer.decoding.beam import normalized
+from transformer.decoding.engine import search_all, search_each
+from transformer.decoding.ensemble import Ensemble
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
+from transformer.decoding.sampling import Sampling
+from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
 
-__all__ = ["GREEDY", "Beam", "Hypothesis", "beam_search", "greedy", "length_normalization", "paper_length_penalty"]
+__all__ = [
+    "GREEDY",
+    "GUARD_NGRAM",
+    "Ensemble",
+    "Hypothesis",
+    "Request",
+    "Sampling",
+    "Search",
+    "Tokens",
+    "length_normalization",
+    "normalized",
+    "paper_length_penalty",
+    "repeats_itself",
+    "search_all",
+    "search_each",
+]

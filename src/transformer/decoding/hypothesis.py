@@ -11,11 +11,13 @@ class Hypothesis:
         tokens: without BOS and EOS.
         score: sum of the tokens' log-probabilities in nats, EOS included where it was reached; not divided by length.
         finished: EOS was reached; False means cut at the limit.
+        value: what it is compared by, before the length penalty: the score, or what rules made of it.
     """
 
     tokens: list[int]
     score: float
     finished: bool
+    value: float
 
     @property
     def length(self) -> int:

@@ -41,12 +41,15 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
         tokenizers.target.pieces([*target_ids, EOS_ID]),
-        torch.cat(_watch(model, src, tgt)),
+        torch.cat(watched_weights(model, src, tgt)),
     )
 
 
-def _watch(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor]:
-    """Runs the model and notes what goes into each cross-attention block; the fused attention itself shows nothing."""
+def watched_weights(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor]:
+    """The cross-attention weights of every layer, (B, H, T, S) each.
+
+    Runs the model and notes what goes into each block; the fused attention itself shows nothing.
+    """
     weights: list[Tensor] = []
 
     def note(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
 from transformer.data.prepare import Corpus
+from transformer.decoding import Search
 from transformer.evaluation.scores import corpus_scores
 from transformer.inspection.machine import machine
 from transformer.recipe import Recipe
@@ -83,7 +84,9 @@ class Parts:
         scores = validation_loss(objective, self.corpus.validation, training.budget, self.state.hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
-        translator = Translator(model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192)
+        translator = Translator(
+            model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192, search=Search(guard=False)
+        )
         translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
         self.outputs[:] = [translation.text for translation in translations]
         translated = corpus_scores(self.outputs, references)

@@ -1,0 +1,39 @@
+"""The options that bind translations to words and spans."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer.cli.search import takes
+
+if TYPE_CHECKING:
+    from transformer.text.lexicon import Lexicon
+
+
+def lexicon_of(
+    ban: Annotated[Path | None, typer.Option(help="file with words and phrases that are never written")] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(help="file of source term, tab, target term: how terms must be translated")
+    ] = None,
+    protect: Annotated[
+        str, typer.Option(help="spans to keep as they are: any of placeholders,tags,urls,numbers, or all")
+    ] = "",
+) -> "Lexicon":
+    """What the files and kinds bind translations to.
+
+    Raises:
+        ConfigError: an unknown kind.
+        DataError: a file that cannot be read, or a line of it that binds nothing.
+    """
+    from transformer.text.lexicon import PATTERNS, Lexicon, read_glossary
+    from transformer.text.lines import read_lines
+
+    banned = [] if ban is None else [line for line in read_lines(ban) if line.strip()]
+    terms = [] if glossary is None else read_glossary(read_lines(glossary), str(glossary))
+    kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
+    return Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds)
+
+
+takes_lexicon = takes("lexicon", lexicon_of, "Terms and placeholders")
+"""Gives a command the options of `lexicon_of` for its parameter `lexicon`."""

@@ -1,0 +1,73 @@
+"""`transformer score`: how probable a model finds given translations."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from transformer.cli.translate import (
+    CHUNK_LINES,
+    InvalidOption,
+    ModelArgument,
+    invalid_choice,
+    print_flags,
+    refuse_same,
+    written_to,
+)
+
+if TYPE_CHECKING:
+    from transformer.scoring import PairScore
+
+
+def score(
+    model: ModelArgument,
+    source: Annotated[Path, typer.Option(help="text file, plain or compressed")],
+    target: Annotated[Path, typer.Option(help="its translation, line by line")],
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="file to write; standard output if not given")
+    ] = None,
+    invalid_utf8: InvalidOption = "error",
+    per_token: Annotated[
+        bool, typer.Option("--per-token", help="divide by the number of tokens: long lines compare with short ones")
+    ] = False,
+    output_format: Annotated[
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a line, with every token")
+    ] = "text",
+) -> None:
+    """Score translations line by line: the log-probability of their tokens in nats, EOS included.
+
+    To rank translations of one sentence, or to find the worst pairs of a corpus. A line that is too long for the
+    model scores nan, and a note on standard error names it.
+
+    Example: transformer score runs/first --source test.en --target test.de --per-token
+    """
+    from transformer.data.readers import read_pairs
+    from transformer.loading import load  # loads torch
+    from transformer.scoring import score_pairs
+
+    refuse_same([source, target], [output_path])
+    pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
+    translator = load(model)
+    number = 0
+    with written_to(output_path) as sink:
+        while chunk := list(islice(pairs, CHUNK_LINES)):
+            for found in score_pairs(translator, chunk):
+                number += 1
+                value = found.per_token if per_token else found.score
+                line = _as_json(number, found) if output_format == "jsonl" else f"{value:.4f}"
+                sink.write(line.encode() + b"\n")
+                print_flags(number, found.flags)
+            sink.flush()
+
+
+def _as_json(number: int, found: "PairScore") -> str:
+    """One object, on one line; what is no number is null."""
+    score = found.score if found.token_scores else None
+    tokens = [{"piece": piece, "score": value} for piece, value in zip(found.pieces, found.token_scores, strict=True)]
+    per_token = found.per_token if found.token_scores else None
+    return json.dumps(
+        {"line": number, "score": score, "per_token": per_token, "flags": found.flags, "tokens": tokens},
+        ensure_ascii=False,
+    )

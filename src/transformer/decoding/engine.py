@@ -1,0 +1,220 @@
+"""Search over token ids, for any model that `Generates`: sentences enter, are searched for side by side, and leave.
+
+At every step each hypothesis is continued with each token. Of all continuations of a sentence, those among the best
+`beam` that are EOS have ended; the best `beam` of the others are followed. A sentence that is done leaves at once.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer.decoding.beam import Candidates, expand, log_probabilities, prune
+from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.required import allot, needed, option
+from transformer.decoding.rules import Rule, force_prefixes, rules_of
+from transformer.decoding.sampling import Sampling, draw
+from transformer.decoding.search import Request, Search
+from transformer.decoding.table import Table
+from transformer.protocols import Generates
+from transformer.text.control import EOS_ID
+
+
+def search_each(
+    model: Generates,
+    requests: Iterable[Request],
+    search: Search,
+    *,
+    batch_tokens: int = 4096,
+    refill_below: float = 0.0,
+    device: torch.device | None = None,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Searches for every request; yields its index and up to `n_best` hypotheses, best first, as they are found.
+
+    Hypotheses that ended in EOS come first, by value / penalty(|Y|), then those that were cut at the limit.
+
+    Args:
+        model: in evaluation mode.
+        requests: read as far ahead as one batch needs. Neighbours of like length waste least.
+        search: how.
+        batch_tokens: most of sentences x hypotheses of each x tokens of the longest source at a time.
+        refill_below: waiting sentences enter once less than this share of the batch is left; 0 waits for the last.
+            Among sentences of like length, joining costs more than it gains (`docs/log.md`).
+        device: of the model; None is the CPU.
+
+    Raises:
+        ConfigError: a source or a limit exceeds the model's positions.
+
+    Source: Graves 2012, "Sequence Transduction with Recurrent Neural Networks", Sec. 2.5; Vaswani et al. 2017,
+    Sec. 6.1.
+    """
+    waiting = Waiting(enumerate(requests), batch_tokens // search.beam, refill_below)
+    table: Table | None = None
+    rules = rules_of(search)
+    while True:
+        with torch.inference_mode():
+            if newcomers := waiting.admit(table):
+                entered = Table.begin(model, newcomers, search, device or torch.device("cpu"))
+                table = entered if table is None else table.join(entered)
+            if table is None:
+                return
+            origins = advance(model, table, search, rules)
+            done = [sentence for sentence in table.sentences if sentence.done]
+            table = table.leave(origins)
+        for sentence in done:
+            yield sentence.index, sentence.hypotheses(search)
+
+
+def search_all(
+    model: Generates,
+    requests: Sequence[Request],
+    search: Search,
+    *,
+    batch_tokens: int = 4096,
+    refill_below: float = 0.0,
+) -> list[list[Hypothesis]]:
+    """As `search_each`, in the order of the requests, on the CPU."""
+    found = dict(search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below))
+    return [found[index] for index in range(len(requests))]
+
+
+def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
+    """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
+    logits, table.state = model.step(table.tokens.flatten(), table.state)
+    log_p = log_probabilities(logits.unflatten(0, table.tokens.shape), allow_unknown=search.allow_unknown)
+    worth = weigh(log_p, table, rules)
+    followed = sample(table, log_p, worth, search.sampling) if search.sampling else choose(table, log_p, worth, search)
+    table.follow(followed, search)
+    return followed.origins
+
+
+def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
+    """What each token is worth under the rules; `log_p` itself where there are none."""
+    requests = [sentence.request for sentence in table.sentences]
+    has_prefix = any(len(sentence.request.prefix) > sentence.length for sentence in table.sentences)
+    if not rules and not has_prefix:
+        return log_p
+    worth = log_p.clone()
+    for rule in rules:
+        rule(worth, table.written, table.lengths)
+    if has_prefix:
+        force_prefixes(worth, log_p, [sentence.length for sentence in table.sentences], requests)
+    return worth
+
+
+def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search) -> Candidates:
+    """The best hypotheses to follow, group by group; those that end are kept as ended."""
+    size = search.beam // search.groups
+    followed: list[Candidates] = []
+    for group in range(search.groups):
+        rows = slice(group * size, (group + 1) * size)
+        own_log_p, scores = log_p[:, rows], table.scores[:, rows]
+        own_worth = own_log_p if worth is log_p else worth[:, rows]
+        values = scores if table.values is table.scores else table.values[:, rows]
+        if followed and search.diversity:
+            own_worth = own_worth - search.diversity * _times_chosen(followed, log_p.size(2))[:, None]
+        candidates = expand(own_log_p, own_worth, scores, values, 2 * size, first_origin=rows.start)
+        bound = [row for row, sentence in enumerate(table.sentences) if sentence.request.required]
+        table.end(candidates, slice(0, size), group, except_rows=bound)
+        followed.append(prune(candidates, size))
+        for row in bound:
+            _hold_required(table, row, log_p, worth, candidates, followed[-1])
+    return Candidates.join(followed)
+
+
+def _hold_required(
+    table: Table,
+    row: int,
+    log_p: Float[Tensor, "N W V"],
+    worth: Float[Tensor, "N W V"],
+    candidates: Candidates,
+    followed: Candidates,
+) -> None:
+    """Chooses anew what to follow of a sentence that must hold phrases; overwrites its row of `followed`."""
+    sentence, width = table.sentences[row], log_p.size(1)
+    written = [tokens[: sentence.length] for tokens in table.written[row].tolist()]
+    pairs = set(zip(candidates.origins[row].tolist(), candidates.tokens[row].tolist(), strict=True))
+    for origin, best in enumerate(worth[row].argmax(dim=-1).tolist()):
+        pairs |= {(origin, token) for token in (best, *needed(written[origin], sentence.request.required))}
+    origins, tokens = torch.tensor(sorted(pairs), device=worth.device).unbind(1)
+    values = table.values[row, origins] + worth[row, origins, tokens]
+    scores = table.scores[row, origins] + log_p[row, origins, tokens]
+    found = [
+        option(value, origin, token, written[origin], sentence.request.required)
+        for value, origin, token in zip(values.tolist(), origins.tolist(), tokens.tolist(), strict=True)
+        if value != -torch.inf
+    ]
+    chosen, ended = allot([each for each in found if each is not None], width)
+    score_of = dict(zip(zip(origins.tolist(), tokens.tolist(), strict=True), scores.tolist(), strict=True))
+    for each in ended:
+        score = score_of[each.origin, each.token]
+        sentence.ended[0].append(Hypothesis(written[each.origin], score, finished=True, value=each.value))
+    followed.values[row] = followed.scores[row] = -torch.inf
+    for place, each in enumerate(chosen):
+        followed.origins[row, place], followed.tokens[row, place] = each.origin, each.token
+        followed.values[row, place] = each.value
+        followed.scores[row, place] = score_of[each.origin, each.token]
+
+
+def _times_chosen(followed: Sequence[Candidates], vocabulary: int) -> Float[Tensor, "N V"]:
+    """How often the groups before follow each token."""
+    tokens = torch.cat([group.tokens for group in followed], dim=1)
+    alive = torch.cat([group.values for group in followed], dim=1) != -torch.inf
+    return alive.new_zeros(len(tokens), vocabulary, dtype=torch.float32).scatter_add_(1, tokens, alive.float())
+
+
+def sample(
+    table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], sampling: Sampling
+) -> Candidates:
+    """One drawn token a hypothesis; those that draw EOS have ended."""
+    assert table.uniform is not None
+    n, width, _ = log_p.shape
+    steps = table.lengths[:, None, None].expand(-1, width, 1)
+    tokens = draw(worth, table.uniform.gather(2, steps)[:, :, 0], sampling)
+    scores, values = (
+        sums + added.gather(2, tokens[:, :, None])[:, :, 0]
+        for sums, added in ((table.scores, log_p), (table.values, worth))
+    )
+    origins = torch.arange(width, device=tokens.device).expand(n, -1)
+    table.end(Candidates(values, scores, origins, tokens), slice(0, width), 0)
+    return Candidates(values.masked_fill(tokens == EOS_ID, -torch.inf), scores, origins, tokens)
+
+
+@dataclass
+class Waiting:
+    """Requests that have not entered.
+
+    Attributes:
+        requests: numbered, not yet read.
+        most_tokens: of sentences x tokens of the longest source at a time.
+        refill_below: share of it below which requests enter beside others.
+        ahead: read, but not entered.
+    """
+
+    requests: Iterator[tuple[int, Request]]
+    most_tokens: int
+    refill_below: float
+    ahead: deque[tuple[int, Request]] = field(default_factory=deque[tuple[int, Request]])
+
+    def admit(self, table: Table | None) -> list[tuple[int, Request]]:
+        """The next requests, as many as there is room for; none while most of the room is taken."""
+        taken = [len(sentence.request.source) for sentence in table.sentences] if table else []
+        longest, n = max(taken, default=0), len(taken)
+        if n and n * longest >= self.refill_below * self.most_tokens:
+            return []
+        admitted: list[tuple[int, Request]] = []
+        while self.ahead or self._read():
+            longest = max(longest, len(self.ahead[0][1].source))
+            if n and (n + 1) * longest > self.most_tokens:
+                break
+            admitted.append(self.ahead.popleft())
+            n += 1
+        return admitted
+
+    def _read(self) -> bool:
+        self.ahead.extend(islice(self.requests, 1))
+        return bool(self.ahead)

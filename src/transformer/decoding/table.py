@@ -1,0 +1,218 @@
+"""The sentences that are being searched at one time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer.decoding.beam import Candidates, normalized, rank
+from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.sampling import uniforms
+from transformer.decoding.search import Request, Search
+from transformer.errors import ConfigError
+from transformer.protocols import Generates, State
+from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
+
+ROOM = 16
+"""Places for tokens that are added when those at hand are full."""
+
+
+@dataclass
+class Sentence:
+    """What is known of one sentence.
+
+    Attributes:
+        index: its place among all that are searched for.
+        request: what was asked.
+        ended: hypotheses that reached EOS, of each group of the beam.
+        cut: those that were followed when the limit came.
+        length: tokens written so far.
+        done: nothing of it is followed any more.
+    """
+
+    index: int
+    request: Request
+    ended: list[list[Hypothesis]]
+    cut: list[Hypothesis] = field(default_factory=list[Hypothesis])
+    length: int = 0
+    done: bool = False
+
+    def hypotheses(self, search: Search) -> list[Hypothesis]:
+        """Best first: those that ended, then those that were cut."""
+        ended = [hypothesis for group in self.ended for hypothesis in group]
+        return [*rank(ended, search.penalty), *rank(self.cut, search.penalty)][: search.n_best]
+
+    def is_content(self, group: int, best_followed: float, search: Search) -> bool:
+        """Whether no hypothesis of a group that is followed needs to be followed on.
+
+        Values only fall and penalties only grow, so value / penalty(limit) is the most that one can still reach.
+        """
+        if best_followed == -torch.inf:
+            return True
+        size, ended = search.beam // search.groups, self.ended[group]
+        if len(ended) < size:
+            return False
+        worst = normalized(rank(ended, search.penalty)[size - 1], search.penalty)
+        return search.stopping == "early" or best_followed / search.penalty(self.request.limit) <= worst
+
+
+@dataclass
+class Table:
+    """N sentences with W hypotheses each; row n * W + w of the state is hypothesis w of sentence n.
+
+    Attributes:
+        sentences: of the rows.
+        state: of the model.
+        tokens: the last token of each hypothesis, or BOS.
+        scores: sums of log-probabilities.
+        values: what hypotheses are compared by; the same tensor as `scores` where no rule changes it.
+        written: tokens of each hypothesis, of which each sentence has `length`.
+        uniform: random numbers of each sentence, where tokens are drawn.
+    """
+
+    sentences: list[Sentence]
+    state: State
+    tokens: Int[Tensor, "N W"]
+    scores: Float[Tensor, "N W"]
+    values: Float[Tensor, "N W"]
+    written: Int[Tensor, "N W L"]
+    uniform: Float[Tensor, "N W M"] | None = None
+
+    @classmethod
+    def begin(
+        cls, model: Generates, numbered: Sequence[tuple[int, Request]], search: Search, device: torch.device
+    ) -> "Table":
+        """Reads the sources of new sentences."""
+        requests = [request for _, request in numbered]
+        if (search.groups > 1 or search.sampling) and any(request.required for request in requests):
+            raise ConfigError("required phrases are held by a beam; leave out groups and sampling")
+        n, width = len(requests), search.beam
+        src = _padded([request.source for request in requests]).to(device)
+        limit = max(request.limit for request in requests)
+        state = model.begin(src, (src != PAD_ID)[:, None, None, :], limit)
+        if width > 1:
+            state = state.select(torch.arange(n, device=device).repeat_interleave(width))
+        scores = torch.full((n, width), 0.0 if search.sampling else -torch.inf, device=device)
+        scores[:, :: width // search.groups] = 0.0  # at first, a group has one hypothesis: the empty one
+        uniform = None
+        if (sampling := search.sampling) is not None:
+            drawn = [uniforms(sampling.seed, request.number, width, request.limit) for request in requests]
+            uniform = torch.stack([F.pad(each, (0, limit - each.size(1))) for each in drawn]).to(device)
+        return cls(
+            [Sentence(index, request, [[] for _ in range(search.groups)]) for index, request in numbered],
+            state,
+            tokens=torch.full((n, width), BOS_ID, device=device),
+            scores=scores,
+            values=scores,
+            written=torch.full((n, width, min(limit, ROOM)), PAD_ID, device=device),
+            uniform=uniform,
+        )
+
+    @property
+    def lengths(self) -> Int[Tensor, " N"]:
+        """Tokens that each sentence has written."""
+        return torch.tensor([sentence.length for sentence in self.sentences], device=self.tokens.device)
+
+    def join(self, other: "Table") -> "Table":
+        """The sentences of both."""
+        scores = torch.cat([self.scores, other.scores])
+        are_same = self.values is self.scores and other.values is other.scores
+        uniform = None
+        if self.uniform is not None and other.uniform is not None:
+            uniform = _below(self.uniform, other.uniform)
+        return Table(
+            [*self.sentences, *other.sentences],
+            self.state.join(other.state),
+            torch.cat([self.tokens, other.tokens]),
+            scores,
+            scores if are_same else torch.cat([self.values, other.values]),
+            _below(self.written, other.written),
+            uniform,
+        )
+
+    def end(self, candidates: Candidates, places: slice, group: int, except_rows: Sequence[int] = ()) -> None:
+        """Keeps the candidates at some places that are EOS, each with the tokens before it."""
+        ends = (candidates.tokens[:, places] == EOS_ID) & (candidates.values[:, places] != -torch.inf)
+        ends[list(except_rows)] = False
+        for row, place in ends.nonzero().tolist():
+            origin = int(candidates.origins[row, place])
+            tokens = self.written[row, origin, : self.sentences[row].length].tolist()
+            score, value = candidates.scores[row, place].item(), candidates.values[row, place].item()
+            self.sentences[row].ended[group].append(Hypothesis(tokens, score, finished=True, value=value))
+
+    def follow(self, followed: Candidates, search: Search) -> None:
+        """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
+        groups = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
+        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
+            if max(best) == -torch.inf and not any(sentence.ended):
+                sentence.cut = self._hypotheses(row)  # every token is forbidden
+        if max(sentence.length for sentence in self.sentences) == self.written.size(2):
+            self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
+        origins = followed.origins[:, :, None].expand(-1, -1, self.written.size(2))
+        places = self.lengths[:, None, None].expand(-1, origins.size(1), 1)
+        self.written = self.written.gather(1, origins).scatter_(2, places, followed.tokens[:, :, None])
+        self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
+        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
+            sentence.length += 1
+            sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
+            if not sentence.done and sentence.length == sentence.request.limit:
+                sentence.done, sentence.cut = True, self._hypotheses(row)
+
+    def _hypotheses(self, row: int) -> list[Hypothesis]:
+        """What is followed of a sentence, as cut."""
+        length = self.sentences[row].length
+        found = zip(self.written[row].tolist(), self.scores[row].tolist(), self.values[row].tolist(), strict=True)
+        return [
+            Hypothesis(tokens[:length], score, finished=False, value=value)
+            for tokens, score, value in found
+            if value != -torch.inf
+        ]
+
+    def leave(self, origins: Int[Tensor, "N W"]) -> "Table | None":
+        """The table without the sentences that are done, the state's rows in the order of their hypotheses.
+
+        Args:
+            origins: which of the rows before the step each hypothesis continues.
+        """
+        kept = _without_holes([not sentence.done for sentence in self.sentences])
+        if not kept:
+            return None
+        rows = torch.tensor(kept, device=self.tokens.device)
+        selected = (rows[:, None] * origins.size(1) + origins[rows]).flatten()
+        if len(kept) == len(self.sentences):
+            stays = torch.equal(selected, torch.arange(origins.numel(), device=selected.device))
+            return self if stays else replace(self, state=self.state.select(selected))
+        scores = self.scores[rows]
+        return Table(
+            [self.sentences[row] for row in kept],
+            self.state.select(selected),
+            self.tokens[rows],
+            scores,
+            scores if self.values is self.scores else self.values[rows],
+            self.written[rows],
+            None if self.uniform is None else self.uniform[rows],
+        )
+
+
+def _without_holes(stays: Sequence[bool]) -> list[int]:
+    """Which row comes to each place when the last rows fill the places of those that do not stay."""
+    n = sum(stays)
+    last = iter([row for row in reversed(range(len(stays))) if stays[row]])
+    return [row if stays[row] else next(last) for row in range(n)]
+
+
+def _below(ours: Tensor, theirs: Tensor) -> Tensor:
+    """One below the other, the shorter in the last axis filled up."""
+    length = max(ours.size(-1), theirs.size(-1))
+    return torch.cat([F.pad(each, (0, length - each.size(-1)), value=PAD_ID) for each in (ours, theirs)])
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "N S"]:
+    padded = np.full((len(rows), max(map(len, rows))), PAD_ID, dtype=np.int64)
+    for row, tokens in zip(padded, rows, strict=True):
+        row[: len(tokens)] = tokens
+    return torch.from_numpy(padded)

@@ -1,0 +1,114 @@
+"""Which source word each word of a translation comes from, as the model's attention tells it."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer.inspection.attention import watched_weights
+from transformer.text.control import BOS_ID, CONTROL_NAMES
+from transformer.text.pair import TokenizerPair
+from transformer.transformer import Transformer
+from transformer.translation import Translation, Translator
+
+SPACE, SPACE_BYTE = "▁", "<20>"
+Links = list[tuple[int, int]]
+"""Pairs of a source word and a target word, from 0."""
+
+
+def attention_weights(translator: Translator, translation: Translation) -> list[Float[Tensor, "N H T S"]]:
+    """Cross-attention of the best translation in every layer and head, one tensor a piece of the line.
+
+    Row t is where the model looked when it wrote token t; the last column is the source's EOS.
+    """
+    return [
+        _weights(translator.model, source, target)
+        for source, target in zip(translation.sources, translation.alternatives[0].tokens, strict=True)
+    ]
+
+
+@torch.no_grad()
+def _weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "N H T S"]:
+    device = model.projection_layer.proj.weight.device
+    src, tgt = torch.tensor([source], device=device), torch.tensor([[BOS_ID, *target[:-1]]], device=device)
+    return torch.cat(watched_weights(model, src, tgt))[:, :, : len(target)].cpu()
+
+
+def word_alignment(translator: Translator, translation: Translation) -> Links:
+    """For each word of the best translation the source word that it attends to most; none where that is EOS.
+
+    Attention is averaged over the heads of the last layer but one, which follows words best (Garg et al. 2019,
+    "Jointly Learning to Align and Translate with Transformer Models", Sec. 4.1), and added up over the tokens of a
+    word.
+    """
+    links: Links = []
+    source_words = target_words = 0
+    pieces = zip(translation.sources, translation.alternatives[0].tokens, strict=True)
+    for weights, (source, target) in zip(attention_weights(translator, translation), pieces, strict=True):
+        layer = weights[max(0, len(weights) - 2)].mean(dim=0)
+        own = align(layer, *_words(translator.tokenizers, source, target))
+        links += [(source_words + s, target_words + t) for s, t in own]
+        counts = [1 + max(words, default=-1) for words in _words(translator.tokenizers, source, target)]
+        source_words, target_words = source_words + counts[0], target_words + counts[1]
+    return links
+
+
+def align(weights: Float[Tensor, "T S"], source_words: Sequence[int], target_words: Sequence[int]) -> Links:
+    """Links by attention, given which word each token belongs to; -1 is none."""
+    links: Links = []
+    for word in range(max(target_words, default=-1) + 1):
+        mass = weights[[place for place, owner in enumerate(target_words) if owner == word]].sum(dim=0)
+        by_word = mass.new_zeros(max(source_words, default=-1) + 2)
+        by_word.index_add_(0, torch.tensor(source_words) % len(by_word), mass)  # -1, EOS, is the last
+        best = int(by_word.argmax())
+        if best < len(by_word) - 1:
+            links.append((best, word))
+    return links
+
+
+def _words(tokenizers: TokenizerPair, source: Sequence[int], target: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The word that each token belongs to; -1 for control tokens."""
+    return _owners(tokenizers.source.pieces(source)), _owners(tokenizers.target.pieces(target))
+
+
+def _owners(pieces: Sequence[str]) -> list[int]:
+    owners: list[int] = []
+    word = -1
+    for piece in pieces:
+        if piece in CONTROL_NAMES:
+            owners.append(-1)
+            continue
+        word += piece.startswith((SPACE, SPACE_BYTE)) or word < 0
+        owners.append(word)
+    return owners
+
+
+class AttentionFile:
+    """An .npz file to which the attention of one line after another is added.
+
+    Holds, for piece 1 of line 7: `7.1` (N, H, T, S) in float16, `7.1.source` and `7.1.target`, the printable tokens.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+
+    def add(self, number: int, translator: Translator, translation: Translation) -> None:
+        """Adds the attention of a line's best translation."""
+        tokenizers, best = translator.tokenizers, translation.alternatives[0]
+        for piece, weights in enumerate(attention_weights(translator, translation), start=1):
+            source, target = translation.sources[piece - 1], best.tokens[piece - 1]
+            self._write(f"{number}.{piece}", weights.to(torch.float16).numpy())
+            self._write(f"{number}.{piece}.source", np.array(tokenizers.source.pieces(source)))
+            self._write(f"{number}.{piece}.target", np.array(tokenizers.target.pieces(target), dtype=np.str_))
+
+    def _write(self, name: str, array: np.ndarray) -> None:
+        with self._archive.open(f"{name}.npy", "w") as file:
+            np.lib.format.write_array(file, array, allow_pickle=False)
+
+    def close(self) -> None:
+        """Completes the file."""
+        self._archive.close()

@@ -1,0 +1,102 @@
+"""Given translations to scores: how probable the model finds them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer.blocks import causal_mask, padding_mask
+from transformer.data.source import pair_batch
+from transformer.protocols import PairBatch
+from transformer.text.control import EOS_ID, PAD_ID
+from transformer.transformer import Transformer
+from transformer.translation import Translator
+
+CHUNK_ROWS: Final = 256
+"""Positions whose logits are held at a time."""
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a translation is.
+
+    Attributes:
+        score: log-probability of its tokens in nats, EOS included; NaN where a side is too long for the model.
+        token_scores: the same of each token.
+        pieces: printable tokens, EOS last.
+        flags: what a reader should know; empty where all is well.
+    """
+
+    score: float
+    token_scores: tuple[float, ...]
+    pieces: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+    @property
+    def per_token(self) -> float:
+        """Mean log-probability of a token; its negative's exponential is the perplexity."""
+        return self.score / max(1, len(self.token_scores))
+
+
+def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    """The score of every pair of a source and a translation, in order."""
+    tokenizers, model = translator.tokenizers, translator.model
+    sources = tokenizers.source.encode_batch([source for source, _ in pairs])
+    targets = tokenizers.target.encode_batch([target for _, target in pairs])
+    most = model.src_pos.seq_len, model.tgt_pos.seq_len
+    found: dict[int, PairScore] = {}
+    fitting: list[int] = []
+    for index, sides in enumerate(zip(sources, targets, strict=True)):
+        flags = [
+            f"the {name} has {len(side) + 1} tokens, more than the model's {room}"
+            for name, side, room in zip(("source", "translation"), sides, most, strict=True)
+            if len(side) >= room
+        ]
+        if flags:
+            found[index] = PairScore(math.nan, (), (), tuple(flags))
+        else:
+            fitting.append(index)
+    for batch in _batches(fitting, sources, targets, translator.batch_tokens):
+        ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
+        device = model.projection_layer.proj.weight.device
+        for index, scores in zip(batch, token_scores(model, pair_batch(*ids).to(device)), strict=True):
+            pieces = tokenizers.target.pieces([*targets[index], EOS_ID])
+            found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
+    return [found[index] for index in range(len(pairs))]
+
+
+@torch.inference_mode()
+def token_scores(model: Transformer, batch: PairBatch) -> list[list[float]]:
+    """Log-probability of every token of each target, EOS included, in nats, as a search would score it."""
+    src_mask = padding_mask(batch.src, PAD_ID)
+    tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
+    hidden = model.decode(model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask)
+    scored = batch.labels != PAD_ID
+    chunks = zip(hidden[scored].split(CHUNK_ROWS), batch.labels[scored].split(CHUNK_ROWS), strict=True)
+    tokens = iter(torch.cat([_chosen(model.log_probabilities(rows), labels) for rows, labels in chunks]).tolist())
+    return [[next(tokens) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
+
+
+def _chosen(log_p: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    return log_p.gather(1, labels[:, None])[:, 0]
+
+
+def _batches(
+    indices: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], most_tokens: int
+) -> Iterator[list[int]]:
+    """Pairs of like length, longest first, within a budget of padded tokens."""
+
+    def length(index: int) -> int:
+        return 1 + max(len(sources[index]), len(targets[index]))
+
+    order = sorted(indices, key=length, reverse=True)
+    start = 0
+    while start < len(order):
+        size = max(1, most_tokens // length(order[start]))
+        yield order[start : start + size]
+        start += size

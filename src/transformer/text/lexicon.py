@@ -1,0 +1,142 @@
+"""What a translation must hold and must not hold, given its source: terms, placeholders, tags."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from transformer.errors import ConfigError, DataError
+
+PATTERNS: Final[dict[str, str]] = {
+    "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
+    "tags": r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>|&(?:\w+|#\w+);",
+    "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
+    r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%",
+    "numbers": r"(?<![\w.,:/])\d++(?:[.,:/]\d++)*+(?!\w)",
+}
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Words and spans that a translation is bound to.
+
+    Attributes:
+        banned: never written, in this spelling.
+        glossary: source term and target term; where the first stands in a line as whole words, the second must stand
+            in its translation.
+        protected: kinds of spans of a line that must stand in its translation unchanged, as often as in the line:
+            placeholders (`{name}`, `%s`, `${x}`), tags (`<b>`, `&amp;`), urls (and mail addresses), numbers. The
+            search holds each once; `violations` counts.
+
+    Raises:
+        ConfigError: an unknown kind.
+        DataError: an empty phrase or term.
+    """
+
+    banned: Sequence[str] = ()
+    glossary: Sequence[tuple[str, str]] = ()
+    protected: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses what binds nothing."""
+        for kind in self.protected:
+            if kind not in PATTERNS:
+                raise ConfigError(f"protected={kind!r} is unknown; choose of {', '.join(sorted(PATTERNS))}")
+        for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
+            if not phrase.strip():
+                raise DataError("an empty phrase or term binds nothing; leave it out")
+
+    @property
+    def requires(self) -> bool:
+        """Whether a translation may have to hold something."""
+        return bool(self.glossary or self.protected)
+
+    def terms(self, line: str) -> list[tuple[str, str]]:
+        """The entries of the glossary whose source term stands in a line; a longer term hides those within it."""
+        if self._terms is None:
+            return []
+        found = dict.fromkeys(match.group() for match in self._terms.finditer(line))
+        return [(term, self._targets[term]) for term in found]
+
+    def spans(self, line: str) -> list[str]:
+        """The protected spans of a line, in order."""
+        return [match.group() for match in self._spans.finditer(line)] if self._spans else []
+
+    def required(self, line: str) -> list[str]:
+        """What the translation of a line must hold, each once."""
+        return list(dict.fromkeys([*self.spans(line), *(target for _, target in self.terms(line))]))
+
+    def violations(self, line: str, translation: str) -> list[str]:
+        """What a translation lacks, has too often, or must not hold; empty where all is well."""
+        lacks = Counter(self.spans(line))
+        lacks.subtract(self.spans(translation))
+        found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]
+        found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
+        found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(line)
+                  if target not in translation]  # fmt: skip
+        return found + [f"the banned {phrase!r} is written" for phrase in self.banned if phrase in translation]
+
+    @cached_property
+    def _targets(self) -> dict[str, str]:
+        return dict(self.glossary)
+
+    @cached_property
+    def _terms(self) -> re.Pattern[str] | None:
+        longest_first = sorted(self._targets, key=len, reverse=True)
+        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)") if longest_first else None
+
+    @cached_property
+    def _spans(self) -> re.Pattern[str] | None:
+        chosen = [pattern for kind, pattern in PATTERNS.items() if kind in self.protected]
+        return re.compile("|".join(chosen)) if chosen else None
+
+
+@dataclass
+class Tally:
+    """How much of what was required stands.
+
+    Attributes:
+        terms: that had to stand.
+        kept_terms: of them, those that do.
+        spans: that had to stand.
+        kept_spans: of them, those that do.
+    """
+
+    terms: int = 0
+    kept_terms: int = 0
+    spans: int = 0
+    kept_spans: int = 0
+
+    def add(self, lexicon: Lexicon, line: str, translation: str) -> None:
+        """Counts one line."""
+        terms, spans = lexicon.terms(line), Counter(lexicon.spans(line))
+        self.terms += len(terms)
+        self.kept_terms += sum(target in translation for _, target in terms)
+        self.spans += spans.total()
+        self.kept_spans += (spans & Counter(lexicon.spans(translation))).total()
+
+    def __str__(self) -> str:
+        """One line for a reader."""
+        terms, spans = f"{self.kept_terms:,} of {self.terms:,}", f"{self.kept_spans:,} of {self.spans:,}"
+        return f"glossary: {terms} terms; protected: {spans} spans"
+
+
+def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:
+    """Terms of a file: source term, tab, target term; empty lines and lines that begin with # are left out.
+
+    Raises:
+        DataError: a line is no pair, or says of a term what an earlier line says otherwise.
+    """
+    terms: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 2 or not all(fields):
+            raise DataError(f"{name}, line {number}: not a source term, a tab and a target term; correct the line")
+        source, target = fields
+        if terms.setdefault(source, target) != target:
+            raise DataError(f"{name}, line {number}: {source!r} is {terms[source]!r} before; keep one of the two")
+    return list(terms.items())

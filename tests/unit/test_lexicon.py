@@ -1,0 +1,105 @@
+"""Terms, placeholders, loops: what a translation is bound to, and what is told of it."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer.decoding import Search, repeats_itself
+from transformer.errors import ConfigError, DataError
+from transformer.loading import load
+from transformer.text.lexicon import PATTERNS, Lexicon, Tally, read_glossary
+
+EVERYTHING = Lexicon(protected=list(PATTERNS))
+
+
+@pytest.mark.parametrize(
+    ("line", "spans"),
+    [
+        ("Hello {name}, you owe %s.", ["{name}", "%s"]),
+        ("100% sure: %d of %(total)d, %1$s", ["100", "%d", "%(total)d", "%1$s"]),
+        ("<b>bold</b> &amp; <br/> a < b > c", ["<b>", "</b>", "&amp;", "<br/>"]),
+        ("see https://a.org/x?y=1, or (www.b.de).", ["https://a.org/x?y=1", "www.b.de"]),
+        ("write to a.b@c.org!", ["a.b@c.org"]),
+        ("at 10:30 on 1.2.2024 for 1,000.50 in B2", ["10:30", "1.2.2024", "1,000.50"]),
+        ("${user} {{x y}} {0} %PATH%", ["${user}", "{{x y}}", "{0}", "%PATH%"]),
+        ("at 12:30pm 2.5kg of %%s or %.2f and %05d, a <b and c> d", ["%.2f", "%05d"]),
+        ('<a href="x y" id=z> {user-name} &#x27;', ['<a href="x y" id=z>', "{user-name}", "&#x27;"]),
+        ("nothing here", []),
+    ],
+)
+def test_what_is_protected(line: str, spans: list[str]) -> None:
+    """Catches a span cut short, punctuation taken along, and words that are no placeholder."""
+    assert EVERYTHING.spans(line) == spans
+
+
+def test_only_the_chosen_kinds_are_protected() -> None:
+    """Catches numbers that must stand though only tags were asked for."""
+    assert Lexicon(protected=["tags"]).spans("<b>7</b> %s") == ["<b>", "</b>"]
+    with pytest.raises(ConfigError, match="protected='words' is unknown; choose of numbers, placeholders, tags, urls"):
+        Lexicon(protected=["words"])
+
+
+def test_terms_are_whole_words_and_the_longest_counts() -> None:
+    """Catches "art" found in "party", and "machine" where "machine learning" is the term."""
+    lexicon = Lexicon(glossary=[("art", "Kunst"), ("machine", "Maschine"), ("machine learning", "ML")])
+    assert lexicon.terms("the art of machine learning") == [("art", "Kunst"), ("machine learning", "ML")]
+    assert lexicon.terms("a party") == []
+    assert lexicon.required("machine and machine") == ["Maschine"]
+
+
+def test_violations_name_what_is_wrong() -> None:
+    """Catches a span that is doubled, lost or invented without a word."""
+    lexicon = Lexicon(["schlecht"], [("art", "Kunst")], list(PATTERNS))
+    assert lexicon.violations("art for {x} and {x}", "Kunst für {x} und {x}") == []
+    assert lexicon.violations("art {x} {x} 5", "Art {x} 7 schlecht") == [
+        "'{x}' is missing", "'5' is missing", "'7' is not in the source so often", "'art' is not translated by 'Kunst'",
+        "the banned 'schlecht' is written",
+    ]  # fmt: skip
+    tally = Tally()
+    tally.add(lexicon, "art {x} {x} 5", "Art {x} 7")
+    assert str(tally) == "glossary: 0 of 1 terms; protected: 1 of 3 spans"
+
+
+def test_a_glossary_is_read_and_its_mistakes_are_named() -> None:
+    """Catches a term that is silently the other one, or a line that is silently no term."""
+    assert read_glossary(["# ours", "a\tb", "", " c d \t e"], "terms.tsv") == [("a", "b"), ("c d", "e")]
+    with pytest.raises(DataError, match=r"terms.tsv, line 2: not a source term, a tab and a target term"):
+        read_glossary(["a\tb", "c d"], "terms.tsv")
+    with pytest.raises(DataError, match=r"terms.tsv, line 2: 'a' is 'b' before; keep one of the two"):
+        read_glossary(["a\tb", "a\tc"], "terms.tsv")
+    with pytest.raises(DataError, match="an empty phrase or term binds nothing"):
+        Lexicon([" "])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "loops"),
+    [
+        ([], False),
+        ([5, 5, 5], False),
+        ([5] * 7, False),
+        ([1, *[5] * 8, 2], True),
+        ([1, 2, 1, 2, 1, 2, 1, 2], True),
+        ([1, 2, 1, 2, 1, 2, 1], False),
+        ([9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8], True),
+        ([1, 2, 3, 4, 1, 5, 1, 6, 1, 7, 1], False),
+    ],
+)
+def test_loops(tokens: list[int], loops: bool) -> None:
+    """Catches a loop of longer period, in the middle, or one too few."""
+    assert repeats_itself(tokens) == loops
+
+
+def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> None:
+    """Catches phrases spelled for the wrong place, and requirements of a line that reach its neighbours."""
+    lines = ["one two three", "seven", "", "nine {x} two"]
+    free = load(tiny_run).translations(lines)
+    word = next(word for found in free for word in found.text.split())
+    bound = load(tiny_run, lexicon=Lexicon(banned=[word])).translations(lines)
+    assert all(word not in found.text or found.flags for found in bound)
+    assert [found.text for found in bound] != [found.text for found in free]
+    lexicon = Lexicon(glossary=[("seven", "two two")], protected=["placeholders"])
+    held = load(tiny_run, search=Search(8), lexicon=lexicon).translations(lines)
+    assert "two two" in held[1].text
+    assert "{x}" in held[3].text
+    assert held[2].text == ""
+    assert held[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text

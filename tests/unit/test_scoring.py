@@ -1,0 +1,118 @@
+"""Scores of given translations, and ensembles: against the plain model, one pair at a time."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer.blocks import causal_mask, padding_mask
+from transformer.decoding import Ensemble, Request, Search, search_all
+from transformer.errors import ConfigError
+from transformer.loading import load
+from transformer.scoring import score_pairs
+from transformer.transformer import Transformer, build_transformer
+
+PAIRS = [("one two", "two one"), ("seven", ""), ("", "nine"), ("four five six seven eight", "six"), ("two", "two two")]
+
+
+def test_scores_are_those_of_one_pair_alone(tiny_run: Path) -> None:
+    """Catches padding that is scored, EOS left out, results out of order, tokens of another row."""
+    translator = load(tiny_run)
+    tokenizers, model = translator.tokenizers, translator.model
+    for (source, target), found in zip(PAIRS, score_pairs(translator, PAIRS), strict=True):
+        src = torch.tensor([[*tokenizers.source.encode(source), 2]])
+        said = tokenizers.target.encode(target)
+        tgt = torch.tensor([[1, *said]])
+        log_p = model(src, tgt, None, causal_mask(tgt.size(1)))[0].log_softmax(-1)
+        expected = [log_p[i, token].item() for i, token in enumerate([*said, 2])]
+        assert found.token_scores == pytest.approx(expected, abs=1e-4)
+        assert found.score == pytest.approx(sum(expected), abs=1e-3)
+        assert found.per_token == pytest.approx(sum(expected) / len(expected), abs=1e-4)
+        assert found.pieces[-1] == "[EOS]"
+
+
+def test_the_score_of_a_search_is_the_score_of_its_translation(tiny_run: Path) -> None:
+    """Catches a search that reports what it ranks by, and not the model's log-probability."""
+    lines = ["one two three", "seven", "nine eight"]
+    translator = load(tiny_run, search=Search(4, repetition_penalty=1.4))
+    for line, found in zip(lines, translator.translations(lines), strict=True):
+        (scored,) = score_pairs(translator, [(line, found.text)])
+        if tuple(scored.pieces[:-1]) == found.alternatives[0].pieces and found.alternatives[0].finished:
+            assert found.score == pytest.approx(scored.score, abs=1e-3)
+            break
+    else:
+        pytest.fail("no translation reads back as the tokens it was written with")
+
+
+def test_what_is_too_long_scores_nan_and_is_named(tiny_run: Path) -> None:
+    """Catches an index error for all because of one line, and a score of a cut line."""
+    translator = load(tiny_run)
+    long = "one " * translator.model.tgt_pos.seq_len
+    first, second = score_pairs(translator, [("one", long), ("one", "one")])
+    assert math.isnan(first.score)
+    assert "the translation has" in first.flags[0]
+    assert not second.flags
+    assert second.score < 0
+
+
+def models() -> list[Transformer]:
+    found = []
+    for seed in (1, 2, 3):
+        torch.manual_seed(seed)
+        found.append(build_transformer(11, 11, 12, 40, d_model=16, N=1, h=2, d_ff=20, dropout=0.0).eval())
+    return found
+
+
+class Averaged(torch.nn.Module):
+    """All models in one, without a cache: what an ensemble should do."""
+
+    def __init__(self, average: str) -> None:
+        super().__init__()
+        self.members, self.average = torch.nn.ModuleList(models()), average
+
+    def log_p(self, source: Tensor, tgt: Tensor) -> Tensor:
+        """Of the next token."""
+        mask = padding_mask(source)
+        p = torch.stack([m(source, tgt, mask, causal_mask(tgt.size(1)))[0, -1].softmax(-1) for m in self.members])
+        mean = p.prod(0) ** (1 / len(p)) if self.average == "log_probability" else p.mean(0)
+        return (mean / mean.sum()).log()
+
+
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_an_ensemble_is_the_mean_of_its_distributions(average: str) -> None:
+    """Catches the wrong mean, states mixed up between models, and rows that join one model only."""
+    asked = [Request([4 + i % 5, 6, 2], 6 + i) for i in range(8)]
+    ensemble = Ensemble(models(), average)  # pyright: ignore[reportArgumentType]
+    plain = Averaged(average)
+    for request, found in zip(
+        asked, search_all(ensemble, asked, Search(3), batch_tokens=30, refill_below=0.9), strict=True
+    ):
+        (best,) = found
+        steps = [*best.tokens, 2] if best.finished else best.tokens
+        source, score = torch.tensor([request.source]), 0.0
+        with torch.no_grad():
+            for i, token in enumerate(steps):
+                score += plain.log_p(source, torch.tensor([[1, *steps[:i]]]))[token].item()
+        assert best.score == pytest.approx(score, abs=1e-4)
+
+
+def test_what_is_no_ensemble_is_refused() -> None:
+    """Catches vocabularies that do not match, and a mean of nothing."""
+    with pytest.raises(ConfigError, match="an ensemble has no model"):
+        Ensemble([])
+    with pytest.raises(ConfigError, match="average='sum' is unknown"):
+        Ensemble(models(), "sum")  # pyright: ignore[reportArgumentType]
+    other = build_transformer(12, 12, 12, 40, d_model=16, N=1, h=2, d_ff=20)
+    with pytest.raises(ConfigError, match=r"vocabularies of \[11, 12\] tokens do not average"):
+        search_all(Ensemble([models()[0], other.eval()]), [Request([4, 2], 3)], Search())
+
+
+def test_bundles_translate_together(tiny_run: Path) -> None:
+    """Catches an ensemble that is ignored, and one of models that do not share their tokens."""
+    lines = ["one two three", "seven"]
+    alone = load(tiny_run, search=Search(2)).translations(lines)
+    twice = load(tiny_run, search=Search(2, average="probability"), ensemble=[tiny_run]).translations(lines)
+    assert [found.text for found in twice] == [found.text for found in alone]
+    assert [found.score for found in twice] == pytest.approx([found.score for found in alone], abs=1e-3)

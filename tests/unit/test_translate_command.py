@@ -1,0 +1,88 @@
+"""What `transformer translate` and `score` write, through the real command."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import write_lines
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transformer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lines(tmp_path_factory.mktemp("source") / "source.txt", ["one two {x}", "", "seven"])
+
+
+def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_path: Path) -> None:
+    """Catches outputs of different lengths or of another order, and JSON that does not read back."""
+    links, attention = tmp_path / "links", tmp_path / "a.npz"
+    ended = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--format", "jsonl",
+                "--alignment", links, "--attention", attention, "--protect", "all")  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["line"] for line in found] == [1, 2, 3]
+    assert [line["source"] for line in found] == ["one two {x}", "", "seven"]
+    assert [len(line["alternatives"]) for line in found] == [2, 1, 2]
+    assert "{x}" in found[0]["translation"]
+    assert "glossary: 0 of 0 terms; protected: 1 of 1 spans" in ended.stderr
+    assert len(links.read_text().splitlines()) == 3
+    assert {name.split(".")[0] for name in np.load(attention)} == {"1", "3"}
+    plain = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--protect", "all")
+    listed = [line.split(" ||| ") for line in plain.stdout.splitlines()]
+    assert [(int(number), text) for number, text, _ in listed] == [
+        (line["line"], each["text"]) for line in found for each in line["alternatives"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--n-best", 2], "n_best=2 is not between 1 and beam=1; choose a wider beam"),
+        (["--top-k", 5], "--top-k does nothing without --sample; add it"),
+        (["--diversity", 1], "--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2"),
+        (["--protect", "words"], "protected='words' is unknown"),
+        (["--alignment", "INPUT"], "is both input and output; choose another output file"),
+        (["--alignment", "LONG", "--attention", "LONG"], "is given for two outputs; choose another file"),
+        (["--prefix", "SHORT"], "has 1 lines, the input more; they go line by line"),
+        (["--prefix", "LONG"], "has more than the 3 lines of the input; they go line by line"),
+        (["--protect", "all", "--sample"], "glossary and protected spans need a beam; leave out groups and sampling"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    tiny_run: Path, source: Path, tmp_path: Path, options: list[object], message: str
+) -> None:
+    """Catches an option that is silently without effect, and a traceback."""
+    files = {
+        "INPUT": source,
+        "SHORT": write_lines(tmp_path / "short", ["1"]),
+        "LONG": write_lines(tmp_path / "long", [""] * 9),
+    }
+    ended = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 2
+
+
+def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
+    """Catches a line without a score, JSON that is none (NaN), and means that are sums."""
+    target = write_lines(tmp_path / "target", ["2 1", "", "7 " * 200])
+    plain, mean, objects = (
+        run("score", tiny_run, "--source", source, "--target", target, *options).stdout.splitlines()
+        for options in ([], ["--per-token"], ["--format", "jsonl"])
+    )
+    assert len(plain) == 3
+    assert plain[2] == "nan"
+    found = [json.loads(line, parse_constant=pytest.fail) for line in objects]
+    assert found[2]["score"] is None
+    for index in (0, 1):
+        scores = [token["score"] for token in found[index]["tokens"]]
+        assert float(plain[index]) == pytest.approx(sum(scores), abs=1e-3)
+        assert float(mean[index]) == pytest.approx(sum(scores) / len(scores), abs=1e-3)
