@@ -1,5 +1,6 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -220,9 +221,7 @@ class Translator:
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
-                required = tuple(
-                    tuple(spellings(self.tokenizers.target, phrase)) for phrase in self.lexicon.required(text)
-                )
+                required = tuple(self._spelled(phrase, text) for phrase in self.lexicon.required(text))
                 pieces.append(_Piece(line, [*part, EOS_ID], () if place else prefix, number, required))
 
         for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
@@ -235,6 +234,11 @@ class Translator:
                 splits.append(split_line(line, room, count))
                 add(number, [part[:room] for part in encode(splits[-1].pieces)], prefix)
         return splits, pieces
+
+    def _spelled(self, phrase: str, line: str) -> tuple[Tokens, ...]:
+        """The tokens of a phrase that must stand: as a word, or also within one where the line has it so."""
+        found = spellings(self.tokenizers.target, phrase)
+        return tuple(found if re.search(rf"\S{re.escape(phrase)}", line) else found[:1])
 
     def _limit(self, piece: _Piece) -> int:
         return min(len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS, self.max_target_tokens)

@@ -99,7 +99,7 @@ def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> Non
     assert [found.text for found in bound] != [found.text for found in free]
     lexicon = Lexicon(glossary=[("seven", "two two")], protected=["placeholders"])
     held = load(tiny_run, search=Search(8), lexicon=lexicon).translations(lines)
-    assert "two two" in held[1].text
+    assert " two two" in f" {held[1].text}", "a term is a word of its own"
     assert "{x}" in held[3].text
     assert held[2].text == ""
     assert held[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
