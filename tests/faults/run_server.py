@@ -143,7 +143,7 @@ def child(call: dict[str, Any]) -> None:
     if "interrupt_data" in call:
         from transformer.data.tokens import TokenJob
 
-        TokenJob.run = lambda job, folder: os.kill(os.getpid(), signal.SIGINT)
+        TokenJob.run = lambda job, folder: signal.raise_signal(signal.SIGINT)
     if "hang_before_step" in call:
         at_step(call["hang_before_step"], lambda: hang(call["signals"]))
     if "small_files_from_step" in call:
