@@ -69,6 +69,8 @@ def test_a_glossary_is_read_and_its_mistakes_are_named() -> None:
         read_glossary(["a\tb", "a\tc"], "terms.tsv")
     with pytest.raises(DataError, match="an empty phrase or term binds nothing"):
         Lexicon([" "])
+    with pytest.raises(DataError, match="the term 'rote Kunst' is required, but 'Kunst' is banned"):
+        Lexicon(["Kunst"], [("red art", "rote Kunst")])
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,11 @@ def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> Non
     lines = ["one two three", "seven", "", "nine {x} two"]
     free = load(tiny_run).translations(lines)
     word = next(word for found in free for word in found.text.split())
-    bound = load(tiny_run, lexicon=Lexicon(banned=[word])).translations(lines)
-    assert all(word not in found.text or found.flags for found in bound)
+    banned = load(tiny_run, lexicon=Lexicon(banned=[word]))
+    bound = banned.translations(lines)
+    for spelling in (banned.tokenizers.target.encode(word), banned.tokenizers.target.encode(f"({word}")[1:]):
+        written = [" ".join(map(str, part)) for found in bound for part in found.alternatives[0].tokens]
+        assert not any(" ".join(map(str, spelling)) in part for part in written)
     assert [found.text for found in bound] != [found.text for found in free]
     lexicon = Lexicon(glossary=[("seven", "two two")], protected=["placeholders"])
     held = load(tiny_run, search=Search(8), lexicon=lexicon).translations(lines)

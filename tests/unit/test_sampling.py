@@ -88,7 +88,8 @@ def test_sampling_under_rules_keeps_the_models_score() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0.0}, "temperature=0.0 is not above 0; leave sampling out for greedy search"),
+        ({"temperature": 0.0}, "temperature=0.0 is below 0.001; leave sampling out for greedy search"),
+        ({"temperature": 1e-300}, "temperature=1e-300 is below 0.001; leave sampling out for greedy search"),
         ({"top_k": -1}, "top_k=-1 is below 0"),
         ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
         ({"min_p": 1.5}, r"min_p=1.5 is not in \[0, 1\]"),

@@ -1,17 +1,22 @@
 """Scores of given translations, and ensembles: against the plain model, one pair at a time."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle import load_bundle, save_bundle
 from transformer.decoding import Ensemble, Request, Search, search_all
-from transformer.errors import ConfigError
+from transformer.errors import BundleError, ConfigError
 from transformer.loading import load
 from transformer.scoring import score_pairs
+from transformer.text.pair import TokenizerPair
+from transformer.text.settings import TokenizerSettings
 from transformer.transformer import Transformer, build_transformer
 
 PAIRS = [("one two", "two one"), ("seven", ""), ("", "nine"), ("four five six seven eight", "six"), ("two", "two two")]
@@ -109,10 +114,43 @@ def test_what_is_no_ensemble_is_refused() -> None:
         search_all(Ensemble([models()[0], other.eval()]), [Request([4, 2], 3)], Search())
 
 
-def test_bundles_translate_together(tiny_run: Path) -> None:
-    """Catches an ensemble that is ignored, and one of models that do not share their tokens."""
-    lines = ["one two three", "seven"]
-    alone = load(tiny_run, search=Search(2)).translations(lines)
-    twice = load(tiny_run, search=Search(2, average="probability"), ensemble=[tiny_run]).translations(lines)
-    assert [found.text for found in twice] == [found.text for found in alone]
-    assert [found.score for found in twice] == pytest.approx([found.score for found in alone], abs=1e-3)
+def another(run: Path, folder: Path, **changes: Any) -> Path:
+    """The bundle of a run with all parameters moved a little, or with parts replaced."""
+    bundle = load_bundle(run)
+    for parameter in {id(each): each for each in bundle.model.parameters()}.values():
+        torch.nn.init.normal_(parameter.data, mean=0.0, std=0.4)
+    save_bundle(folder, replace(bundle, folder=None, **changes))
+    return folder
+
+
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str) -> None:
+    """Catches an ensemble that is ignored, or averaged otherwise than was asked."""
+    lines, other = ["one two three", "seven", "nine nine"], another(tiny_run, tmp_path / "other")
+    together = load(tiny_run, search=Search(2, min_tokens=4, average=average), ensemble=[other])  # pyright: ignore[reportArgumentType]
+    members = [load(tiny_run), load(other)]
+    checked = 0
+    for line, found in zip(lines, together.translations(lines), strict=True):
+        tokens = [*found.alternatives[0].tokens[0], 2]
+        ids = members[0].tokenizers.source.encode(line)
+        if not found.alternatives[0].finished:
+            tokens.pop()
+        log_p = torch.stack([
+            member.model(torch.tensor([[*ids, 2]]), torch.tensor([[1, *tokens[: len(tokens) - 1]]]), None,
+                         causal_mask(len(tokens)))[0].log_softmax(-1)
+            for member in members
+        ])  # fmt: skip
+        p = log_p.mean(0).softmax(-1) if average == "log_probability" else log_p.exp().mean(0)
+        expected = sum(p[place, token].log().item() for place, token in enumerate(tokens))
+        assert found.score == pytest.approx(expected, abs=1e-3)
+        checked += len(tokens)
+    assert checked > 5
+
+
+def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches tokens of one model read as those of another."""
+    settings = TokenizerSettings(vocab_size=300)
+    tokenizers = TokenizerPair.train(lambda: ["a b c d"] * 9, lambda: ["e f g h"] * 9, settings)
+    other = another(tiny_run, tmp_path / "other", tokenizers=tokenizers)
+    with pytest.raises(BundleError, match=r"has other tokenizers than .*; train them with the same one"):
+        load(tiny_run, ensemble=[other])

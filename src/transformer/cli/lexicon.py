@@ -29,7 +29,7 @@ def lexicon_of(
     from transformer.text.lexicon import PATTERNS, Lexicon, read_glossary
     from transformer.text.lines import read_lines
 
-    banned = [] if ban is None else [line for line in read_lines(ban) if line.strip()]
+    banned = [] if ban is None else [line.strip() for line in read_lines(ban) if line.strip()]
     terms = [] if glossary is None else read_glossary(read_lines(glossary), str(glossary))
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
     return Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds)

@@ -60,7 +60,12 @@ def search_of(
         typer.Option(help="of --ensemble: log_probability wants tokens that please all models, probability any"),
     ] = "log_probability",
     guard: Annotated[bool, typer.Option(help="search again where a translation repeats itself or does not end")] = True,
-    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="let the model write [UNK]")] = False,
+    allow_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unknown", help="let the model write [UNK], which text leaves out and --format jsonl shows"
+        ),
+    ] = False,
 ) -> "Search":
     """What the options ask for.
 

@@ -62,7 +62,7 @@ def translate(
     search: "Search",
     lexicon: "Lexicon",
 ) -> None:
-    """Translate line by line. An empty line stays empty; n lines in are n lines out.
+    """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
     A line that is too long for the model is split at sentence ends; where that is not enough, a note on standard
     error names the line. Standard input is translated as it comes.
@@ -125,9 +125,12 @@ def _with_prefixes(
 
 def _notes(files: ExitStack, alignment: Path | None, attention: Path | None) -> "list[Note]":
     """What is written of each translation beside it."""
+    notes: list[Note] = []
+    if alignment is None and attention is None:
+        return notes
+
     from transformer.inspection.alignment import AttentionFile, word_alignment
 
-    notes: list[Note] = []
     if alignment is not None:
         sink = files.enter_context(written_to(alignment))
 

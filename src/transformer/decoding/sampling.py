@@ -1,12 +1,16 @@
 """Drawing tokens from the model's distribution."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
+
+LEAST_TEMPERATURE: Final = 0.001
+"""Below it, what is drawn is the best token, or nothing that float32 can tell from the others."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Refuses what cannot be drawn from."""
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"temperature={self.temperature} is not above 0; leave sampling out for greedy search")
+        if not LEAST_TEMPERATURE <= self.temperature < float("inf"):
+            raise ConfigError(
+                f"temperature={self.temperature} is below {LEAST_TEMPERATURE}; leave sampling out for greedy search"
+            )
         if self.top_k < 0:
             raise ConfigError(f"top_k={self.top_k} is below 0; choose 0 to keep all tokens")
         if not 0 < self.top_p <= 1:
@@ -52,8 +58,7 @@ def uniforms(seed: int, number: int, samples: int, limit: int) -> Float[Tensor, 
 
 def draw(log_p: Float[Tensor, "*rows V"], uniform: Float[Tensor, "*rows"], sampling: Sampling) -> Int[Tensor, "*rows"]:
     """One token a row: the first at which the cumulated probability exceeds the row's random number."""
-    below_best = log_p - log_p.amax(dim=-1, keepdim=True)  # or the smallest temperatures would make all of them -inf
-    p = kept(below_best / sampling.temperature, sampling).softmax(dim=-1, dtype=torch.float64)
+    p = kept(log_p / sampling.temperature, sampling).softmax(dim=-1, dtype=torch.float64)
     reached = p.cumsum(dim=-1)
     wanted = (uniform.to(reached.dtype)[..., None] * reached[..., -1:]).contiguous()
     drawn = torch.searchsorted(reached, wanted, right=True)[..., 0]

@@ -32,7 +32,7 @@ class Lexicon:
 
     Raises:
         ConfigError: an unknown kind.
-        DataError: an empty phrase or term.
+        DataError: an empty phrase or term, or a term that holds a banned phrase.
     """
 
     banned: Sequence[str] = ()
@@ -47,6 +47,9 @@ class Lexicon:
         for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
             if not phrase.strip():
                 raise DataError("an empty phrase or term binds nothing; leave it out")
+        for _, target in self.glossary:
+            if held := [phrase for phrase in self.banned if phrase in target]:
+                raise DataError(f"the term {target!r} is required, but {held[0]!r} is banned; leave out one of the two")
 
     @property
     def requires(self) -> bool:
