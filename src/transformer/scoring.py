@@ -63,7 +63,7 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
             fitting.append(index)
     for batch in _batches(fitting, sources, targets, translator.batch_tokens):
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
-        device = model.projection_layer.proj.weight.device
+        device = translator.device
         for index, scores in zip(batch, token_scores(model, pair_batch(*ids).to(device)), strict=True):
             pieces = tokenizers.target.pieces([*targets[index], EOS_ID])
             found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))

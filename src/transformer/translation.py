@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from transformer.decoding import (
     GREEDY,
     GUARD_NGRAM,
@@ -15,7 +17,7 @@ from transformer.decoding import (
     Tokens,
     normalized,
     repeats_itself,
-    search_each,
+    search_side_by_side,
 )
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
@@ -28,6 +30,8 @@ from transformer.transformer import Transformer
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
+LEAST_TOKENS_A_WORKER = 512
+"""Source tokens x hypotheses below which threads do better to share every product than to search side by side."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
 
@@ -106,6 +110,7 @@ class Translator:
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
+        workers: searches side by side on a CPU, which share torch's threads among them.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class Translator:
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
+        workers: int = 1,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
@@ -126,11 +132,18 @@ class Translator:
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.batch_tokens = batch_tokens
+        self.workers = workers
+        self.description = ""
         self.lexicon = lexicon or Lexicon()
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
         banned = [tokens for phrase in self.lexicon.banned for tokens in spellings(tokenizers.target, phrase)]
         self.search = replace(search, banned=(*search.banned, *banned))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is; packed models, which have no parameters, are on the CPU."""
+        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns one translation a line, in order; an empty line stays empty.
@@ -192,9 +205,15 @@ class Translator:
         # longest first, so that a lack of memory shows at once
         order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
         requests = (self._request(pieces[index]) for index in order)
-        device = self.model.projection_layer.proj.weight.device
-        for place, hypotheses in search_each(
-            self.generator, requests, search, batch_tokens=self.batch_tokens, device=device
+        tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
+        workers = max(1, min(self.workers, len(pieces), tokens // LEAST_TOKENS_A_WORKER))
+        for place, hypotheses in search_side_by_side(
+            self.generator,
+            requests,
+            search,
+            workers=workers,
+            batch_tokens=min(self.batch_tokens, -(-tokens // workers)),
+            device=self.device,
         ):
             found[order[place]] = hypotheses
             if done is not None:

@@ -127,8 +127,8 @@ def another(run: Path, folder: Path, **changes: Any) -> Path:
 def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str) -> None:
     """Catches an ensemble that is ignored, or averaged otherwise than was asked."""
     lines, other = ["one two three", "seven", "nine nine"], another(tiny_run, tmp_path / "other")
-    together = load(tiny_run, search=Search(2, min_tokens=4, average=average), ensemble=[other])  # pyright: ignore[reportArgumentType]
-    members = [load(tiny_run), load(other)]
+    together = load(tiny_run, search=Search(2, min_tokens=4, average=average), ensemble=[other], precision="float32")  # pyright: ignore[reportArgumentType]
+    members = [load(tiny_run, precision="float32"), load(other, precision="float32")]
     checked = 0
     for line, found in zip(lines, together.translations(lines), strict=True):
         tokens = [*found.alternatives[0].tokens[0], 2]

@@ -41,16 +41,20 @@ class KeyValueCache:
         """The same with room for more positions."""
         return type(self)(F.pad(self.keys, (0, 0, 0, positions)), F.pad(self.values, (0, 0, 0, positions)))
 
-    def select(self, rows: Int[Tensor, " R"]) -> "KeyValueCache":
+    def select(self, rows: Int[Tensor, " R"], length: int) -> "KeyValueCache":
         """The given rows, in the given order; a row may appear more than once. This cache is not to be used again.
 
         Where most rows stay where they are, as when a few have left, only the others are copied.
+
+        Args:
+            rows: of this cache.
+            length: positions that hold something; the others need not be copied.
         """
         n = rows.numel()
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
         if n > self.keys.size(0) or 2 * moved.numel() > n:
             return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
-        for cached in (self.keys, self.values):
+        for cached in (self.keys[:, :, :length], self.values[:, :, :length]):
             cached[moved] = cached[rows[moved]]
         return type(self)(self.keys[:n], self.values[:n])
 
@@ -119,7 +123,10 @@ class DecoderCache:
         positions = self.positions[rows]
         return type(self)(
             [
-                LayerCache(layer.self_attention.select(rows), layer.cross_attention.select(sources))
+                LayerCache(
+                    layer.self_attention.select(rows, self.longest),
+                    layer.cross_attention.select(sources, self.src_mask.size(-1)),
+                )
                 for layer in self.layers
             ],
             src_mask=self.src_mask[sources],

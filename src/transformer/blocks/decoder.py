@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import cast
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer.blocks.attention import Mask, MultiHeadAttention
@@ -63,13 +63,15 @@ class DecoderLayer(nn.Module):
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
         """An empty cache for `capacity` target positions, with the source's keys and values computed once."""
         source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
-        return LayerCache(KeyValueCache.empty(source.keys, capacity), source)
+        return LayerCache(type(source).empty(source.keys, capacity), source)
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int) -> Float[Tensor, "B 1 D"]:
+    def step(
+        self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int, self_mask: Bool[Tensor, "B 1 1 T"]
+    ) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row; `index` is this layer's place in the cache."""
         attend, attend_source, feed_forward = self.residual_connections
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
-        x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, cache.self_mask))
+        x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, self_mask))
         x = attend_source(x, lambda x: self._attend_source(x, source, cache))
         return feed_forward(x, self.feed_forward_block)
 
@@ -113,6 +115,7 @@ class Decoder(nn.Module):
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row, whose keys and values are added to `cache`."""
+        self_mask = cache.self_mask
         for index, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
-            x = layer.step(x, cache, index)
+            x = layer.step(x, cache, index, self_mask)
         return self.norm(x)

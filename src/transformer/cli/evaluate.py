@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.search import EnsembleOption, takes_search
+from transformer.cli.search import EnsembleOption, PrecisionOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
 from transformer.evaluation.scores import Tokenization
 
@@ -27,6 +27,7 @@ def evaluate(
     ] = "13a",
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     ensemble: EnsembleOption = None,
+    precision: PrecisionOption = "auto",
     *,
     search: "Search",
 ) -> None:
@@ -41,7 +42,7 @@ def evaluate(
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
     if output is not None:
         output.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    translator = load(model, search=search, ensemble=ensemble or ())
+    translator = load(model, search=search, ensemble=ensemble or (), precision=precision)
     started = time.perf_counter()
     translations = translator.translations([text for text, _ in pairs])
     seconds = time.perf_counter() - started
@@ -54,8 +55,10 @@ def evaluate(
         output.write_bytes("".join(f"{text}\n" for text in texts).encode())
     if as_json:
         figures = {score.name: {"score": score.value, "signature": score.signature} for score in scores}
-        typer.echo(json.dumps({"lines": len(pairs), "flagged": flagged, "seconds": seconds, "scores": figures}))
+        found = {"lines": len(pairs), "flagged": flagged, "seconds": seconds, "computed": translator.description}
+        typer.echo(json.dumps({**found, "scores": figures}))
         return
     for score in scores:
         typer.echo(f"{score.name:<5} {score.value:5.2f}   {score.signature}")
-    typer.echo(f"{len(pairs):,} lines, {flagged} flagged, {seconds:.1f} s ({len(pairs) / seconds:.1f} lines/s)")
+    speed = f"{seconds:.1f} s ({len(pairs) / seconds:.1f} lines/s, {translator.description})"
+    typer.echo(f"{len(pairs):,} lines, {flagged} flagged, {speed}")

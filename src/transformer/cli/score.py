@@ -49,7 +49,7 @@ def score(
 
     refuse_same([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
-    translator = load(model)
+    translator = load(model, precision="float32")
     number = 0
     with written_to(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

@@ -18,6 +18,10 @@ Penalty = Literal["paper", "normalize"]
 Stopping = Literal["early", "exhaustive"]
 
 
+PrecisionOption = Annotated[
+    Literal["auto", "float32", "bf16", "int8"],
+    typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
+]
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]

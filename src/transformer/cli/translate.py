@@ -13,7 +13,7 @@ import typer
 
 from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_lexicon
-from transformer.cli.search import EnsembleOption, takes_search
+from transformer.cli.search import EnsembleOption, PrecisionOption, takes_search
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def translate(
         Path | None, typer.Option(help=".npz file to write: cross-attention of all layers and heads")
     ] = None,
     ensemble: EnsembleOption = None,
+    precision: PrecisionOption = "auto",
     *,
     search: "Search",
     lexicon: "Lexicon",
@@ -79,12 +80,13 @@ def translate(
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = load(model, search=search, lexicon=lexicon, ensemble=ensemble or ())
+    translator = load(model, search=search, lexicon=lexicon, ensemble=ensemble or (), precision=precision)
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
     with ExitStack() as files:
         sink = files.enter_context(written_to(output_path))
         notes = _notes(files, alignment, attention)
+        print(translator.description, file=sys.stderr)
         for chunk, begins in _with_prefixes(_progress(_chunks(input_path, invalid), output_path), prefix, invalid):
             translations = translator.translations(chunk, prefixes=begins, first_line=number)
             for source, translation in zip(chunk, translations, strict=True):

@@ -8,6 +8,7 @@ from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
+from transformer.decoding.workers import search_side_by_side
 
 __all__ = [
     "GREEDY",
@@ -24,4 +25,5 @@ __all__ = [
     "repeats_itself",
     "search_all",
     "search_each",
+    "search_side_by_side",
 ]

@@ -4,17 +4,22 @@ Axis letters beside those of the blocks: N sentences, W hypotheses of each, K ca
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.penalties import LengthPenalty
+from transformer.kernels import best_tokens
 from transformer.text.control import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-NEVER_WRITTEN = (PAD_ID, BOS_ID)
+
+def never_written(*, allow_unknown: bool) -> tuple[int, ...]:
+    """Tokens that no translation holds."""
+    return (PAD_ID, BOS_ID) if allow_unknown else (PAD_ID, BOS_ID, UNK_ID)
 
 
 @dataclass(frozen=True)
@@ -57,34 +62,64 @@ def log_probabilities(logits: Float[Tensor, "*rows V"], *, allow_unknown: bool =
     """Log softmax in float32; -inf for tokens that are never written."""
     log_p = logits.float().log_softmax(dim=-1)
     # after the softmax: scores stay those of the whole distribution
-    log_p[..., list(NEVER_WRITTEN if allow_unknown else (*NEVER_WRITTEN, UNK_ID))] = -torch.inf
+    log_p[..., list(never_written(allow_unknown=allow_unknown))] = -torch.inf
     return log_p
 
 
+@dataclass(frozen=True)
+class Offered:
+    """The best tokens of each hypothesis, K of them: more than K of one can not be among the K best of a sentence.
+
+    Attributes:
+        tokens: best first.
+        log_p: their log-probabilities.
+        worth: the same after all rules; the same tensor where there is no rule.
+    """
+
+    tokens: Int[Tensor, "N W K"]
+    log_p: Float[Tensor, "N W K"]
+    worth: Float[Tensor, "N W K"]
+
+
+def offer(logits: Float[Tensor, "N W V"], k: int, never: tuple[int, ...]) -> Offered:
+    """The k most probable tokens of each hypothesis, where no rule changes what others are worth."""
+    ranked = best_tokens(logits.flatten(0, 1), min(k, logits.size(-1)), _marked(never, logits.size(-1), logits.device))
+    log_p, tokens = (x.unflatten(0, logits.shape[:2]) for x in ranked)
+    return Offered(tokens, log_p, log_p)
+
+
+def offer_weighed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], k: int) -> Offered:
+    """The k tokens of each hypothesis that are worth most."""
+    best = worth.topk(min(k, worth.size(-1)), dim=-1)
+    return Offered(best.indices, best.values if worth is log_p else log_p.gather(-1, best.indices), best.values)
+
+
+@lru_cache(maxsize=8)
+def _marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
+    """True for some of all tokens."""
+    return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
+        0, torch.tensor(tokens, device=device), True
+    )
+
+
 def expand(
-    log_p: Float[Tensor, "N W V"],
-    worth: Float[Tensor, "N W V"],
-    scores: Float[Tensor, "N W"],
-    values: Float[Tensor, "N W"],
-    k: int,
-    first_origin: int = 0,
+    offered: Offered, scores: Float[Tensor, "N W"], values: Float[Tensor, "N W"], k: int, first_origin: int = 0
 ) -> Candidates:
     """The k best continuations of each sentence's hypotheses, by the sum of what their tokens are worth.
 
     Args:
-        log_p: log-probabilities of the next token.
-        worth: the same after all rules; the same tensor where there is no rule.
+        offered: at least the k best tokens of each hypothesis.
         scores: sums of log-probabilities so far.
         values: sums of worths so far; the same tensor where there never was a rule.
         k: how many.
         first_origin: number of the first of the hypotheses.
     """
-    sums = (values[:, :, None] + worth).flatten(1)
+    sums = (values[:, :, None] + offered.worth).flatten(1)
     best = sums.topk(min(k, sums.size(1)), dim=1)
-    origins, tokens = best.indices // log_p.size(-1), best.indices % log_p.size(-1)
+    origins, tokens = best.indices // offered.tokens.size(-1), offered.tokens.flatten(1).gather(1, best.indices)
     new_scores = best.values
-    if worth is not log_p or values is not scores:
-        new_scores = scores.gather(1, origins) + log_p.flatten(1).gather(1, best.indices)
+    if offered.worth is not offered.log_p or values is not scores:
+        new_scores = scores.gather(1, origins) + offered.log_p.flatten(1).gather(1, best.indices)
     return Candidates(best.values, new_scores, origins + first_origin, tokens)
 
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer.decoding.beam import Candidates, expand, log_probabilities, prune
+from transformer.decoding.beam import Candidates, expand, log_probabilities, never_written, offer, offer_weighed, prune
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.required import allot, needed, option
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
@@ -85,23 +85,53 @@ def search_all(
 def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
     """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
     logits, table.state = model.step(table.tokens.flatten(), table.state)
-    log_p = log_probabilities(logits.unflatten(0, table.tokens.shape), allow_unknown=search.allow_unknown)
-    worth = weigh(log_p, table, rules)
-    followed = sample(table, log_p, worth, search.sampling) if search.sampling else choose(table, log_p, worth, search)
+    logits = logits.unflatten(0, table.tokens.shape)
+    if is_plain(table, search):
+        followed = choose_plain(table, logits, search)
+    else:
+        log_p = log_probabilities(logits, allow_unknown=search.allow_unknown)
+        worth = weigh(log_p, table, rules)
+        if search.sampling:
+            followed = sample(table, log_p, worth, search.sampling)
+        else:
+            followed = choose(table, log_p, worth, search)
     table.follow(followed, search)
     return followed.origins
+
+
+def is_plain(table: Table, search: Search) -> bool:
+    """Whether the model's most probable tokens are all that needs to be known, now that no rule weighs others.
+
+    A minimum of tokens is kept by leaving out EOS, as long as all sentences are on the same side of it.
+    """
+    if not search.follows_the_model or has_prefix(table) or any(each.request.required for each in table.sentences):
+        return False
+    return len({sentence.length < search.min_tokens for sentence in table.sentences}) == 1
+
+
+def choose_plain(table: Table, logits: Float[Tensor, "N W V"], search: Search) -> Candidates:
+    """As `choose`, from the most probable tokens alone."""
+    is_early = table.sentences[0].length < search.min_tokens
+    never = (*never_written(allow_unknown=search.allow_unknown), *((EOS_ID,) if is_early else ()))
+    candidates = expand(offer(logits, 2 * search.beam, never), table.scores, table.values, 2 * search.beam)
+    table.end(candidates, slice(0, search.beam), 0)
+    return prune(candidates, search.beam)
+
+
+def has_prefix(table: Table) -> bool:
+    """Whether the next token of a sentence is given."""
+    return any(len(sentence.request.prefix) > sentence.length for sentence in table.sentences)
 
 
 def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
     """What each token is worth under the rules; `log_p` itself where there are none."""
     requests = [sentence.request for sentence in table.sentences]
-    has_prefix = any(len(sentence.request.prefix) > sentence.length for sentence in table.sentences)
-    if not rules and not has_prefix:
+    if not rules and not has_prefix(table):
         return log_p
     worth = log_p.clone()
     for rule in rules:
         rule(worth, table.written, table.lengths)
-    if has_prefix:
+    if has_prefix(table):
         force_prefixes(worth, log_p, [sentence.length for sentence in table.sentences], requests)
     return worth
 
@@ -117,7 +147,8 @@ def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N 
         values = scores if table.values is table.scores else table.values[:, rows]
         if followed and search.diversity:
             own_worth = own_worth - search.diversity * _times_chosen(followed, log_p.size(2))[:, None]
-        candidates = expand(own_log_p, own_worth, scores, values, 2 * size, first_origin=rows.start)
+        offered = offer_weighed(own_log_p, own_worth, 2 * size)
+        candidates = expand(offered, scores, values, 2 * size, first_origin=rows.start)
         bound = [row for row, sentence in enumerate(table.sentences) if sentence.request.required]
         table.end(candidates, slice(0, size), group, except_rows=bound)
         followed.append(prune(candidates, size))

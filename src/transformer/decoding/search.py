@@ -75,6 +75,12 @@ class Search:
         if not all(self.banned):
             raise ConfigError("an empty sequence cannot be banned; leave it out")
 
+    @property
+    def follows_the_model(self) -> bool:
+        """Whether hypotheses are compared by the model's log-probabilities alone, all with all."""
+        changes = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
+        return self.groups == 1 and not changes
+
 
 GUARD_NGRAM: Final = 3
 GREEDY: Final = Search()

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformer.inspection.attention import watched_weights
 from transformer.text.control import BOS_ID, CONTROL_NAMES
 from transformer.text.pair import TokenizerPair
-from transformer.transformer import Transformer
 from transformer.translation import Translation, Translator
 
 SPACE, SPACE_BYTE = "▁", "<20>"
@@ -26,14 +25,14 @@ def attention_weights(translator: Translator, translation: Translation) -> list[
     Row t is where the model looked when it wrote token t; the last column is the source's EOS.
     """
     return [
-        _weights(translator.model, source, target)
+        _weights(translator, source, target)
         for source, target in zip(translation.sources, translation.alternatives[0].tokens, strict=True)
     ]
 
 
 @torch.no_grad()
-def _weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "N H T S"]:
-    device = model.projection_layer.proj.weight.device
+def _weights(translator: Translator, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "N H T S"]:
+    model, device = translator.model, translator.device
     src, tgt = torch.tensor([source], device=device), torch.tensor([[BOS_ID, *target[:-1]]], device=device)
     return torch.cat(watched_weights(model, src, tgt))[:, :, : len(target)].cpu()
 

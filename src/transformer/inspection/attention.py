@@ -35,7 +35,7 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     model, tokenizers = translator.model, translator.tokenizers
     source_ids = [*tokenizers.source.encode(source), EOS_ID]
     target_ids = tokenizers.target.encode(target)
-    device = model.projection_layer.proj.weight.device
+    device = translator.device
     src = torch.tensor([source_ids], device=device)
     tgt = torch.tensor([[BOS_ID, *target_ids]], device=device)
     return CrossAttention(
@@ -53,9 +53,8 @@ def watched_weights(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor
     weights: list[Tensor] = []
 
     def note(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(block, MultiHeadAttention)
         query, key, _, mask = inputs
-        weights.append(block.attention_weights(query, key, mask))
+        weights.append(cast(MultiHeadAttention, block).attention_weights(query, key, mask))
 
     layers = cast(Iterable[DecoderLayer], model.decoder.layers)
     hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in layers]

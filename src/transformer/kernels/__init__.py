@@ -1,0 +1,21 @@
+"""What decoding computes most, compiled; and the same with torch where that is not possible."""
+
+from transformer.kernels.attention import fetch, remember, reorder
+from transformer.kernels.library import library, why_not
+from transformer.kernels.normalization import add_norm
+from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
+from transformer.kernels.ranking import best_tokens
+
+__all__ = [
+    "PRECISIONS",
+    "PackedMatrix",
+    "Precision",
+    "Weight",
+    "add_norm",
+    "best_tokens",
+    "fetch",
+    "library",
+    "remember",
+    "reorder",
+    "why_not",
+]

@@ -1,0 +1,186 @@
+// Attention without ever holding more than one row of weights: softmax(Q K^T / sqrt(d_k)) V.
+#include "vectors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace transformer {
+
+// The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
+// by side, and so do the elements of a head.
+struct Attention {
+  const float* query;
+  const void *keys, *values;
+  const bool* mask;  // true = may attend; or null
+  float* out;        // heads side by side
+  long batch, queries, positions, heads, width;
+  long query_batch, query_stride;
+  long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
+  long mask_batch, mask_query;
+  float scale;
+  int is_bfloat16;
+};
+
+namespace {
+
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+// Four vectors to the sums of their elements.
+inline __m128 sums_of_four(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512 abcd = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));  // in each quarter
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// Heads of V vectors, of which the last may be filled in part. `weights` has room for LANES positions more.
+template <typename T, int V>
+void attend(const float* query, const T* keys, long key_stride, const T* values, long value_stride, const bool* mask,
+            long positions, long width, float scale, float* weights, float* out) {
+  const __mmask16 last = lanes(width - (V - 1) * LANES);
+  const auto part = [last](int v) { return v == V - 1 ? last : static_cast<__mmask16>(0xffff); };
+  __m512 q[V], sums[V];
+  for (int v = 0; v < V; ++v) {
+    q[v] = _mm512_mul_ps(load(query + v * LANES, part(v)), _mm512_set1_ps(scale));
+    sums[v] = _mm512_setzero_ps();
+  }
+  for (long s = 0; s < positions; s += 4) {
+    __m512 dots[4];
+    for (int i = 0; i < 4; ++i) {
+      const T* key = keys + std::min(s + i, positions - 1) * key_stride;
+      dots[i] = _mm512_mul_ps(q[0], load(key, part(0)));
+      for (int v = 1; v < V; ++v) dots[i] = _mm512_fmadd_ps(q[v], load(key + v * LANES, part(v)), dots[i]);
+    }
+    _mm_storeu_ps(weights + s, sums_of_four(dots[0], dots[1], dots[2], dots[3]));
+  }
+  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
+  for (long s = 0; s < positions; s += LANES) {
+    __mmask16 m = lanes(positions - s);
+    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
+    const __m512 scores = _mm512_mask_mov_ps(_mm512_set1_ps(NEVER), m, load(weights + s, m));
+    store(weights + s, 0xffff, scores);
+    most = _mm512_max_ps(most, scores);
+  }
+  const float largest = _mm512_reduce_max_ps(most);
+  for (long s = 0; s < positions && largest != NEVER; s += LANES) {
+    const __m512 e = exponential(_mm512_sub_ps(load(weights + s, 0xffff), _mm512_set1_ps(largest)));
+    store(weights + s, 0xffff, e);
+    total = _mm512_add_ps(total, e);
+  }
+  for (long s = 0; s < positions && largest != NEVER; ++s) {
+    const __m512 weight = _mm512_set1_ps(weights[s]);
+    for (int v = 0; v < V; ++v)
+      sums[v] = _mm512_fmadd_ps(weight, load(values + s * value_stride + v * LANES, part(v)), sums[v]);
+  }
+  const float sum = _mm512_reduce_add_ps(total);
+  const __m512 share = _mm512_set1_ps(sum > 0 ? 1.0f / sum : 0.0f);  // zeros where nothing may be attended to
+  for (int v = 0; v < V; ++v) store(out + v * LANES, part(v), _mm512_mul_ps(sums[v], share));
+}
+
+template <typename T, int V>
+void attend_all(const Attention& a, int threads) {
+  const T *keys = static_cast<const T*>(a.keys), *values = static_cast<const T*>(a.values);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+  for (long b = 0; b < a.batch; ++b)
+    for (long h = 0; h < a.heads; ++h) {
+      float* weights = scratch<float>(a.positions + LANES);
+      for (long t = 0; t < a.queries; ++t) {
+        const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
+        long positions = a.positions;
+        while (mask && positions && !mask[positions - 1]) --positions;
+        attend<T, V>(a.query + b * a.query_batch + t * a.query_stride + h * a.width,
+                  keys + b * a.key_batch + h * a.key_head, a.key_stride,
+                  values + b * a.value_batch + h * a.value_head, a.value_stride, mask, positions, a.width, a.scale,
+                  weights, a.out + ((b * a.queries + t) * a.heads + h) * a.width);
+      }
+    }
+}
+
+template <typename T>
+void attend_by_width(const Attention& a, int threads) {
+  switch ((a.width + LANES - 1) / LANES) {
+    case 1: return attend_all<T, 1>(a, threads);
+    case 2: return attend_all<T, 2>(a, threads);
+    case 3: return attend_all<T, 3>(a, threads);
+    case 4: return attend_all<T, 4>(a, threads);
+    case 5: return attend_all<T, 5>(a, threads);
+    case 6: return attend_all<T, 6>(a, threads);
+    case 7: return attend_all<T, 7>(a, threads);
+    case 8: return attend_all<T, 8>(a, threads);
+  }
+}
+
+}  // namespace
+}  // namespace transformer
+
+extern "C" long transformer_size_of_attention() { return sizeof(transformer::Attention); }
+
+extern "C" void transformer_attention(const transformer::Attention* a, int threads) {
+  if (a->is_bfloat16)
+    transformer::attend_by_width<uint16_t>(*a, threads);
+  else
+    transformer::attend_by_width<float>(*a, threads);
+}
+
+// Writes the keys or values of one new position a row into a cache; row b at `positions[b]`.
+extern "C" void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
+                                     long row_stride, long head_stride, long position_stride, const int64_t* positions,
+                                     int is_bfloat16) {
+  using namespace transformer;
+  for (long b = 0; b < rows; ++b)
+    for (long h = 0; h < heads; ++h) {
+      const long place = b * row_stride + h * head_stride + positions[b] * position_stride;
+      for (long e = 0; e < width; e += LANES) {
+        const __m512 v = load(fresh + b * stride + h * width + e, lanes(width - e));
+        if (is_bfloat16)
+          store(static_cast<uint16_t*>(cache) + place + e, lanes(width - e), v);
+        else
+          store(static_cast<float*>(cache) + place + e, lanes(width - e), v);
+      }
+    }
+}
+
+// Brings row `rows[i]` of a cache to row i, for i < count, in place: the first `positions` of every head. A row may be
+// wanted more than once. A row is overwritten only when nobody wants it any more; in a circle, where everybody waits
+// for the next, one row stands aside.
+extern "C" void transformer_reorder(char* cache, long n_rows, const int64_t* rows, long count, long heads,
+                                    long row_bytes, long head_bytes, long bytes) {
+  const auto copy = [=](const char* from, char* to, long from_head, long to_head) {
+    for (long h = 0; h < heads; ++h) std::memcpy(to + h * to_head, from + h * from_head, bytes);
+  };
+  std::vector<long> wanted(n_rows, 0), free;
+  std::vector<bool> settled(n_rows, false);
+  for (long i = 0; i < count; ++i)
+    if (rows[i] != i) ++wanted[rows[i]];
+  for (long i = 0; i < count; ++i) {
+    settled[i] = rows[i] == i;
+    if (!settled[i] && !wanted[i]) free.push_back(i);
+  }
+  const auto settle = [&]() {
+    while (!free.empty()) {
+      const long to = free.back(), from = rows[to];
+      free.pop_back();
+      copy(cache + from * row_bytes, cache + to * row_bytes, head_bytes, head_bytes);
+      settled[to] = true;
+      if (!--wanted[from] && from < count && !settled[from]) free.push_back(from);
+    }
+  };
+  settle();
+  std::vector<char> aside;
+  for (long i = 0; i < count; ++i) {
+    if (settled[i]) continue;
+    aside.resize(heads * bytes);
+    copy(cache + i * row_bytes, aside.data(), head_bytes, bytes);
+    long to = i;
+    for (; rows[to] != i; to = rows[to]) {
+      copy(cache + rows[to] * row_bytes, cache + to * row_bytes, head_bytes, head_bytes);
+      settled[to] = true;
+    }
+    copy(aside.data(), cache + to * row_bytes, bytes, head_bytes);
+    settled[to] = true;
+  }
+}

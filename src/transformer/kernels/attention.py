@@ -1,0 +1,97 @@
+"""Attention of cached keys and values without a matrix of weights."""
+
+import ctypes
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from transformer.kernels.library import library, threads_for
+
+WIDEST_HEAD = 128
+
+
+class Attention(ctypes.Structure):
+    """What the kernel is asked; the same fields in the same order as `Attention` in attention.cpp."""
+
+    _fields_ = (
+        ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        *((name, ctypes.c_long) for name in (
+            "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
+            "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
+        )),
+        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int),
+    )  # fmt: skip
+
+
+def fetch(
+    query: Float[Tensor, "B T D"],
+    keys: Float[Tensor, "B H S E"],
+    values: Float[Tensor, "B H S E"],
+    mask: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "B T D"] | None:
+    """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
+
+    Args:
+        query: all heads side by side, float32.
+        keys: float32 or bfloat16; a position's elements lie side by side.
+        values: likewise.
+        mask: True = may attend; (B or 1, 1, T or 1, S).
+    """
+    compiled = library()
+    if compiled is None or keys.size(3) > WIDEST_HEAD or (mask is not None and (mask.dim() != 4 or mask.size(1) > 1)):
+        return None
+    batch, heads, positions, width = keys.shape
+    queries = query.size(1)
+    if mask is not None:
+        mask = mask.expand(batch, 1, queries, positions)
+        if positions > 1 and mask.stride(3) != 1:
+            mask = mask.contiguous()
+    out = query.new_empty(batch, queries, heads * width)
+    asked = Attention(
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), out.data_ptr(),
+        batch, queries, positions, heads, width, query.stride(0), query.stride(1), *keys.stride()[:3],
+        *values.stride()[:3], *((0, 0) if mask is None else (mask.stride(0), mask.stride(2))),
+        1 / math.sqrt(width), keys.dtype == torch.bfloat16,
+    )  # fmt: skip
+    compiled.transformer_attention(ctypes.byref(asked), threads_for(4 * batch * heads * queries * positions * width))
+    return out
+
+
+def remember(fresh: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], positions: Int[Tensor, " B"]) -> None:
+    """Writes the keys or values of one new position a row into a cache, in place; row b at `positions[b]`.
+
+    Args:
+        fresh: all heads side by side.
+        cache: float32 or bfloat16.
+        positions: smaller than L.
+    """
+    compiled = library()
+    rows, heads, _, width = cache.shape
+    if compiled is None:
+        cache[torch.arange(rows), :, positions] = fresh.unflatten(1, (heads, width)).to(cache.dtype)
+        return
+    positions = positions.contiguous()
+    compiled.transformer_remember(
+        fresh.data_ptr(), fresh.stride(0), cache.data_ptr(), rows, heads, width,
+        *cache.stride()[:3], positions.data_ptr(), cache.dtype == torch.bfloat16,
+    )  # fmt: skip
+
+
+def reorder(cache: Float[Tensor, "B H L E"], rows: Int[Tensor, " R"], length: int) -> Float[Tensor, "R H L E"] | None:
+    """The given rows of a cache, in place, of which the first `length` positions count; None where the kernel cannot.
+
+    A row may be wanted more than once; there are no more of them than the cache has.
+    """
+    compiled = library()
+    n_rows, heads, _, width = cache.shape
+    if compiled is None or len(rows) > n_rows or cache.stride()[2:] != (width, 1):
+        return None
+    rows, size = rows.contiguous(), cache.element_size()
+    compiled.transformer_reorder(
+        cache.data_ptr(), n_rows, rows.data_ptr(), len(rows), heads, cache.stride(0) * size, cache.stride(1) * size,
+        length * width * size,
+    )  # fmt: skip
+    return cache[: len(rows)]

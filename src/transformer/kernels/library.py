@@ -1,0 +1,63 @@
+"""Finds the compiled kernels, and says why where there are none."""
+
+import ctypes
+import importlib.util
+import os
+from functools import cache
+from typing import Final
+
+import torch
+
+POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
+SIGNATURES: Final = {
+    "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
+    "transformer_attention": (POINTER, INT),
+    "transformer_remember": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
+    "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
+    "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER),
+    "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
+}
+SETTING: Final = "TRANSFORMER_KERNELS"
+"""Environment variable: `off` computes everything with torch."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, or None where torch has to do."""
+    if why_not() is not None:
+        return None
+    compiled = ctypes.CDLL(_path())
+    for name, arguments in SIGNATURES.items():
+        function = getattr(compiled, name)
+        function.argtypes, function.restype = arguments, None
+    return compiled
+
+
+@cache
+def why_not() -> str | None:
+    """Why the compiled kernels are not used here; None where they are."""
+    if os.environ.get(SETTING, "").lower() == "off":
+        return f"{SETTING}=off"
+    path = _path()
+    if path is None:
+        return "not compiled; install with a C++ compiler at hand"
+    try:
+        # OpenMP comes from torch, so that both use the same threads
+        runs_here = ctypes.CDLL(path).transformer_kernels_run_here()
+    except (OSError, AttributeError) as error:
+        return f"cannot be loaded: {error}"
+    return None if runs_here else "this processor lacks AVX-512 with VNNI and bfloat16"
+
+
+def _path() -> str | None:
+    specification = importlib.util.find_spec("transformer.kernels._compiled")
+    return None if specification is None else specification.origin
+
+
+def threads_for(operations: int) -> int:
+    """How many threads a call with so many multiplications is worth."""
+    return torch.get_num_threads() if operations >= ONE_THREAD_UP_TO else 1
+
+
+ONE_THREAD_UP_TO: Final = 1 << 19
+"""Multiplications that one thread finishes sooner than several could agree to share them."""

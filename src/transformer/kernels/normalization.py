@@ -1,0 +1,32 @@
+"""The sum of a residual connection and its norm in one pass over memory."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer.kernels.library import library
+
+
+def add_norm(
+    x: Float[Tensor, "*rows D"],
+    y: Float[Tensor, "*rows D"] | None,
+    alpha: Float[Tensor, " D"],
+    beta: Float[Tensor, " D"],
+    eps: float,
+) -> Float[Tensor, "*rows D"]:
+    """LayerNorm(x + y), or of x alone.
+
+    Source: Ba et al. 2016, Eq. 3 and 4.
+    """
+    compiled = library()
+    if compiled is None:
+        return F.layer_norm(x if y is None else x + y, alpha.shape, alpha, beta, eps)
+    x = x.contiguous()
+    out = x.new_empty(x.shape)
+    other = None if y is None else y.contiguous()
+    compiled.transformer_add_norm(
+        x.data_ptr(), None if other is None else other.data_ptr(),
+        alpha.data_ptr(), beta.data_ptr(), eps,
+        x.numel() // x.size(-1), x.size(-1), out.data_ptr(),
+    )  # fmt: skip
+    return out

@@ -1,0 +1,172 @@
+// y = activation(x W^T + b) for a weight that was packed beforehand, in float32, bfloat16 or int8.
+//
+// A panel is 64 columns of y: four vectors of 16. Within a panel, the weight lies in the order in which it is read:
+// for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction multiplies and adds), the group's
+// weights of all 64 columns. Up to six rows of x are multiplied with a panel at a time, whose 24 sums stay in
+// registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
+// depend on its batch.
+#include "vectors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace transformer {
+namespace {
+
+constexpr long PANEL = 64, MOST_ROWS = 6;
+constexpr int VECTORS = PANEL / LANES;
+
+struct Float32 {
+  using Input = float;
+  using Sum = __m512;
+  static constexpr long GROUP = 1;
+  static Sum multiply(Sum sum, const float* x, const char* w) {
+    return _mm512_fmadd_ps(_mm512_set1_ps(*x), _mm512_loadu_ps(w), sum);
+  }
+};
+
+struct Bfloat16 {
+  using Input = uint16_t;
+  using Sum = __m512;
+  static constexpr long GROUP = 2;
+  static Sum multiply(Sum sum, const uint16_t* x, const char* w) {
+    int32_t pair;
+    std::memcpy(&pair, x, 4);
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)),
+                            reinterpret_cast<__m512bh>(_mm512_loadu_si512(w)));
+  }
+};
+
+struct Int8 {
+  using Input = uint8_t;
+  using Sum = __m512i;
+  static constexpr long GROUP = 4;
+  static Sum multiply(Sum sum, const uint8_t* x, const char* w) {
+    int32_t four;
+    std::memcpy(&four, x, 4);
+    return _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(four), _mm512_loadu_si512(w));
+  }
+};
+
+}  // namespace
+
+// A packed weight; the same fields in the same order as `Matrix` in product.py.
+struct Matrix {
+  const char* weight;        // panels
+  const float* bias;         // one a column, or null
+  const float* scales;       // int8: what one unit of each column is worth
+  const int32_t* offsets;    // int8: 128 times the sum of each column
+  long inner, columns;       // of W^T
+  int precision, relu;       // precision: 0 float32, 1 bfloat16, 2 int8
+};
+
+namespace {
+
+// What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
+const float* prepare(const float* x, long, long, float*, float*, Float32) { return x; }
+
+const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room, float*, Bfloat16) {
+  for (long k = 0; k < padded; k += LANES) {
+    const __m512 v = load(x + k, lanes(std::max(0L, inner - k)));
+    store(room + k, lanes(padded - k), v);
+  }
+  return room;
+}
+
+const uint8_t* prepare(const float* x, long inner, long padded, uint8_t* room, float* unit, Int8) {
+  __m512 most = _mm512_setzero_ps();
+  for (long k = 0; k < inner; k += LANES)
+    most = _mm512_max_ps(most, _mm512_abs_ps(load(x + k, lanes(inner - k))));
+  const float largest = _mm512_reduce_max_ps(most);
+  *unit = largest / 127.0f;
+  const __m512 factor = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
+  const __m512i middle = _mm512_set1_epi32(128);
+  for (long k = 0; k < padded; k += LANES) {
+    const __m512 v = _mm512_mul_ps(load(x + k, lanes(std::max(0L, inner - k))), factor);
+    _mm_mask_storeu_epi8(room + k, lanes(padded - k), _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), middle)));
+  }
+  return room;
+}
+
+__m512 finish(__m512 sum, const Matrix&, long, float) { return sum; }
+
+__m512 finish(__m512i sum, const Matrix& w, long column, float unit) {
+  const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_loadu_si512(w.offsets + column)));
+  return _mm512_mul_ps(whole, _mm512_mul_ps(_mm512_loadu_ps(w.scales + column), _mm512_set1_ps(unit)));
+}
+
+// R rows times one panel.
+template <typename P, int R>
+void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y) {
+  const long groups = (w.inner + P::GROUP - 1) / P::GROUP;
+  const char* weight = w.weight + column * groups * 4;
+  typename P::Sum sums[R][VECTORS] = {};
+  for (long g = 0; g < groups; ++g, weight += PANEL * 4) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v)
+        sums[r][v] = P::multiply(sums[r][v], x + r * stride + g * P::GROUP, weight + v * 64);
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < VECTORS; ++v, column += LANES) {
+    if (column >= w.columns) return;
+    const __mmask16 m = lanes(w.columns - column);
+    const __m512 bias = w.bias ? _mm512_loadu_ps(w.bias + column) : _mm512_setzero_ps();
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
+      if (w.relu) sum = _mm512_max_ps(sum, _mm512_setzero_ps());
+      store(y + r * w.columns + column, m, sum);
+    }
+  }
+}
+
+template <typename P>
+void product(const Matrix& w, const float* x, long rows, float* y, int threads) {
+  using Input = typename P::Input;
+  constexpr bool prepared = P::GROUP > 1;
+  const long padded = (w.inner + P::GROUP - 1) / P::GROUP * P::GROUP;
+  const long panels = (w.columns + PANEL - 1) / PANEL, blocks = (rows + MOST_ROWS - 1) / MOST_ROWS;
+  Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
+  float* units = prepared ? scratch<float>(rows) : nullptr;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    if (prepared) {
+#pragma omp for schedule(static)
+      for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
+    }
+    const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
+#pragma omp for schedule(static)
+    for (long panel = 0; panel < panels; ++panel) {
+      for (long block = 0, i = 0; block < blocks; ++block) {
+        const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
+        const Input* from = inputs + i * padded;
+        const float* unit = prepared ? units + i : nullptr;
+        float* to = y + i * w.columns;
+        switch (n) {
+          case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to); break;
+          case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to); break;
+          case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to); break;
+          case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to); break;
+          case 5: multiply<P, 5>(from, padded, unit, w, panel * PANEL, to); break;
+          default: multiply<P, 6>(from, padded, unit, w, panel * PANEL, to);
+        }
+        i += n;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace transformer
+
+extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
+
+extern "C" void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads) {
+  using namespace transformer;
+  if (w->precision == 0) product<Float32>(*w, x, rows, y, threads);
+  if (w->precision == 1) product<Bfloat16>(*w, x, rows, y, threads);
+  if (w->precision == 2) product<Int8>(*w, x, rows, y, threads);
+}

@@ -1,0 +1,179 @@
+"""Linear layers whose weights were packed for speed, in float32, bfloat16 or int8."""
+
+import ctypes
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transformer.errors import ConfigError
+from transformer.kernels.library import library, threads_for
+
+Precision = Literal["float32", "bf16", "int8"]
+PRECISIONS: Final = get_args(Precision)
+PANEL: Final = 64
+GROUPS: Final = {"float32": 1, "bf16": 2, "int8": 4}
+"""Inputs that one instruction multiplies and adds: four bytes of weight in each precision."""
+TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+
+
+class Matrix(ctypes.Structure):
+    """What a kernel knows of a packed weight; the same fields in the same order as `Matrix` in product.cpp."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p), ("inner", ctypes.c_long), ("columns", ctypes.c_long),
+        ("precision", ctypes.c_int), ("relu", ctypes.c_int),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The numbers of a linear layer's weight, in one of three precisions.
+
+    Attributes:
+        values: one row an output; int8 in units of `scales`.
+        scales: of each row, where the values are int8: its largest absolute number / 127.
+    """
+
+    values: Tensor
+    scales: Float[Tensor, " N"] | None = None
+
+    @classmethod
+    def of(cls, weight: Float[Tensor, "N K"], precision: Precision) -> "Weight":
+        """Rounds a weight to a precision."""
+        if precision != "int8":
+            return cls(weight.detach().to(TYPES[precision]))
+        scales = weight.detach().abs().amax(dim=1).float() / 127
+        units = torch.where(scales > 0, scales, 1.0)[:, None]
+        return cls((weight.detach() / units).round().to(torch.int8), scales)
+
+    @property
+    def precision(self) -> Precision:
+        """How the values are stored."""
+        return next(name for name in PRECISIONS if TYPES[name] == self.values.dtype)
+
+    def numbers(self) -> Float[Tensor, "N K"]:
+        """The weight in float32."""
+        values = self.values.float()
+        return values if self.scales is None else values * self.scales[:, None]
+
+
+class PackedMatrix:
+    """y = activation(x W^T + b), for one or more weights side by side.
+
+    The compiled kernel reads the weight in the order in which it is multiplied, see `product.cpp`; elsewhere torch
+    multiplies. In int8, each row of x is rounded in units of its own largest number / 127 and the products are summed
+    exactly, so that a row's result does not depend on its neighbours; this holds for the kernel's other precisions too.
+
+    Args:
+        weights: all of one precision; their outputs stand side by side.
+        bias: of all outputs.
+        relu: whether negative results become 0.
+
+    Source: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    Inference", Sec. 2, with the zero point at 0.
+    """
+
+    def __init__(self, *weights: Weight, bias: Tensor | None = None, relu: bool = False) -> None:
+        self.precision: Precision = weights[0].precision
+        values = torch.cat([weight.values for weight in weights])
+        self.columns, self.inner = values.shape
+        self.relu = relu
+        self.scales = None
+        if self.precision == "int8":
+            self.scales = _filled(torch.cat([_known(weight.scales) for weight in weights]))
+        self.bias = None if bias is None else _filled(bias.detach().float())
+        self.offsets: Tensor | None = None
+        self._compiled = library()
+        if self._compiled is None:
+            self.values = values.t().contiguous() if self.precision == "int8" else values
+            return
+        self.values = _panels(values, GROUPS[self.precision])
+        self.offsets = _filled(values.sum(dim=1, dtype=torch.int32) * 128) if self.precision == "int8" else None
+        self._describe()
+
+    def _describe(self) -> None:
+        """Tells the kernel where everything lies."""
+        tensors = (self.values, self.bias, self.scales, self.offsets)
+        pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+        self._matrix = Matrix(*pointers, self.inner, self.columns, PRECISIONS.index(self.precision), self.relu)
+        self._address = ctypes.addressof(self._matrix)
+
+    def part(self, start: int, stop: int) -> "PackedMatrix":
+        """Some of the outputs. Where they begin and end with a panel, nothing is copied."""
+        part = copy(self)
+        part.columns = stop - start
+        own = slice(start, stop)
+        if self._compiled is None:
+            part.values = self.values[:, own] if self.precision == "int8" else self.values[own]
+        elif start % PANEL == 0:
+            part.values = self.values[start // PANEL : -(-stop // PANEL)]
+        else:
+            rows = self.values.transpose(1, 2).flatten(2).flatten(0, 1)[own]
+            part.values = _panels(rows, GROUPS[self.precision])
+        part.bias, part.scales, part.offsets = (
+            None if row is None else _filled(row[own]) for row in (self.bias, self.scales, self.offsets)
+        )
+        if self._compiled is not None:
+            part._describe()
+        return part
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the weight."""
+        held = (self.values, self.scales, self.bias)
+        return sum(tensor.nbytes for tensor in held if tensor is not None)
+
+    def __call__(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows N"]:
+        """Returns the outputs of every row, in float32."""
+        rows = x.numel() // self.inner
+        if self._compiled is None:
+            return self._by_torch(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
+        x = x.contiguous()
+        y = x.new_empty(*x.shape[:-1], self.columns)
+        threads = threads_for(rows * self.inner * self.columns)
+        self._compiled.transformer_product(self._address, x.data_ptr(), rows, y.data_ptr(), threads)
+        return y
+
+    def rows(self, ids: Int[Tensor, "*ids"]) -> Float[Tensor, "*ids K"]:
+        """The weights of some outputs, in float32: the matrix as an embedding."""
+        if self._compiled is None:
+            found = self.values[:, ids].movedim(0, -1) if self.precision == "int8" else self.values[ids]
+        else:
+            found = self.values[ids // PANEL, :, ids % PANEL].flatten(-2)[..., : self.inner]
+        return found.float() if self.scales is None else found * self.scales[ids][..., None]
+
+    def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
+        bias = None if self.bias is None else self.bias[: self.columns]
+        if self.scales is None:
+            y = F.linear(x.to(self.values.dtype), self.values).float()
+            y = y if bias is None else y + bias
+        else:
+            largest = x.abs().amax(dim=1, keepdim=True)
+            rounded = (x * torch.where(largest > 0, 127 / largest, 0.0)).round().to(torch.int8)
+            whole = torch.ops.aten._int_mm(rounded, self.values).float()
+            y = whole * (self.scales[: self.columns] * (largest / 127))
+            y = y if bias is None else y + bias
+        return y.relu_() if self.relu else y
+
+
+def _known(scales: Tensor | None) -> Tensor:
+    if scales is None:
+        raise ConfigError("weights of several precisions do not stand side by side")
+    return scales
+
+
+def _filled(row: Tensor) -> Tensor:
+    """With zeros up to a whole number of panels, which the kernel reads in full."""
+    return F.pad(row, (0, -row.numel() % PANEL))
+
+
+def _panels(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int) -> Tensor:
+    """(panels, groups, columns of a panel, inputs of a group), filled with zeros."""
+    filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
+    return filled.unflatten(1, (-1, group)).unflatten(0, (-1, PANEL)).transpose(1, 2).contiguous()

@@ -1,0 +1,6 @@
+// Whether this processor has the instructions that the kernels were compiled for.
+extern "C" int transformer_kernels_run_here() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+         __builtin_cpu_supports("avx512bf16");
+}

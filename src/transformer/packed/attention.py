@@ -1,0 +1,98 @@
+"""Multi-head attention with packed projections."""
+
+from typing import Final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks.attention import Mask, MultiHeadAttention, attention, attention_weights
+from transformer.blocks.cache import KeyValueCache
+from transformer.kernels import fetch, remember, reorder, why_not
+from transformer.packed.matrices import Matrices
+
+QUERIES_KEYS_VALUES: Final = 3
+
+
+class PackedCache(KeyValueCache):
+    """As `KeyValueCache`; what moves is copied in place."""
+
+    def select(self, rows: Int[Tensor, " R"], length: int) -> KeyValueCache:
+        """The given rows, in the given order; this cache is not to be used again."""
+        keys, values = (reorder(cached, rows, length) for cached in (self.keys, self.values))
+        return super().select(rows, length) if keys is None or values is None else PackedCache(keys, values)
+
+
+class PackedAttention(nn.Module):
+    """As `MultiHeadAttention`; the projections of one input are one product.
+
+    Keys and values are cached in bfloat16 where weights are rounded too.
+    """
+
+    def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
+        super().__init__()
+        self.h, self.d_k = block.h, block.d_k
+        self.self_projection = matrices.linear(block.W_q, block.W_k, block.W_v)
+        self.W_q = self.self_projection.part(0, block.h * block.d_k)
+        self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
+        self.W_o = matrices.linear(block.W_o)
+        is_rounded = matrices.precision != "float32" and why_not() is None
+        self.cached_type = torch.bfloat16 if is_rounded else torch.float32
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T D"],
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"],
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """As `MultiHeadAttention.forward`; keys and values are projected from the same input."""
+        assert key is value
+        if query is not key:
+            return self.attend(query, self.keys_values(key, value), mask)
+        queries, keys, values = self.self_projection(query).chunk(QUERIES_KEYS_VALUES, dim=-1)
+        return self._fetch(queries, KeyValueCache(self._split(keys), self._split(values)), mask)
+
+    def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
+        """The keys and values of every head, which a cache keeps."""
+        assert key is value
+        return PackedCache(*(self._split(x).to(self.cached_type).contiguous() for x in self.W_kv(key).chunk(2, dim=-1)))
+
+    def attend(
+        self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """As `forward`, with keys and values at hand."""
+        return self._fetch(self.W_q(query), source, mask)
+
+    def step(
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: KeyValueCache,
+        positions: Int[Tensor, " B"],
+        mask: Bool[Tensor, "B 1 1 T"],
+    ) -> Float[Tensor, "B 1 D"]:
+        """As `MultiHeadAttention.step`."""
+        queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
+        remember(keys[:, 0], cache.keys, positions)
+        remember(values[:, 0], cache.values, positions)
+        return self._fetch(queries, cache.first(mask.size(-1)), mask)
+
+    def attention_weights(
+        self, query: Float[Tensor, "B T D"], key: Float[Tensor, "B S D"], mask: Mask | None = None
+    ) -> Float[Tensor, "B H T S"]:
+        """The weights that `forward` uses, for inspection."""
+        keys = self.W_kv(key).chunk(2, dim=-1)[0]
+        return attention_weights(self._split(self.W_q(query)), self._split(keys), mask)
+
+    def _fetch(
+        self, queries: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None
+    ) -> Float[Tensor, "B T D"]:
+        allowed = None if mask is None else mask.bool()
+        heads = fetch(queries, source.keys, source.values, allowed)
+        if heads is None:
+            keys, values = source.keys.float(), source.values.float()
+            heads = attention(self._split(queries), keys, values, allowed).transpose(1, 2).flatten(2)
+        return self.W_o(heads)
+
+    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+        return x.unflatten(2, (self.h, self.d_k)).transpose(1, 2)  # B H T E

@@ -1,0 +1,83 @@
+"""The other blocks with packed weights."""
+
+import math
+from collections.abc import Callable
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks.embedding import InputEmbedding
+from transformer.blocks.feed_forward import FeedForwardBlock
+from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.residual import ResidualConnection
+from transformer.kernels import add_norm
+from transformer.packed.matrices import Matrices
+
+
+class PackedFeedForward(nn.Module):
+    """As `FeedForwardBlock`."""
+
+    def __init__(self, block: FeedForwardBlock, matrices: Matrices) -> None:
+        super().__init__()
+        self.linear_1 = matrices.linear(block.linear_1, relu=True)
+        self.linear_2 = matrices.linear(block.linear_2)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Returns FFN(x)."""
+        return self.linear_2(self.linear_1(x))
+
+
+class PackedNormalization(nn.Module):
+    """As `LayerNormalization`, of one tensor or of a sum of two."""
+
+    def __init__(self, block: LayerNormalization, matrices: Matrices) -> None:
+        super().__init__()
+        del matrices  # a norm has no matrix
+        self.eps = block.eps
+        self.alpha, self.beta = block.alpha.detach().float().contiguous(), block.beta.detach().float().contiguous()
+
+    def forward(self, x: Float[Tensor, "*rows D"], added: Float[Tensor, "*rows D"] | None = None) -> Tensor:
+        """Returns `x + added` with each row normalized, scaled and shifted."""
+        return add_norm(x, added, self.alpha, self.beta, self.eps)
+
+
+class PackedResidual(nn.Module):
+    """As `ResidualConnection`; the post-norm sum and its norm are one pass over memory."""
+
+    def __init__(self, block: ResidualConnection, matrices: Matrices) -> None:
+        super().__init__()
+        self.order = block.order
+        assert isinstance(block.norm, LayerNormalization)
+        self.norm = PackedNormalization(block.norm, matrices)
+
+    def forward(self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B T D"]:
+        """Returns `x` with `sublayer` applied around the connection."""
+        if self.order == "pre":
+            return x + sublayer(self.norm(x))
+        return self.norm(x, sublayer(x))
+
+
+class PackedEmbedding(nn.Module):
+    """As `InputEmbedding`."""
+
+    def __init__(self, block: InputEmbedding, matrices: Matrices) -> None:
+        super().__init__()
+        self.d_model, self.vocab_size = block.d_model, block.vocab_size
+        self.embedding = matrices.embedding(block.embedding.weight)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """Returns the scaled vectors of `tokens`."""
+        return self.embedding.rows(tokens) * math.sqrt(self.d_model)
+
+
+class PackedProjection(nn.Module):
+    """As `ProjectionLayer`."""
+
+    def __init__(self, block: ProjectionLayer, matrices: Matrices) -> None:
+        super().__init__()
+        self.proj = matrices.linear(block.proj)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Returns a logit a token."""
+        return self.proj(x)

@@ -1,0 +1,31 @@
+"""Which precision a machine translates fastest in."""
+
+import torch
+
+from transformer.errors import ConfigError
+from transformer.kernels import PRECISIONS, Precision, why_not
+
+CHOICES = ("auto", *PRECISIONS)
+
+
+def choose_precision(wanted: str = "auto") -> Precision:
+    """The precision that is asked for; `auto` is int8 where the compiled kernels run, float32 elsewhere.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if wanted == "auto":
+        return "int8" if why_not() is None else "float32"
+    for precision in PRECISIONS:
+        if wanted == precision:
+            return precision
+    raise ConfigError(f"precision={wanted!r} is unknown; choose one of {', '.join(CHOICES)}")
+
+
+def described(precision: Precision, workers: int) -> str:
+    """What a command says of how it computes."""
+    threads = torch.get_num_threads()
+    shared = f"{workers} workers of {threads // workers} threads" if workers < threads else f"{workers} workers"
+    by = f"{shared}" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
+    reason = why_not()
+    return f"{precision} on {by}" + (f"; without compiled kernels: {reason}" if reason else "")

@@ -1,0 +1,242 @@
+"""The compiled kernels and their torch fallbacks, each against the formula in float64."""
+
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer.blocks.attention import attention
+from transformer.errors import ConfigError
+from transformer.kernels import (
+    PRECISIONS,
+    PackedMatrix,
+    Precision,
+    Weight,
+    add_norm,
+    best_tokens,
+    fetch,
+    library,
+    remember,
+    reorder,
+    why_not,
+)
+
+TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
+needs_kernels = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test that takes it runs with the compiled kernels, where they are, and with torch."""
+    if request.param == "torch":
+        for module in ("product", "attention", "normalization", "ranking"):
+            monkeypatch.setattr(f"transformer.kernels.{module}.library", lambda: None)
+    elif why_not() is not None:
+        pytest.skip(f"no compiled kernels: {why_not()}")
+    return request.param
+
+
+def test_kernels_are_compiled_where_they_can_be() -> None:
+    """Catches an installation that leaves the kernels out, so that every other test here tests torch."""
+    has_instructions = torch.cpu.get_capabilities().get("avx512_bf16", False)
+    if not has_instructions or shutil.which("g++") is None or os.environ.get("TRANSFORMER_KERNELS") == "off":
+        pytest.skip("no compiler, or a processor without AVX-512")
+    assert why_not() is None
+
+
+def test_kernels_can_be_turned_off() -> None:
+    """Catches a setting that is not read."""
+    code = "from transformer.kernels import why_not, library; print(why_not(), library())"
+    environment = os.environ | {"TRANSFORMER_KERNELS": "off"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == "TRANSFORMER_KERNELS=off None\n"
+
+
+def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
+    """The product in float64, of numbers rounded by the formula of each precision."""
+    if precision == "float32":
+        return x.double() @ weight.double().T
+    if precision == "bf16":
+        return x.bfloat16().double() @ weight.bfloat16().double().T
+    sides = [(side / (side.abs().amax(1, keepdim=True) / 127)).round() for side in (x, weight)]
+    units = [side.abs().amax(1).double() / 127 for side in (x, weight)]
+    return (sides[0].double() @ sides[1].double().T) * units[0][:, None] * units[1]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(1, 37, 70), (5, 64, 64), (7, 3, 1), (13, 65, 130), (23, 128, 192)]
+)
+def test_products(by: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
+    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign."""
+    x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
+    expected = expected_product(x, weight, precision)
+    plain = PackedMatrix(Weight.of(weight, precision))
+    biased = PackedMatrix(Weight.of(weight, precision), bias=bias, relu=True)
+    near = {"atol": TOLERANCE[precision] * math.sqrt(inner), "rtol": 0.0}
+    if by == "torch" and precision == "bf16":
+        near = {"atol": 0.02, "rtol": 0.01}  # torch rounds the sums to bfloat16, too
+    torch.testing.assert_close(plain(x).double(), expected, **near)
+    torch.testing.assert_close(biased(x).double(), (expected + bias).relu(), **near)
+    assert plain(x).shape == (rows, columns)
+    assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_matrices_stand_side_by_side_and_come_apart(by: str, precision: Precision) -> None:
+    """Catches a part that begins at the wrong column, or shares the bias or the scales of another."""
+    for size in (64, 24):  # with and without a panel's end between them
+        weights, bias, x = torch.randn(3, size, 40), torch.randn(3 * size), torch.randn(5, 40)
+        whole = PackedMatrix(*(Weight.of(weight, precision) for weight in weights), bias=bias)
+        for start, stop in ((0, size), (size, 3 * size), (2 * size, 3 * size)):
+            part = whole.part(start, stop)
+            torch.testing.assert_close(part(x), whole(x)[:, start:stop], atol=0, rtol=0)
+    with pytest.raises(ConfigError, match="weights of several precisions do not stand side by side"):
+        PackedMatrix(Weight.of(weights[0], "int8"), Weight.of(weights[1], "float32"))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rows_of_a_matrix_are_embeddings(by: str, precision: Precision) -> None:
+    """Catches an embedding that differs from the projection it shares its numbers with."""
+    weight = Weight.of(torch.randn(131, 30), precision)
+    ids = torch.tensor([[0, 130, 64], [63, 7, 7]])
+    torch.testing.assert_close(PackedMatrix(weight).rows(ids), weight.numbers()[ids], atol=0, rtol=0)
+
+
+def test_int8_weights_are_within_half_a_unit() -> None:
+    """Catches a scale of the whole matrix: one large row would cost all others their digits."""
+    weight = torch.randn(6, 50) * torch.tensor([1e-3, 1.0, 1e3, 1e-6, 5.0, 0.0])[:, None]
+    rounded = Weight.of(weight, "int8")
+    assert rounded.scales is not None
+    assert rounded.precision == "int8"
+    assert ((rounded.numbers() - weight).abs() <= 0.5001 * rounded.scales[:, None]).all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precision) -> None:
+    """Catches one scale for a whole batch, and sums in another order in another block: equal to the last bit."""
+    matrix, x = PackedMatrix(Weight.of(torch.randn(1000, 96), precision)), torch.randn(29, 96)
+    x[3] *= 1000
+    together = matrix(x)
+    for row in range(29):
+        assert torch.equal(matrix(x[row]), together[row])
+    torch.set_num_threads(2)
+    try:
+        assert torch.equal(matrix(x), together)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("cached", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 12, 16, 24, 64, 128])
+def test_attention(by: str, cached: torch.dtype, width: int) -> None:
+    """Catches a mask of the wrong sentence or position, a fully masked row that is NaN, heads that mix."""
+    batch, heads, queries, positions = 3, 2, 5, 19
+    keys, values = (torch.randn(batch, positions, heads, width).transpose(1, 2).to(cached) for _ in range(2))
+    query = torch.randn(batch, queries, 3 * heads * width)[..., heads * width : 2 * heads * width]
+    mask = torch.rand(batch, 1, queries, positions) < 0.6
+    mask[0, 0, 1] = False
+    for each in (None, mask, mask[:, :, :1], mask[:1]):
+        found = fetch(query, keys, values, each)
+        if by == "torch":
+            assert found is None
+            continue
+        assert found is not None
+        split = query.unflatten(2, (heads, width)).transpose(1, 2).double()
+        expected = attention(split, keys.double(), values.double(), each).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-5)
+
+
+@needs_kernels
+def test_attention_leaves_to_torch_what_it_cannot() -> None:
+    """Catches heads wider than its registers, and masks that differ from head to head."""
+    keys = torch.randn(1, 2, 4, 130)
+    assert fetch(torch.randn(1, 1, 260), keys, keys) is None
+    keys = torch.randn(1, 2, 4, 8)
+    assert fetch(torch.randn(1, 1, 16), keys, keys, torch.ones(1, 2, 1, 4, dtype=torch.bool)) is None
+
+
+@pytest.mark.parametrize("cached", [torch.float32, torch.bfloat16])
+def test_new_positions_are_remembered(by: str, cached: torch.dtype) -> None:
+    """Catches a position written in another row, or over what stood beside it."""
+    cache = torch.randn(3, 2, 7, 20).to(cached)
+    fresh, positions = torch.randn(3, 3 * 40)[:, 40:80], torch.tensor([4, 0, 6])
+    expected = cache.clone()
+    for row, position in enumerate(positions.tolist()):
+        expected[row, :, position] = fresh[row].view(2, 20).to(cached)
+    remember(fresh, cache, positions)
+    assert torch.equal(cache, expected)
+
+
+@needs_kernels
+def test_rows_of_a_cache_change_places() -> None:
+    """Catches a row that is overwritten while another still waits for it: alone, in chains and in circles."""
+    draw = random.Random(5)
+    for attempt in range(400):
+        n = draw.randint(1, 8)
+        wanted = [draw.randrange(n) for _ in range(draw.randint(1, n))] if attempt % 2 else draw.sample(range(n), n)
+        cache, rows, length = torch.randn(n, 2, 5, 3), torch.tensor(wanted), draw.randint(1, 5)
+        expected = cache[rows].clone()
+        found = reorder(cache, rows, length)
+        assert found is not None
+        assert torch.equal(found[:, :, :length], expected[:, :, :length]), wanted
+    assert reorder(torch.randn(2, 2, 5, 3), torch.tensor([0, 1, 1]), 5) is None, "a cache has no room for more rows"
+
+
+@pytest.mark.parametrize(("vocabulary", "k"), [(5, 5), (17, 3), (1003, 9), (9001, 1), (40, 40)])
+def test_best_tokens(by: str, vocabulary: int, k: int) -> None:
+    """Catches a token missed at the end of a vector or part, a sum without the tokens that are never written."""
+    logits = torch.randn(6, vocabulary) * 5
+    logits[1] -= 500
+    logits[2, ::2] = -torch.inf
+    never = torch.zeros(vocabulary, dtype=torch.bool)
+    never[logits[0].argmax()] = True
+    for forbidden in (None, never):
+        log_p, tokens = best_tokens(logits, k, forbidden)
+        exact = logits.double().log_softmax(1)
+        if forbidden is not None:
+            exact = exact.masked_fill(forbidden, -torch.inf)
+        expected = exact.topk(k, dim=1)
+        torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
+        real = log_p > -torch.inf
+        torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-6, rtol=0)
+
+
+@needs_kernels
+def test_of_equal_tokens_the_first_is_best() -> None:
+    """Catches an order that depends on the batch or on the vector a token stands in."""
+    logits = torch.zeros(2, 100)
+    logits[1, 37] = 1
+    assert best_tokens(logits, 3)[1].tolist() == [[0, 1, 2], [37, 0, 1]]
+
+
+def test_add_norm(by: str) -> None:
+    """Catches the biased variance, a last vector that counts zeros, a sum that is not added."""
+    for width in (5, 16, 100, 512):
+        x, y, alpha, beta = torch.randn(4, 3, width), torch.randn(4, 3, width), torch.randn(width), torch.randn(width)
+        for other in (y, None):
+            total = (x if other is None else x + other).double()
+            mean, variance = total.mean(-1, keepdim=True), total.var(-1, keepdim=True, unbiased=False)
+            expected = alpha * (total - mean) / (variance + 1e-6).sqrt() + beta
+            torch.testing.assert_close(add_norm(x, other, alpha, beta, 1e-6).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@needs_kernels
+def test_structures_have_the_fields_of_the_kernels() -> None:
+    """Catches a field that was added on one side alone: its size in C is what Python says."""
+    from ctypes import sizeof
+
+    from transformer.kernels.attention import Attention
+    from transformer.kernels.product import Matrix
+
+    compiled = library()
+    assert compiled is not None
+    sizes = [compiled.transformer_size_of_matrix(), compiled.transformer_size_of_attention()]
+    assert sizes == [sizeof(Matrix), sizeof(Attention)]

@@ -1,0 +1,132 @@
+"""Packed models against the models they were made of."""
+
+import copy
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer.blocks import causal_mask, padding_mask
+from transformer.decoding import Request, Search, search_all
+from transformer.errors import ConfigError
+from transformer.kernels import PRECISIONS, Precision, Weight, why_not
+from transformer.packed import choose_precision, described, pack, packed_bytes
+from transformer.transformer import Transformer, build_transformer
+
+NEAR = {"float32": 1e-4, "bf16": 0.15, "int8": 0.4}
+
+
+def random_model(**options: Any) -> Transformer:
+    """Every parameter random, norms and biases too."""
+    sizes = {"d_model": 48, "N": 2, "h": 3, "d_ff": 70, "dropout": 0.1}
+    model = build_transformer(101, 101, 23, 31, **(sizes | options)).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    return model
+
+
+def sentences() -> tuple[Tensor, Tensor]:
+    """Three sources of different lengths, and targets."""
+    src = torch.randint(4, 101, (3, 7))
+    src[1, 5:] = 0
+    src[2, 2:] = 0
+    return src, torch.randint(4, 101, (3, 5))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("shared", ["none", "target", "all"])
+def test_logits_are_those_of_the_model(precision: Precision, order: str, shared: str) -> None:
+    """Catches a block that is packed in another order, a bias left out, a norm with another epsilon."""
+    model = random_model(norm_order=order, share_embeddings=shared)
+    src, tgt = sentences()
+    inputs = src, tgt, padding_mask(src), causal_mask(5)
+    with torch.inference_mode():
+        expected = model(*inputs)
+        found = pack(copy.deepcopy(model), precision)(*inputs)
+    spread = expected.std()
+    assert ((found - expected).abs().max() / spread) < NEAR[precision]
+    assert (found.argmax(-1) == expected.argmax(-1)).float().mean() >= (1 if precision == "float32" else 0.8)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_steps_equal_the_full_forward(precision: Precision) -> None:
+    """Catches keys written at the wrong place, rows lost on reordering, a cache that forgets when it grows."""
+    model = pack(random_model(norm_order="post"), precision)
+    src, _ = sentences()
+    tgt = torch.randint(4, 101, (3, 20))
+    expected = model(src, tgt, padding_mask(src), causal_mask(20))
+    state = model.begin(src, padding_mask(src), limit=20)
+    near = 0.1 if precision != "float32" else 1e-4  # cached keys and values are rounded to bfloat16
+    for t in range(20):
+        logits, state = model.step(tgt[:, t], state)
+        assert ((logits - expected[:, t]).abs().max() / expected.std()) < near
+        if t in (1, 2, 17):
+            rows = torch.tensor({1: [2, 0, 0, 1], 2: [3, 1, 1], 17: [2, 1, 0]}[t])
+            state, tgt, expected = state.select(rows), tgt[rows], expected[rows]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_searches_find_what_the_model_finds(beam: int) -> None:
+    """Catches a search whose float32 kernels lead to other translations."""
+    model = random_model()
+    requests = [Request([*torch.randint(4, 101, (n,)).tolist(), 2], 15) for n in (3, 9, 1, 6, 7)]
+    expected = search_all(model, requests, Search(beam=beam))
+    found = search_all(pack(model, "float32"), requests, Search(beam=beam))
+    assert [each[0].tokens for each in found] == [each[0].tokens for each in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
+
+
+@pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_does_not_depend_on_its_batch(precision: Precision, beam: int) -> None:
+    """Catches a sum in another order, or a scale of a whole batch: equal to the last bit, scores too."""
+    model = pack(random_model(), precision)
+    requests = [Request([*torch.randint(4, 101, (n,)).tolist(), 2], 12) for n in (3, 9, 1, 6, 7, 9, 2)]
+    together = search_all(model, requests, Search(beam=beam))
+    alone = [search_all(model, [request], Search(beam=beam))[0] for request in requests]
+    assert together == alone
+
+
+def test_memory_is_that_of_the_precision() -> None:
+    """Catches a float32 copy that stays beside the packed weight, and a shared matrix that is kept twice."""
+    model = random_model(d_model=128, d_ff=512, h=2, share_embeddings="all")
+    whole = sum(parameter.nbytes for parameter in model.parameters())
+    weights = [weakref.ref(parameter) for parameter in model.parameters() if parameter.dim() == 2]
+    packed = pack(model, "int8")
+    assert packed_bytes(packed) <= 0.3 * whole
+    assert packed_bytes(pack(random_model(d_model=128, d_ff=512, h=2, share_embeddings="all"), "bf16")) <= 0.55 * whole
+    assert not list(packed.parameters())
+    assert all(weight() is None for weight in weights)
+
+
+def test_numbers_that_are_int8_already_are_not_rounded_again() -> None:
+    """Catches a quantized model whose stored numbers are ignored."""
+    model = random_model()
+    stored = {id(parameter): Weight.of(parameter, "int8") for parameter in model.parameters() if parameter.dim() == 2}
+    other = copy.deepcopy(model)
+    src, tgt = sentences()
+    with torch.inference_mode():
+        expected = pack(other, "int8")(src, tgt)
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.data.zero_()
+        assert torch.equal(pack(model, "int8", lambda parameter: stored[id(parameter)])(src, tgt), expected)
+
+
+def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches int8 as the default where only torch can compute it, slowly, and a silent choice."""
+    module = "transformer.packed.precision.why_not"
+    monkeypatch.setattr(module, lambda: None)
+    assert [choose_precision(each) for each in ("auto", "bf16")] == ["int8", "bf16"]
+    assert described("int8", 1) == "int8 on 1 thread"
+    monkeypatch.setattr(module, lambda: "not compiled")
+    assert choose_precision("auto") == "float32"
+    assert described("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
+    with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
+        choose_precision("int4")
