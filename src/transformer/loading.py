@@ -42,14 +42,16 @@ def load(
         BundleError: it is not a model, or incomplete, or changed since it was written; or models whose tokenizers
             differ.
     """
-    chosen = choose_precision(precision)
-    bundle = load_bundle(Path(path))
-    others = [load_bundle(Path(other)) for other in ensemble]
+    bundle, *others = [load_bundle(Path(each), may_be_quantized=True) for each in (path, *ensemble)]
     for other in others:
         if other.tokenizers.to_files() != bundle.tokenizers.to_files():
             raise BundleError(f"{other.folder} has other tokenizers than {bundle.folder}; train them with the same one")
+    chosen = choose_precision("int8" if precision == "auto" and bundle.precision == "int8" else precision)
     for each in (bundle, *others):
-        pack(each.model, chosen)
+        if each.precision == "float32":
+            pack(each.model, chosen)
+        elif each.precision != chosen:
+            raise BundleError(f"{each.folder} is stored in {each.precision} and cannot be computed in {chosen}")
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
     options = {"search": search, "lexicon": lexicon, "ensemble": models, "workers": torch.get_num_threads()}

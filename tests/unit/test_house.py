@@ -32,7 +32,7 @@ ARROWS = {
     "translation": {"decoding", "protocols", "text", "transformer"},
     "storage": {"settings"},
     "training": {"protocols", "settings", "blocks", "data", "storage", "text", "transformer"},
-    "bundle": {"models", "settings", "storage", "text"},
+    "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},
     "inspection": {"blocks", "text", "transformer", "translation"},
     "reporting": {"bundle", "evaluation", "inspection", "markup"},
     "recipe": {"data", "models", "settings", "text", "training"},

@@ -8,6 +8,7 @@ from typing import Any, Final
 import safetensors.torch
 from torch import Tensor, nn
 
+from transformer.bundle.weights import Unfilled, place, place_quantized, quantize, untied
 from transformer.errors import BundleError, DataError
 from transformer.models import family
 from transformer.settings import Settings
@@ -16,7 +17,8 @@ from transformer.storage.sealed import MANIFEST_SUM, Kind, Manifest, Sealed, wri
 from transformer.storage.tensors import load_tensors
 from transformer.text.pair import TokenizerPair
 
-CONFIG, WEIGHTS, PROVENANCE = "config.json", "model.safetensors", "provenance.json"
+CONFIG, PROVENANCE = "config.json", "provenance.json"
+WEIGHTS: Final = {"float32": "model.safetensors", "int8": "model.int8.safetensors"}
 FORMAT: Final = 1
 
 
@@ -47,6 +49,7 @@ class Bundle:
         tokenizers: of both sides.
         provenance: where it comes from: recipe, scores, data report, versions.
         folder: where it was read from.
+        precision: of the weights; a model in int8 is packed, and can only translate.
     """
 
     config: Settings
@@ -54,6 +57,7 @@ class Bundle:
     tokenizers: TokenizerPair
     provenance: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    precision: str = "float32"
 
     @property
     def family(self) -> str:
@@ -72,54 +76,65 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
     Raises:
         BundleError: the folder holds something already.
     """
-    tensors, tied = _untie(bundle.model)
+    _save(folder, bundle, "float32", *untied(bundle.model))
+
+
+def save_quantized(folder: Path, bundle: Bundle) -> None:
+    """Writes a bundle whose matrices are rounded to int8, each output in units of its own; packs its model in place.
+
+    Raises:
+        BundleError: the folder holds something already.
+    """
+    _save(folder, bundle, "int8", *quantize(bundle.model))
+
+
+def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
     texts = {CONFIG: _json(bundle.config.model_dump()), PROVENANCE: _json(bundle.provenance)}
 
     def fill(temporary: Path) -> None:
         for name, text in (texts | bundle.tokenizers.to_files()).items():
             (temporary / name).write_bytes(text.encode())
-        safetensors.torch.save_file(tensors, temporary / WEIGHTS)
+        safetensors.torch.save_file(tensors, temporary / WEIGHTS[precision])
 
-    write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": "float32", "tied": tied}, fill)
+    write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
 
-def load_bundle(path: Path) -> Bundle:
+def load_bundle(path: Path, *, may_be_quantized: bool = False) -> Bundle:
     """Reads a bundle, or the best model of a run folder, and checks every byte of it.
 
+    Args:
+        path: the folder.
+        may_be_quantized: whether a model in int8 is of use, which comes packed.
+
     Raises:
-        BundleError: it is not a model, or incomplete, or changed since it was written.
+        BundleError: it is not a model, or incomplete, or changed since it was written; or in int8 against the wish.
     """
     folder = resolve_model(path)
     sealed = Sealed(folder, BUNDLE)
     files = {name: sealed.read(name) for name in sealed.manifest.files if not name.endswith(".safetensors")}
-    weights = sealed.checked(WEIGHTS)
+    precision = sealed.manifest.precision
+    if precision not in WEIGHTS:
+        raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
+    if precision == "int8" and not may_be_quantized:
+        raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
+    weights = sealed.checked(WEIGHTS[precision])
     try:
         model_family = family(sealed.manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
-        model = model_family.build(config)
+        with Unfilled():
+            model = model_family.build(config)
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts)
         provenance = dict(json.loads(files[PROVENANCE]))
-        tensors = load_tensors(weights)
-        model.load_state_dict(tensors | {alias: tensors[name] for alias, name in sealed.manifest.tied.items()})
-    except (KeyError, TypeError, ValueError, RuntimeError, DataError, safetensors.SafetensorError) as error:
+        put = place if precision == "float32" else place_quantized
+        put(model, load_tensors(weights), sealed.manifest.tied)
+    except (
+        AttributeError, KeyError, TypeError, ValueError, RuntimeError, BundleError, DataError,
+        safetensors.SafetensorError,
+    ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
-    return Bundle(config, model.eval(), tokenizers, provenance, folder)
-
-
-def _untie(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The distinct tensors by name, and alias -> name for the others."""
-    tensors: dict[str, Tensor] = {}
-    tied: dict[str, str] = {}
-    first: dict[int, str] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in first:
-            tied[name] = first[id(tensor)]
-        else:
-            first[id(tensor)] = name
-            tensors[name] = tensor.detach().contiguous()
-    return tensors, tied
+    return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
 def _json(content: dict[str, Any]) -> str:

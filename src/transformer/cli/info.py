@@ -16,12 +16,14 @@ def info(model: ModelArgument) -> None:
     """
     from transformer.bundle import load_bundle
     from transformer.inspection.size import flops_per_token, parameters_by_block
+    from transformer.models import family
 
-    bundle = load_bundle(model)
-    _table("model", {"folder": bundle.folder, **bundle.config.model_dump()})
-    sizes = parameters_by_block(bundle.model)
+    bundle = load_bundle(model, may_be_quantized=True)
+    plain = family(bundle.family).build(bundle.config)  # a packed model does not tell
+    _table("model", {"folder": bundle.folder, "precision": bundle.precision, **bundle.config.model_dump()})
+    sizes = parameters_by_block(plain)
     _table("parameters", {name: f"{size:,}" for name, size in [*sizes.items(), ("total", sum(sizes.values()))]})
-    flops = flops_per_token(bundle.model, FLOPS_LENGTH)
+    flops = flops_per_token(plain, FLOPS_LENGTH)
     _table(
         f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
         {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},

@@ -48,9 +48,17 @@ class Weight:
         """Rounds a weight to a precision."""
         if precision != "int8":
             return cls(weight.detach().to(TYPES[precision]))
-        scales = weight.detach().abs().amax(dim=1).float() / 127
-        units = torch.where(scales > 0, scales, 1.0)[:, None]
-        return cls((weight.detach() / units).round().to(torch.int8), scales)
+        weight = weight.detach().float().contiguous()
+        compiled, (rows, inner) = library(), weight.shape
+        if compiled is None:
+            scales = weight.abs().amax(dim=1) / 127
+            per_unit = torch.where(scales > 0, 1 / scales, 0.0)[:, None]
+            return cls((weight * per_unit).round_().to(torch.int8), scales)
+        values, scales = torch.empty(rows, inner, dtype=torch.int8), torch.empty(rows)
+        compiled.transformer_round_rows(
+            weight.data_ptr(), rows, inner, values.data_ptr(), scales.data_ptr(), threads_for(weight.numel())
+        )
+        return cls(values, scales)
 
     @property
     def precision(self) -> Precision:
@@ -94,7 +102,11 @@ class PackedMatrix:
             self.values = values.t().contiguous() if self.precision == "int8" else values
             return
         self.values = _panels(values, GROUPS[self.precision])
-        self.offsets = _filled(values.sum(dim=1, dtype=torch.int32) * 128) if self.precision == "int8" else None
+        if self.precision == "int8":
+            sums = torch.empty(self.columns, dtype=torch.int32)
+            threads = threads_for(values.numel())
+            self._compiled.transformer_sum_rows(values.data_ptr(), *values.shape, sums.data_ptr(), threads)
+            self.offsets = _filled(sums * 128)
         self._describe()
 
     def _describe(self) -> None:
@@ -176,4 +188,5 @@ def _filled(row: Tensor) -> Tensor:
 def _panels(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int) -> Tensor:
     """(panels, groups, columns of a panel, inputs of a group), filled with zeros."""
     filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
-    return filled.unflatten(1, (-1, group)).unflatten(0, (-1, PANEL)).transpose(1, 2).contiguous()
+    fours = filled.view(torch.int32).unflatten(0, (-1, PANEL))  # a group is four bytes, which move together
+    return fours.transpose(1, 2).contiguous().view(values.dtype).unflatten(-1, (PANEL, group))
