@@ -51,7 +51,10 @@ def load(
         if each.precision == "float32":
             pack(each.model, chosen)
         elif each.precision != chosen:
-            raise BundleError(f"{each.folder} is stored in {each.precision} and cannot be computed in {chosen}")
+            raise BundleError(
+                f"{each.folder} is stored in {each.precision} and cannot be computed in {chosen}; give "
+                "the float32 model that it was made of"
+            )
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
     options = {"search": search, "lexicon": lexicon, "ensemble": models, "workers": torch.get_num_threads()}

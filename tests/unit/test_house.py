@@ -39,6 +39,7 @@ ARROWS = {
     "averaging": {"bundle", "storage", "training"},
     "fine_tuning": {"bundle", "recipe", "text", "training"},
     "loading": {"bundle", "decoding", "packed", "text", "transformer", "translation"},
+    "quantization": {"bundle", "decoding", "evaluation", "loading", "packed"},
     "scoring": {"blocks", "data", "protocols", "text", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
     "run": {
@@ -47,7 +48,7 @@ ARROWS = {
     },
     "cli": {
         "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "models", "recipe",
-        "reporting", "run", "scoring", "settings", "storage", "text", "training", "translation",
+        "quantization", "reporting", "run", "scoring", "settings", "storage", "text", "training", "translation",
     },
     "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},

@@ -11,6 +11,7 @@ from transformer.cli.demo import demo
 from transformer.cli.evaluate import evaluate
 from transformer.cli.info import info
 from transformer.cli.prepare import prepare
+from transformer.cli.quantize import quantize
 from transformer.cli.report import report
 from transformer.cli.score import score
 from transformer.cli.train import train, train_help
@@ -37,6 +38,7 @@ app.command()(score)
 app.command()(info)
 app.command()(check)
 app.command()(average)
+app.command()(quantize)
 app.command()(report)
 
 

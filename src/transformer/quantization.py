@@ -1,0 +1,124 @@
+"""A model to int8, and what that costs: the same held-out text translated before and after."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer.bundle import Bundle, load_bundle, save_quantized
+from transformer.decoding import Search
+from transformer.errors import BundleError, ConfigError
+from transformer.evaluation.scores import Score, Tokenization, corpus_scores
+from transformer.loading import load
+from transformer.packed import packed_bytes
+
+WARM_LINES = 16
+"""Lines that are translated before time is taken."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How a model translates a held-out text.
+
+    Attributes:
+        translations: line by line.
+        scores: BLEU and chrF.
+        lines_per_second: with all threads.
+        weight_bytes: memory of the weights.
+    """
+
+    translations: list[str]
+    scores: list[Score]
+    lines_per_second: float
+    weight_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures."""
+        scores = {score.name: {"score": score.value, "signature": score.signature} for score in self.scores}
+        return {"scores": scores, "lines_per_second": self.lines_per_second, "weight_bytes": self.weight_bytes}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model in float32 beside the same in int8.
+
+    Attributes:
+        before: in float32.
+        after: in int8.
+    """
+
+    before: Quality
+    after: Quality
+
+    @property
+    def differences(self) -> dict[str, float]:
+        """What each score gains in int8; negative where it loses."""
+        pairs = zip(self.before.scores, self.after.scores, strict=True)
+        return {before.name: after.value - before.value for before, after in pairs}
+
+    @property
+    def agreement(self) -> float:
+        """Share of lines that are translated the same."""
+        pairs = list(zip(self.before.translations, self.after.translations, strict=True))
+        return sum(before == after for before, after in pairs) / len(pairs)
+
+    @property
+    def speed_up(self) -> float:
+        """How many times as many lines a second."""
+        return self.after.lines_per_second / self.before.lines_per_second
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures, as they are kept with the quantized model."""
+        return {
+            "float32": self.before.as_json(), "int8": self.after.as_json(), "differences": self.differences,
+            "agreement": self.agreement, "speed_up": self.speed_up, "lines": len(self.before.translations),
+        }  # fmt: skip
+
+
+def quantize(
+    path: Path,
+    out: Path,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    search: Search,
+    tokenize: Tokenization = "13a",
+    tolerance: float = 0.5,
+) -> Comparison:
+    """Writes a model in int8, once its translations of held-out text proved as good.
+
+    Args:
+        path: bundle or run folder, in float32.
+        out: folder of the quantized model; must not exist.
+        pairs: held-out sources and references.
+        search: how both translate.
+        tokenize: how BLEU splits words.
+        tolerance: most BLEU that int8 may lose.
+
+    Raises:
+        BundleError: the model is not one in float32, or `out` holds something already.
+        ConfigError: int8 loses more than the tolerance; nothing stays at `out`.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
+    bundle = load_bundle(path)
+    comparison = Comparison(*(_quality(path, precision, pairs, search, tokenize) for precision in ("float32", "int8")))
+    loss = -comparison.differences["BLEU"]
+    if not loss <= tolerance:
+        raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")
+    kept = {"quantized": {"from": bundle.fingerprint, **comparison.as_json()}}
+    save_quantized(out, Bundle(bundle.config, bundle.model, bundle.tokenizers, bundle.provenance | kept))
+    return comparison
+
+
+def _quality(
+    path: Path, precision: str, pairs: Sequence[tuple[str, str]], search: Search, tokenize: Tokenization
+) -> Quality:
+    translator = load(path, search=search, precision=precision)
+    sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
+    translator.translations(sources[:WARM_LINES])
+    begun = time.perf_counter()
+    translations = [translation.text for translation in translator.translations(sources)]
+    seconds = time.perf_counter() - begun
+    scores = corpus_scores(translations, references, tokenize)
+    return Quality(translations, scores, len(pairs) / seconds, packed_bytes(translator.model))
