@@ -35,8 +35,9 @@ from transformer import build_transformer
 from transformer.blocks import causal_mask, dropout, padding_mask
 from transformer.data.source import pair_batch
 from transformer.inspection.machine import machine
+from transformer.memory import keep_freed_memory
 from transformer.protocols import LossSum, PairBatch
-from transformer.training.hardware import Hardware, keep_compiled_products, keep_freed_memory
+from transformer.training.hardware import Hardware, keep_compiled_products
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
+from transformer.memory import keep_freed_memory
 from transformer.protocols import PairBatch
-from transformer.training.hardware import Hardware, keep_compiled_products, keep_freed_memory
+from transformer.training.hardware import Hardware, keep_compiled_products
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings

@@ -25,6 +25,10 @@ class DamageError(CheckpointError):
     """A checkpoint is incomplete, or does not match its checksums; the one before it may be whole."""
 
 
+class WorkerError(TransformerError):
+    """A process that shares the work ended before it was done."""
+
+
 class TrainingError(TransformerError):
     """Training cannot go on: a loss or a gradient is not finite."""
 

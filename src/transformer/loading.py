@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transformer.bundle import Bundle, load_bundle
-from transformer.decoding import GREEDY, Search
-from transformer.errors import BundleError
+from transformer.decoding import GREEDY, Search, most_workers
+from transformer.errors import BundleError, ConfigError
 from transformer.packed import choose_precision, described, pack
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
@@ -25,6 +23,7 @@ def load(
     lexicon: Lexicon | None = None,
     ensemble: Sequence[Path | str] = (),
     precision: str = "auto",
+    workers: int | None = None,
 ) -> Translator:
     """Loads a bundle, or the best model of a run folder, for translation on a CPU.
 
@@ -36,12 +35,15 @@ def load(
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
         precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
+        workers: most processes that translate at a time; as many as torch has threads if not given.
 
     Raises:
-        ConfigError: there is no such precision.
+        ConfigError: there is no such precision, or no worker.
         BundleError: it is not a model, or incomplete, or changed since it was written; or models whose tokenizers
             differ.
     """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
     bundle, *others = [load_bundle(Path(each), may_be_quantized=True) for each in (path, *ensemble)]
     for other in others:
         if other.tokenizers.to_files() != bundle.tokenizers.to_files():
@@ -57,8 +59,8 @@ def load(
             )
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
-    options = {"search": search, "lexicon": lexicon, "ensemble": models, "workers": torch.get_num_threads()}
-    translator = make_translator(bundle, **options)
+    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models)
+    translator.workers = most_workers() if workers is None else workers
     translator.description = described(chosen, translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
     return translator

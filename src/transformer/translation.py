@@ -15,9 +15,10 @@ from transformer.decoding import (
     Request,
     Search,
     Tokens,
+    Workers,
     normalized,
     repeats_itself,
-    search_side_by_side,
+    search_each,
 )
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
@@ -30,8 +31,8 @@ from transformer.transformer import Transformer
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
-LEAST_TOKENS_A_WORKER = 512
-"""Source tokens x hypotheses below which threads do better to share every product than to search side by side."""
+LEAST_TOKENS_A_WORKER = 2048
+"""Source tokens x hypotheses below which it is not worth to start a process."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
 
@@ -110,7 +111,10 @@ class Translator:
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
-        workers: searches side by side on a CPU, which share torch's threads among them.
+
+    Attributes:
+        workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
+        description: how it computes, in words.
     """
 
     def __init__(
@@ -123,7 +127,6 @@ class Translator:
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
-        workers: int = 1,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
@@ -132,8 +135,9 @@ class Translator:
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.batch_tokens = batch_tokens
-        self.workers = workers
+        self.workers = 1
         self.description = ""
+        self._pool: Workers | None = None
         self.lexicon = lexicon or Lexicon()
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
@@ -206,15 +210,12 @@ class Translator:
         order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
-        workers = max(1, min(self.workers, len(pieces), tokens // LEAST_TOKENS_A_WORKER))
-        for place, hypotheses in search_side_by_side(
-            self.generator,
-            requests,
-            search,
-            workers=workers,
-            batch_tokens=min(self.batch_tokens, -(-tokens // workers)),
-            device=self.device,
-        ):
+        if self.workers > 1 and search is self.search and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
+            self._pool = self._pool or Workers(self.generator, search, self.workers)
+            results = self._pool.search_each(requests, min(self.batch_tokens, -(-tokens // self.workers)))
+        else:
+            results = search_each(self.generator, requests, search, batch_tokens=self.batch_tokens, device=self.device)
+        for place, hypotheses in results:
             found[order[place]] = hypotheses
             if done is not None:
                 done(1)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from transformer.errors import ConfigError
-from transformer.training import hardware
-from transformer.training.hardware import Hardware, choose_hardware, keep_compiled_products, keep_freed_memory
+from transformer.memory import keep_freed_memory
+from transformer.training.hardware import Hardware, choose_hardware, keep_compiled_products
 
 
 def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
@@ -60,5 +60,5 @@ def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a crash where the C library is another one."""
     keep_freed_memory()
-    monkeypatch.setattr(hardware.platform, "libc_ver", lambda: ("", ""))
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     keep_freed_memory()

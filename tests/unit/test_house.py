@@ -21,6 +21,7 @@ ARROWS = {
     "protocols": set(),
     "blocks": set(),
     "markup": set(),
+    "memory": set(),
     "kernels": set(),
     "packed": {"blocks", "kernels"},
     "transformer": {"blocks"},
@@ -28,7 +29,7 @@ ARROWS = {
     "text": {"protocols", "settings"},
     "data": {"markup", "protocols", "settings", "storage", "text"},
     "evaluation": {"protocols"},
-    "decoding": {"kernels", "protocols", "text"},
+    "decoding": {"kernels", "memory", "protocols", "text"},
     "translation": {"decoding", "protocols", "text", "transformer"},
     "storage": {"settings"},
     "training": {"protocols", "settings", "blocks", "data", "storage", "text", "transformer"},
@@ -43,8 +44,8 @@ ARROWS = {
     "scoring": {"blocks", "data", "protocols", "text", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
     "run": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "fine_tuning", "inspection", "models", "recipe",
-        "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
+        "averaging", "bundle", "data", "decoding", "evaluation", "fine_tuning", "inspection", "memory", "models",
+        "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
         "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "models", "recipe",

@@ -161,7 +161,7 @@ def test_too_few_rows_tell_nothing() -> None:
 PROCESS = """
 import numpy as np
 from tests_plan import Pairs, state_of
-from transformer.training.hardware import keep_freed_memory
+from transformer.memory import keep_freed_memory
 from transformer.training.memory import _field, plan_memory
 from transformer.training.step import train_step
 from pathlib import Path

@@ -105,7 +105,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
             limits.append(request.limit)
             yield index, [Hypothesis([], 0.0, finished=True, value=0.0)]
 
-    monkeypatch.setattr("transformer.translation.search_side_by_side", no_search)
+    monkeypatch.setattr("transformer.translation.search_each", no_search)
     translator = load(tiny_run)
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1
@@ -180,7 +180,7 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
             loops = not heals and len(request.source) > 2
             yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, value=-1.0)]
 
-    monkeypatch.setattr("transformer.translation.search_side_by_side", looping)
+    monkeypatch.setattr("transformer.translation.search_each", looping)
     translator = load(tiny_run)
     sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
     assert sizes == [2, 3, 4], "the lines must differ as this test supposes"

@@ -1,61 +1,112 @@
-"""Searches side by side."""
+"""Searches side by side, in real processes."""
 
-import threading
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from test_packed import random_model
 
-from transformer.decoding import Request, Search, search_all, search_side_by_side
+from transformer.decoding import Request, Search, Workers, search_all
+from transformer.decoding.workers import in_batches
+from transformer.errors import ConfigError, WorkerError
+from transformer.loading import load
 from transformer.packed import pack
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 
 def requests(n: int) -> list[Request]:
     return [Request([*torch.randint(4, 101, (1 + i % 7,)).tolist(), 2], 9, number=i) for i in range(n)]
 
 
-@pytest.fixture(autouse=True)
-def _two_threads() -> Iterator[None]:
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_every_request_is_answered_once_and_as_alone(workers: int) -> None:
-    """Catches a request that two workers take, or none, and results under another's number."""
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_every_request_is_answered_once_and_in_order(n: int) -> None:
+    """Catches a batch that two workers take, or none, and results under another's number."""
     model, asked = pack(random_model(), "float32"), requests(40)
-    found = list(search_side_by_side(model, asked, Search(beam=2), workers=workers, batch_tokens=64))
-    assert sorted(index for index, _ in found) == list(range(40))
+    workers = Workers(model, Search(beam=2), n)
+    found = list(workers.search_each(asked, 64))
+    assert [index for index, _ in found] == list(range(40))
     expected = search_all(model, asked, Search(beam=2))
-    assert all(hypotheses[0].tokens == expected[index][0].tokens for index, hypotheses in found)
-    assert torch.get_num_threads() == 2
+    assert [hypotheses[0].tokens for _, hypotheses in found] == [each[0].tokens for each in expected]
+    again = list(workers.search_each(asked[:3], 64))
+    assert [hypotheses[0].tokens for _, hypotheses in again] == [each[0].tokens for each in expected[:3]]
 
 
-def test_what_a_worker_raises_reaches_the_caller() -> None:
+def test_batches_hold_what_fits() -> None:
+    """Catches a batch beyond the budget, a request left out at its edge, and one that alone exceeds it."""
+    lengths = [9, 3, 3, 3, 1, 20, 2, 2]
+    batches = list(in_batches([Request([5] * length, 9) for length in lengths], 12))
+    assert [[len(request.source) for request in batch] for batch in batches] == [[9], [3, 3, 3, 1], [20], [2, 2]]
+
+
+class Broken:
+    """A model that fails, or ends its process."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def begin(self, *_: Any) -> Any:  # noqa: D102
+        if self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError(self.how)
+
+    def step(self, *_: Any) -> Any:  # noqa: D102
+        raise AssertionError
+
+
+def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     """Catches a worker that dies unseen, so that the caller waits for ever or gets fewer lines."""
-
-    class Broken:
-        def begin(self, *_: Any) -> Any:
-            raise RuntimeError("out of memory")
-
-        def step(self, *_: Any) -> Any:
-            raise AssertionError
-
     with pytest.raises(RuntimeError, match="out of memory"):
-        list(search_side_by_side(Broken(), requests(9), Search(), workers=2, batch_tokens=16))
+        list(Workers(Broken("out of memory"), Search(), 2).search_each(requests(9), 16))
+    with pytest.raises(WorkerError, match="a process that translates was killed, perhaps for lack of memory"):
+        list(Workers(Broken("killed"), Search(), 2).search_each(requests(9), 16))
 
 
-def test_workers_end_when_nobody_listens() -> None:
-    """Catches threads that go on translating after the reader has left."""
-    before = set(threading.enumerate())
-    found = search_side_by_side(
-        pack(random_model(), "float32"), iter(requests(5000)), Search(), workers=2, batch_tokens=64
-    )
-    next(iter(found))
-    found.close()  # pyright: ignore[reportAttributeAccessIssue]
-    for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=20)
-        assert not thread.is_alive()
+def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches processes that stay behind and hold the pipe open: the reader of a killed command waits for ever."""
+    code = f"""
+import torch; torch.set_num_threads(2)
+from transformer.loading import load
+translator = load({str(tiny_run)!r})
+translator.translations(["one two three"] * 3000)
+print("ready", flush=True)
+import time; time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    for _ in range(100):
+        if not any(Path(f"/proc/{child}").exists() for child in children):
+            break
+        time.sleep(0.2)
+    else:
+        pytest.fail(f"{children} are still there")
+    assert process.stdout.read() == ""
+    process.stdout.close()
+
+
+def test_a_translator_in_a_thread_that_ends_goes_on(tiny_run: Path) -> None:
+    """Catches workers that end with the thread that first needed them, as in a server."""
+    from threading import Thread
+
+    translator, found = load(tiny_run, workers=2), list[list[str]]()
+    lines = ["one two three"] * 1500
+    for _ in range(2):
+        thread = Thread(target=lambda: found.append(translator.translate(lines)))
+        thread.start()
+        thread.join()
+        time.sleep(0.1)
+    assert found[0] == found[1]
+    assert len(found[0]) == 1500
+    with pytest.raises(ConfigError, match="workers=0 is below 1; choose 1"):
+        load(tiny_run, workers=0)

@@ -8,7 +8,7 @@ from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
-from transformer.decoding.workers import search_side_by_side
+from transformer.decoding.workers import Workers, most_workers
 
 __all__ = [
     "GREEDY",
@@ -19,11 +19,12 @@ __all__ = [
     "Sampling",
     "Search",
     "Tokens",
+    "Workers",
     "length_normalization",
+    "most_workers",
     "normalized",
     "paper_length_penalty",
     "repeats_itself",
     "search_all",
     "search_each",
-    "search_side_by_side",
 ]

@@ -1,95 +1,107 @@
-"""Several searches at a time, each on its own thread: small products gain more from that than from sharing them."""
+"""Several searches at a time, each in a process of its own: small products gain more from that than from sharing them.
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
-from queue import SimpleQueue
-from threading import Event, Lock, Thread
+The processes are forked, so that they share the model's memory, and each computes on one thread.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from threading import Thread
 
 import torch
 
-from transformer.decoding.engine import search_each
+from transformer.decoding.engine import search_all
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import Request, Search
+from transformer.errors import WorkerError
+from transformer.memory import keep_freed_memory
 from transformer.protocols import Generates
 
-Found = tuple[int, list[Hypothesis]]
+
+def most_workers() -> int:
+    """As many workers as torch has threads, where processes can be forked safely."""
+    return torch.get_num_threads() if sys.platform == "linux" and not torch.cuda.is_initialized() else 1
 
 
-def search_side_by_side(
-    model: Generates,
-    requests: Iterable[Request],
-    search: Search,
-    *,
-    workers: int = 1,
-    batch_tokens: int = 4096,
-    device: torch.device | None = None,
-) -> Iterator[Found]:
-    """As `search_each`, by several workers that share torch's threads among them.
+class Workers:
+    """Processes that search with one model, from the first search on until the last reference to them goes.
 
-    A worker takes the next requests once it has room for them. The model is shared; it holds no state.
-
-    Raises:
-        Exception: what a worker raised; the others end with it.
+    Args:
+        model: in evaluation mode, on the CPU; it must not change any more.
+        search: how.
+        n: how many.
     """
-    if workers == 1:
-        yield from search_each(model, requests, search, batch_tokens=batch_tokens, device=device)
-        return
-    shared, stop = _Shared(requests), Event()
-    found: SimpleQueue[Found | BaseException | None] = SimpleQueue()
 
-    def work(threads: int) -> None:
-        own: list[int] = []
+    def __init__(self, model: Generates, search: Search, n: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self.search = search
+        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, os.getpid()))
+
+    def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """As `transformer.decoding.search_each`, batch by batch.
+
+        Raises:
+            WorkerError: a process was killed, e.g. for lack of memory.
+        """
+        batches = list(in_batches(requests, batch_tokens // self.search.beam))
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # of forking beside threads: none of them is used in the child
+            results = self._pool.map(_search, batches)
+        index = 0
         try:
-            torch.set_num_threads(threads)
-            taken = shared.take(own, stop)
-            for place, hypotheses in search_each(model, taken, search, batch_tokens=batch_tokens, device=device):
-                found.put((own[place], hypotheses))
-                if stop.is_set():
-                    return
-            found.put(None)
-        except BaseException as error:
-            found.put(error)
-
-    with _all_threads_given_back() as threads:
-        for _ in range(workers):
-            Thread(target=work, args=(max(1, threads // workers),), daemon=True).start()
-        working = workers
-        try:
-            while working:
-                result = found.get()
-                if isinstance(result, BaseException):
-                    raise result
-                if result is None:
-                    working -= 1
-                else:
-                    yield result
-        finally:
-            stop.set()
+            for found in results:
+                for hypotheses in found:
+                    yield index, hypotheses
+                    index += 1
+        except BrokenProcessPool as error:
+            raise WorkerError(
+                "a process that translates was killed, perhaps for lack of memory; use fewer --workers"
+            ) from error
 
 
-class _Shared:
-    """Requests that several workers take from."""
-
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._numbered = enumerate(requests)
-        self._lock = Lock()
-
-    def take(self, own: list[int], stop: Event) -> Iterator[Request]:
-        """The requests that a worker gets; their numbers are added to `own`."""
-        while not stop.is_set():
-            with self._lock:
-                numbered = next(self._numbered, None)
-            if numbered is None:
-                return
-            own.append(numbered[0])
-            yield numbered[1]
+def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[Request]]:
+    """Neighbours, as many as have at most so many tokens when all are as long as the longest; at least one."""
+    batch: list[Request] = []
+    longest = 0
+    for request in requests:
+        longest = max(longest, len(request.source))
+        if batch and (len(batch) + 1) * longest > most_tokens:
+            yield batch
+            batch, longest = [], len(request.source)
+        batch.append(request)
+    if batch:
+        yield batch
 
 
-@contextmanager
-def _all_threads_given_back() -> Generator[int]:
-    """How many threads torch has; a worker that sets its own number sets that of threads to come, too."""
-    threads = torch.get_num_threads()
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)
+_searches: list[tuple[Generates, Search]] = []
+"""In a worker: what it searches with, and how."""
+
+
+def _begin(model: Generates, search: Search, parent: int) -> None:
+    """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    _searches[:] = [(model, search)]
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    model, search = _searches[0]
+    everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
+    return search_all(model, requests, search, batch_tokens=everything)

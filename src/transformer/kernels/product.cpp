@@ -162,6 +162,31 @@ void product(const Matrix& w, const float* x, long rows, float* y, int threads) 
 }  // namespace
 }  // namespace transformer
 
+// The weights of some columns, as rows of numbers: the matrix as an embedding, times `factor`.
+extern "C" void transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out) {
+  using namespace transformer;
+  const long per_group = w->precision == 0 ? 1 : w->precision == 1 ? 2 : 4;
+  const long groups = (w->inner + per_group - 1) / per_group;
+  for (long i = 0; i < n; ++i, out += w->inner) {
+    const long column = columns[i];
+    const char* from = w->weight + (column / PANEL * groups * PANEL + column % PANEL) * 4;
+    const float unit = factor * (w->scales ? w->scales[column] : 1.0f);
+    for (long k = 0; k < w->inner; ++k) {
+      const char* group = from + k / per_group * PANEL * 4;
+      const long place = k % per_group;
+      if (w->precision == 2) {
+        out[k] = unit * static_cast<float>(reinterpret_cast<const int8_t*>(group)[place]);
+      } else if (w->precision == 1) {
+        const uint32_t bits = static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(group)[place]) << 16;
+        std::memcpy(out + k, &bits, 4);
+        out[k] *= unit;
+      } else {
+        out[k] = unit * reinterpret_cast<const float*>(group)[place];
+      }
+    }
+  }
+}
+
 extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
 
 extern "C" void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads) {

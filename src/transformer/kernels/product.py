@@ -152,13 +152,16 @@ class PackedMatrix:
         self._compiled.transformer_product(self._address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
 
-    def rows(self, ids: Int[Tensor, "*ids"]) -> Float[Tensor, "*ids K"]:
-        """The weights of some outputs, in float32: the matrix as an embedding."""
+    def rows(self, ids: Int[Tensor, "*ids"], factor: float = 1.0) -> Float[Tensor, "*ids K"]:
+        """The weights of some outputs times a factor, in float32: the matrix as an embedding."""
         if self._compiled is None:
             found = self.values[:, ids].movedim(0, -1) if self.precision == "int8" else self.values[ids]
-        else:
-            found = self.values[ids // PANEL, :, ids % PANEL].flatten(-2)[..., : self.inner]
-        return found.float() if self.scales is None else found * self.scales[ids][..., None]
+            numbers = found.float() if self.scales is None else found * self.scales[ids][..., None]
+            return numbers * factor
+        ids = ids.contiguous()
+        numbers = torch.empty(*ids.shape, self.inner)
+        self._compiled.transformer_lookup(self._address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr())
+        return numbers
 
     def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
         bias = None if self.bias is None else self.bias[: self.columns]

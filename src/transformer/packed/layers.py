@@ -68,7 +68,7 @@ class PackedEmbedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Returns the scaled vectors of `tokens`."""
-        return self.embedding.rows(tokens) * math.sqrt(self.d_model)
+        return self.embedding.rows(tokens, math.sqrt(self.d_model))
 
 
 class PackedProjection(nn.Module):

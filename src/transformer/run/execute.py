@@ -9,13 +9,14 @@ import torch
 
 from transformer.data.prepare import Preparation
 from transformer.data.progress import shown_progress
+from transformer.memory import keep_freed_memory
 from transformer.recipe import Recipe, load_recipe
 from transformer.reporting import write_report
 from transformer.run.assembly import RECIPE_FILE, assemble
 from transformer.run.parts import Parts
 from transformer.storage.checkpoints import MODEL, resolve_model
 from transformer.training.distributed import join_world
-from transformer.training.hardware import keep_compiled_products, keep_freed_memory
+from transformer.training.hardware import keep_compiled_products
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks
 from transformer.training.loop import train as train_loop

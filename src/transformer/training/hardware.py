@@ -1,8 +1,6 @@
-"""What a run computes with: device, precision, and how the process keeps its memory."""
+"""What a run computes with: device, precision, and how many compiled products are kept."""
 
-import ctypes
 import os
-import platform
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +10,6 @@ from transformer.errors import ConfigError
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
 KEPT_KERNELS: Final = 4096
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
-"""Options of the GNU C library's `mallopt`."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +72,3 @@ def keep_compiled_products() -> None:
     mixed lengths need 2,000: they would be compiled anew in every epoch. A value set by the user stays.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KEPT_KERNELS))
-
-
-def keep_freed_memory() -> None:
-    """Tells the GNU C library to keep what a step frees for the next step.
-
-    By default it hands every large tensor back to the system, which clears each page anew when the next step asks for
-    it; on virtual machines that can take longer than the arithmetic. Elsewhere than on Linux this does nothing.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    mallopt = ctypes.CDLL(None).mallopt
-    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26), (M_ARENA_MAX, 1)):
-        mallopt(option, value)

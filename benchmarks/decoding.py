@@ -1,0 +1,329 @@
+"""Translations a second beside CTranslate2 and transformers: the same weights, the same token ids, one run.
+
+Two parts, of which either may be left out. "fixed": a base-size model of random weights, V 32,000, sentences of 28
+source tokens to exactly 32 target tokens, batches of 1, 8, 32 and 64 sentences, greedy and beam 4. "files": a trained
+model on whole files of mixed lengths. Every engine runs with every number of workers and threads; the best of them at
+each point is what it is compared by, and runs again in further rounds, in turn with its rivals. A timing counts only
+if the tokens agree with ours in float32: in float32 on 99 % of the lines; in other precisions the share is reported,
+and for files BLEU.
+
+Usage: python benchmarks/decoding.py --peers FOLDER [--parts fixed,files] [--model BUNDLE] [--file SOURCE REFERENCE ...]
+       [--rounds 3] [--out FILE]
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from decoding_roof import measure, roof_seconds
+from training_report import hardware, spread
+from transformer import build_transformer
+from transformer.bundle import Bundle, load_bundle
+from transformer.evaluation.scores import corpus_scores
+
+HERE = Path(__file__).parent / "decoding_engines"
+FILES = {"ours": "ours.py", "ctranslate2": "with_ctranslate2.py", "transformers": "with_transformers.py"}
+BASE = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8, "vocabulary": 32000, "positions": 512}
+SOURCE_TOKENS, TARGET_TOKENS = 28, 32
+BATCHES = {1: 4, 8: 64, 32: 128, 64: 256, 128: 256}
+"""Sentences at a time -> sentences in all."""
+ENGINES = ("ours-int8", "ctranslate2-int8", "ours-float32", "ctranslate2-float32", "ours-bf16", "transformers-float32")
+SETTINGS = ((1, 1), (1, 2), (2, 1))
+"""Workers, and threads of each."""
+AGREEMENT = 0.99
+
+
+@dataclass(frozen=True)
+class Run:
+    """An engine with one setting."""
+
+    engine: str
+    workers: int
+    threads: int
+
+    @property
+    def setting(self) -> str:
+        """Workers and threads."""
+        return f"{self.workers} x {self.threads}"
+
+    @property
+    def toolkit(self) -> str:
+        """What it is."""
+        return self.engine.split("-")[0]
+
+    @property
+    def precision(self) -> str:
+        """What it computes in."""
+        return self.engine.split("-")[1]
+
+
+class Runner:
+    """Runs engines, each in a process and an environment of its own."""
+
+    def __init__(self, folder: Path, peers: Path, weights: Path, sizes: dict[str, Any]) -> None:
+        self.folder, self.peers, self.weights, self.sizes = folder, peers, weights, sizes
+        self.versions: dict[str, Any] = {}
+
+    def __call__(self, run: Run, cases: list[dict[str, Any]]) -> dict[str, Any]:
+        """The results of the cases by name; none if the engine fails, whose message is printed."""
+        order, result = self.folder / "order.json", self.folder / "result.json"
+        result.unlink(missing_ok=True)
+        order.write_text(
+            json.dumps({
+                "weights": str(self.weights), "sizes": self.sizes, "precision": run.precision, "cases": cases,
+                "workers": run.workers, "threads": run.threads, "result": str(result),
+            })
+        )  # fmt: skip
+        ours = run.toolkit == "ours"
+        python = sys.executable if ours else str(self.peers / run.toolkit / "bin/python")
+        ended = subprocess.run([python, HERE / FILES[run.toolkit], order], capture_output=True, text=True, check=False)
+        if not result.exists():
+            print(f"{run}: {ended.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+            return {}
+        found = json.loads(result.read_text())
+        self.versions[run.toolkit] = found["versions"]
+        return {name: case | {"peak_mib": found["peak_mib"]} for name, case in found["cases"].items()}
+
+
+def settings_of(engine: str) -> Iterator[Run]:
+    """The settings that an engine is tried with."""
+    for workers, threads in SETTINGS:
+        if not engine.startswith("transformers") or workers == 1:
+            yield Run(engine, workers, threads)
+
+
+def base_weights(path: Path) -> dict[str, Any]:
+    """Writes a random model of the paper's base size and wiring."""
+    torch.manual_seed(1)
+    model = build_transformer(
+        BASE["vocabulary"], BASE["vocabulary"], BASE["positions"], BASE["positions"], norm_order="post",
+        share_embeddings="all",
+    )  # fmt: skip
+    save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, path)
+    return BASE | {"norm_order": "post"}
+
+
+def fixed_cases(path: Path) -> list[dict[str, Any]]:
+    """Batches of like sentences; writes their tokens."""
+    generator = torch.Generator().manual_seed(2)
+    shape = max(BATCHES.values()), SOURCE_TOKENS - 1
+    tokens = torch.randint(4, BASE["vocabulary"], shape, generator=generator).tolist()
+    path.write_text(json.dumps([[*line, 2] for line in tokens]))
+    return [
+        {
+            "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": TARGET_TOKENS,
+            "sentences": sentences // (1 if beam == 1 or batch == 1 else 2), "repetitions": 1, "sources": str(path),
+        }
+        for beam in (1, 4)
+        for batch, sentences in BATCHES.items()
+        if (beam, batch) != (4, 128)
+    ]  # fmt: skip
+
+
+def file_cases(bundle: Bundle, files: list[tuple[Path, Path]], folder: Path) -> list[dict[str, Any]]:
+    """Whole files; writes their tokens."""
+    cases = []
+    for source, _ in files:
+        lines = source.read_text().splitlines()
+        longest = bundle.config.model_dump()["src_seq_len"]
+        tokens = [[*each[: longest - 1], 2] for each in bundle.tokenizers.source.encode_batch(lines)]
+        path = folder / f"{source.name}.json"
+        path.write_text(json.dumps(tokens))
+        cases += [
+            {
+                "name": f"{source.name}, beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": None,
+                "batch_tokens": batch * 64, "sentences": len(lines), "repetitions": 1, "sources": str(path),
+            }
+            for beam in (1, 4)
+            for batch in (32, 64, 128, 256)
+        ]  # fmt: skip
+    return cases
+
+
+def point_of(case: str) -> str:
+    """What is compared: in files, every engine has the batch that suits it best."""
+    return case.rsplit(", batch", 1)[0] if not case.startswith("beam") else case
+
+
+def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int) -> dict[str, Any]:
+    """The sweep, and the rounds of the best setting of every engine at every point."""
+    by_name = {case["name"]: case for case in cases}
+    sentences = {name: case["sentences"] for name, case in by_name.items()}
+    sweep: dict[str, dict[str, float]] = {}
+    tokens: dict[tuple[str, str], list[list[int]]] = {}
+    best: dict[tuple[str, str], tuple[float, Run, str]] = {}
+    for engine in engines:
+        slow = engine.startswith("transformers")
+        own = [case | ({"sentences": min(case["sentences"], 64)} if slow and case["fixed"] else {}) for case in cases]
+        for run in settings_of(engine):
+            for name, result in runner(run, own).items():
+                rate = min(sentences[name], len(result["tokens"])) / result["seconds"][0]
+                sweep.setdefault(f"{engine} {run.setting}", {})[name] = rate
+                tokens[engine, name] = result["tokens"]
+                key = engine, point_of(name)
+                if key not in best or rate > best[key][0]:
+                    best[key] = rate, run, name
+            print(json.dumps({f"{engine} {run.setting}": sweep.get(f"{engine} {run.setting}")}), flush=True)
+    points = list(dict.fromkeys(point_of(name) for name in by_name))
+    rates: dict[str, dict[str, list[float]]] = {point: {engine: [] for engine in engines} for point in points}
+    for number in range(rounds):
+        for engine in engines[number % len(engines) :] + engines[: number % len(engines)]:
+            chosen: dict[Run, list[str]] = {}
+            for point in points:
+                if (engine, point) in best:
+                    chosen.setdefault(best[engine, point][1], []).append(best[engine, point][2])
+            for run, names in chosen.items():
+                own = [by_name[name] | {"sentences": len(tokens[engine, name])} for name in names]
+                for name, result in runner(run, own).items():
+                    rates[point_of(name)][engine].append(len(result["tokens"]) / result["seconds"][0])
+        shown = {point: {each: v[-1] for each, v in rate.items() if v} for point, rate in rates.items()}
+        print(f"round {number + 1}: {json.dumps(shown)}", flush=True)
+    return {
+        "sweep_sentences_per_second": sweep,
+        "points": {
+            point: {
+                engine: {
+                    "sentences_per_second": spread(values),
+                    "setting": f"{best[engine, point][1].setting}, {best[engine, point][2]}",
+                    "same_lines_as_ours_in_float32": agreement(tokens, engine, best[engine, point][2]),
+                }
+                for engine, values in rates[point].items()
+                if values
+            }
+            for point in points
+        },
+        "tokens": {f"{engine}|{name}": tokens[engine, name] for (engine, _), (_, _, name) in best.items()},
+    }  # fmt: skip
+
+
+def agreement(tokens: dict[tuple[str, str], list[list[int]]], engine: str, name: str) -> float | None:
+    """Share of lines whose tokens are those of ours in float32."""
+    ours = tokens.get(("ours-float32", name))
+    if ours is None:
+        return None
+    pairs = list(zip(tokens[engine, name], ours, strict=False))
+    return sum(a == b for a, b in pairs) / len(pairs)
+
+
+def add_ratios(points: dict[str, Any]) -> None:
+    """Ours over each rival at every point, where the rival counts."""
+    for figures in points.values():
+        for engine, figure in figures.items():
+            same = figure["same_lines_as_ours_in_float32"]
+            figure["counts"] = not engine.endswith("float32") or (same is not None and same >= AGREEMENT)
+        for engine, figure in figures.items():
+            if engine.startswith("ours"):
+                mine = figure["sentences_per_second"]["median"]
+                figure["over"] = {
+                    rival: mine / other["sentences_per_second"]["median"]
+                    for rival, other in figures.items()
+                    if not rival.startswith("ours") and other["counts"]
+                }
+
+
+def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
+    """The share of the least time that each of our engines reaches at the points of fixed length."""
+    for point, figures in points.items():
+        beam, batch = (int(part.split()[1]) for part in point.split(", "))
+        for engine, figure in figures.items():
+            precision = engine.split("-")[1]
+            if engine.startswith("ours"):
+                least = {
+                    kind: 1 / roof_seconds(
+                        BASE, precision, rates[precision], sentences=1, batch=batch, beam=beam, source=SOURCE_TOKENS,
+                        target=TARGET_TOKENS, products_alone=kind == "products_alone",
+                    ) * batch / batch
+                    for kind in ("roof", "products_alone")
+                }  # fmt: skip
+                measured = figure["sentences_per_second"]["median"]
+                figure["sentences_per_second_at_most"] = least
+                figure["share_of_it"] = {kind: measured / value for kind, value in least.items()}
+
+
+def add_bleu(result: dict[str, Any], bundle: Bundle, files: list[tuple[Path, Path]]) -> None:
+    """BLEU of what each engine wrote."""
+    references = {source.name: reference.read_text().splitlines() for source, reference in files}
+    for point, figures in result["points"].items():
+        for engine, figure in figures.items():
+            name = figure["setting"].split(", ", 1)[1]
+            lines = [bundle.tokenizers.target.decode(line) for line in result["tokens"][f"{engine}|{name}"]]
+            figure["bleu"] = corpus_scores(lines, references[point.split(", ")[0]], "none")[0].value
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, default=Path(".peers"), help="the folder that setup.sh made")
+    parser.add_argument("--parts", default="fixed,files")
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--model", type=Path, help="a trained bundle, for the files")
+    parser.add_argument("--file", type=Path, nargs=2, action="append", default=[], metavar=("SOURCE", "REFERENCE"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the parts and prints the figures."""
+    arguments = parse()
+    torch.set_num_threads(2)
+    engines, parts = arguments.engines.split(","), arguments.parts.split(",")
+    result: dict[str, Any] = {
+        "command": " ".join(["python benchmarks/decoding.py", *sys.argv[1:]]),
+        "hardware": hardware(torch.device("cpu")) | {"threads": 2},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "fixed" in parts:
+            sizes = base_weights(folder / "weights.safetensors")
+            rates = {precision: measure(precision) for precision in ("float32", "bf16", "int8")}
+            runner = Runner(folder, arguments.peers, folder / "weights.safetensors", sizes)
+            found = compare(engines, fixed_cases(folder / "sources.json"), runner, arguments.rounds)
+            del found["tokens"]
+            add_ratios(found["points"])
+            add_roofs(found["points"], rates)
+            result["fixed"] = {
+                "rates": {precision: vars(rate) for precision, rate in rates.items()}, "sizes": sizes, **found
+            }  # fmt: skip
+            result["versions"] |= runner.versions
+        if "files" in parts:
+            bundle, files = load_bundle(arguments.model), [tuple(pair) for pair in arguments.file]
+            sizes = sizes_of(bundle, folder / "trained.safetensors")
+            runner = Runner(folder, arguments.peers, folder / "trained.safetensors", sizes)
+            found = compare(engines, file_cases(bundle, files, folder), runner, arguments.rounds)
+            add_bleu(found, bundle, files)
+            del found["tokens"]
+            add_ratios(found["points"])
+            result["files"] = {"sizes": sizes, **found}
+            result["versions"] |= runner.versions
+    for part in ("fixed", "files"):
+        for point, figures in result.get(part, {}).get("points", {}).items():
+            print(f"\n{point}")
+            for engine, figure in figures.items():
+                print(f"  {engine:<22}{figure['sentences_per_second']['median']:9.1f}/s  {json.dumps(figure)}")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def sizes_of(bundle: Bundle, path: Path) -> dict[str, Any]:
+    """The sizes of a trained model of one embedding matrix; writes its weights."""
+    config = bundle.config.model_dump()
+    save_file({name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}, path)
+    sizes = {name: config[name] for name in ("N", "d_model", "d_ff", "h", "norm_order")}
+    return sizes | {"vocabulary": config["src_vocab_size"], "positions": config["src_seq_len"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""This project's search over packed weights, for `benchmarks/decoding.py`."""
+
+from typing import Any
+
+import torch
+from decoder import EXTRA_TOKENS, Engine, run
+from safetensors.torch import load_file
+
+from transformer import build_transformer
+from transformer.decoding import Request, Search, Workers, length_normalization, search_each
+from transformer.kernels import why_not
+from transformer.packed import pack
+
+
+class Ours(Engine):
+    """Sorted by length, as `Translator` does."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        torch.set_num_threads(order["workers"] * order["threads"])
+        if why_not() is not None:
+            raise RuntimeError(f"no compiled kernels: {why_not()}")
+        sizes, self.workers = order["sizes"], order["workers"]
+        model = build_transformer(
+            sizes["vocabulary"], sizes["vocabulary"], sizes["positions"], sizes["positions"], d_model=sizes["d_model"],
+            N=sizes["N"], h=sizes["h"], d_ff=sizes["d_ff"], norm_order=sizes["norm_order"], share_embeddings="all",
+        )  # fmt: skip
+        model.load_state_dict(load_file(order["weights"]))
+        self.positions = sizes["positions"]
+        self.model = pack(model, order["precision"])
+        self.pools: dict[tuple[int, int], Workers] = {}
+
+    def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
+        """As `Engine.translate`."""
+        fixed, beam = case["fixed"], case["beam"]
+        search = Search(beam=beam, min_tokens=fixed or 0, penalty=length_normalization(1.0), allow_unknown=True)
+        order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        limits = [fixed or min(len(source) + EXTRA_TOKENS, self.positions) for source in sources]
+        requests = [Request(sources[index], limits[index]) for index in order]
+        longest = len(sources[order[0]])
+        batch_tokens = case["batch"] * longest * beam if fixed else case["batch_tokens"]
+        if self.workers == 1:
+            found = search_each(self.model, requests, search, batch_tokens=batch_tokens)
+        else:
+            pool = self.pools.setdefault((beam, search.min_tokens), Workers(self.model, search, self.workers))
+            found = pool.search_each(requests, batch_tokens)
+        tokens: list[list[int]] = [[]] * len(sources)
+        for place, hypotheses in found:
+            tokens[order[place]] = list(hypotheses[0].tokens)
+        return tokens
+
+
+if __name__ == "__main__":
+    run(Ours, ("torch",))

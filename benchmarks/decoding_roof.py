@@ -1,0 +1,87 @@
+"""The least time that a translation can take: operations and bytes by formula, over rates measured on this machine."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from transformer.kernels import PackedMatrix, Precision, Weight
+
+BYTES = {"float32": 4, "bf16": 2, "int8": 1}
+CACHED_BYTES = {"float32": 4, "bf16": 2, "int8": 2}
+"""Of a number in the caches of keys and values."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the machine does in one precision with all threads.
+
+    Attributes:
+        operations: multiplications and additions a second in the products of an encoder layer, 1,792 rows.
+        bytes: a second, read from memory by products of one row with matrices too large for any cache.
+    """
+
+    operations: float
+    bytes: float
+
+
+def measure(precision: Precision) -> Rates:
+    """The rates of the compiled products, which were compared with oneDNN's (`docs/log.md`)."""
+    matrix, x = PackedMatrix(Weight.of(torch.randn(2048, 512), precision)), torch.randn(1792, 512)
+    operations = 2 * 1792 * 512 * 2048 / _seconds(lambda: matrix(x))
+    large = [PackedMatrix(Weight.of(torch.randn(32000, 512), precision)) for _ in range(8 // BYTES[precision] + 2)]
+    row = torch.randn(1, 512)
+    seconds = _seconds(lambda: [each(row) for each in large])
+    return Rates(operations, len(large) * 32000 * 512 * BYTES[precision] / seconds)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    call()
+    timings: list[float] = []
+    for _ in range(9):
+        begun = time.perf_counter()
+        call()
+        timings.append(time.perf_counter() - begun)
+    return statistics.median(timings)
+
+
+def roof_seconds(
+    sizes: dict[str, int], precision: Precision, rates: Rates, *, sentences: int, batch: int, beam: int, source: int,
+    target: int, products_alone: bool = False,
+) -> float:  # fmt: skip
+    """Seconds for sentences of `source` tokens, `batch` at a time, to `target` tokens each.
+
+    A phase (encoder, each decoder step) takes the longer of its operations and its bytes.
+
+    Args:
+        sizes: N, d_model, d_ff and vocabulary.
+        precision: of the weights.
+        rates: of the machine in that precision.
+        sentences: how many in all.
+        batch: of them at a time.
+        beam: hypotheses of each.
+        source: tokens of each source, EOS counted.
+        target: steps.
+        products_alone: count no attention and no bytes.
+    """
+    N, D, F, V = (sizes[name] for name in ("N", "d_model", "d_ff", "vocabulary"))
+    encoder, decoder, cross = N * (4 * D * D + 2 * D * F), N * (6 * D * D + 2 * D * F) + V * D, N * 2 * D * D
+    rows = batch * beam
+    width = BYTES[precision]
+    operations = 2.0 * batch * source * (encoder + cross)
+    if not products_alone:
+        operations += 4.0 * batch * N * source * source * D
+    seconds = operations / rates.operations
+    if not products_alone:
+        seconds = max(seconds, (encoder + cross) * width / rates.bytes)
+    for step in range(1, target + 1):
+        products = 2.0 * rows * decoder / rates.operations
+        if products_alone:
+            seconds += products
+            continue
+        attention = 4.0 * rows * N * (step + source) * D / rates.operations
+        cached = 2.0 * N * D * (rows * step + batch * source) * CACHED_BYTES[precision]
+        seconds += max(products + attention, (decoder * width + cached) / rates.bytes)
+    return seconds * sentences / batch

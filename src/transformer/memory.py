@@ -1,0 +1,20 @@
+"""How a process keeps its memory."""
+
+import ctypes
+import platform
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
+"""Options of the GNU C library's `mallopt`."""
+
+
+def keep_freed_memory() -> None:
+    """Tells the GNU C library to keep what a step frees for the next step.
+
+    By default it hands every large tensor back to the system, which clears each page anew when the next step asks for
+    it; on virtual machines that can take longer than the arithmetic. Elsewhere than on Linux this does nothing.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26), (M_ARENA_MAX, 1)):
+        mallopt(option, value)
