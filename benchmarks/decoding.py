@@ -35,11 +35,13 @@ HERE = Path(__file__).parent / "decoding_engines"
 FILES = {"ours": "ours.py", "ctranslate2": "with_ctranslate2.py", "transformers": "with_transformers.py"}
 BASE = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8, "vocabulary": 32000, "positions": 512}
 SOURCE_TOKENS, TARGET_TOKENS = 28, 32
-BATCHES = {1: 4, 8: 64, 32: 128, 64: 256, 128: 256}
+BATCHES = {1: 8, 8: 32, 32: 128, 64: 128, 128: 256}
 """Sentences at a time -> sentences in all."""
 ENGINES = ("ours-int8", "ctranslate2-int8", "ours-float32", "ctranslate2-float32", "ours-bf16", "transformers-float32")
 SETTINGS = ((1, 1), (1, 2), (2, 1))
 """Workers, and threads of each."""
+SWEPT_LINES = 600
+"""Of a file that every setting is tried on; the rounds translate all of it."""
 AGREEMENT = 0.99
 
 
@@ -122,7 +124,7 @@ def fixed_cases(path: Path) -> list[dict[str, Any]]:
     return [
         {
             "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": TARGET_TOKENS,
-            "sentences": sentences // (1 if beam == 1 or batch == 1 else 2), "repetitions": 1, "sources": str(path),
+            "sentences": sentences, "repetitions": 1, "sources": str(path),
         }
         for beam in (1, 4)
         for batch, sentences in BATCHES.items()
@@ -143,6 +145,7 @@ def file_cases(bundle: Bundle, files: list[tuple[Path, Path]], folder: Path) -> 
             {
                 "name": f"{source.name}, beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": None,
                 "batch_tokens": batch * 64, "sentences": len(lines), "repetitions": 1, "sources": str(path),
+                "sweep_sentences": min(len(lines), SWEPT_LINES),
             }
             for beam in (1, 4)
             for batch in (32, 64, 128, 256)
@@ -158,16 +161,16 @@ def point_of(case: str) -> str:
 def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int) -> dict[str, Any]:
     """The sweep, and the rounds of the best setting of every engine at every point."""
     by_name = {case["name"]: case for case in cases}
-    sentences = {name: case["sentences"] for name, case in by_name.items()}
     sweep: dict[str, dict[str, float]] = {}
     tokens: dict[tuple[str, str], list[list[int]]] = {}
     best: dict[tuple[str, str], tuple[float, Run, str]] = {}
     for engine in engines:
         slow = engine.startswith("transformers")
-        own = [case | ({"sentences": min(case["sentences"], 64)} if slow and case["fixed"] else {}) for case in cases]
+        own = [case | {"sentences": case.get("sweep_sentences", case["sentences"])} for case in cases]
+        own = [case | {"sentences": min(case["sentences"], 64)} if slow else case for case in own]
         for run in settings_of(engine):
             for name, result in runner(run, own).items():
-                rate = min(sentences[name], len(result["tokens"])) / result["seconds"][0]
+                rate = len(result["tokens"]) / result["seconds"][0]
                 sweep.setdefault(f"{engine} {run.setting}", {})[name] = rate
                 tokens[engine, name] = result["tokens"]
                 key = engine, point_of(name)
@@ -183,8 +186,10 @@ def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rou
                 if (engine, point) in best:
                     chosen.setdefault(best[engine, point][1], []).append(best[engine, point][2])
             for run, names in chosen.items():
-                own = [by_name[name] | {"sentences": len(tokens[engine, name])} for name in names]
+                slow = engine.startswith("transformers") and len(tokens[engine, names[0]])
+                own = [by_name[name] | ({"sentences": slow} if slow else {}) for name in names]
                 for name, result in runner(run, own).items():
+                    tokens[engine, name] = result["tokens"]
                     rates[point_of(name)][engine].append(len(result["tokens"]) / result["seconds"][0])
         shown = {point: {each: v[-1] for each, v in rate.items() if v} for point, rate in rates.items()}
         print(f"round {number + 1}: {json.dumps(shown)}", flush=True)
@@ -242,7 +247,7 @@ def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
                     kind: 1 / roof_seconds(
                         BASE, precision, rates[precision], sentences=1, batch=batch, beam=beam, source=SOURCE_TOKENS,
                         target=TARGET_TOKENS, products_alone=kind == "products_alone",
-                    ) * batch / batch
+                    )
                     for kind in ("roof", "products_alone")
                 }  # fmt: skip
                 measured = figure["sentences_per_second"]["median"]
@@ -257,7 +262,8 @@ def add_bleu(result: dict[str, Any], bundle: Bundle, files: list[tuple[Path, Pat
         for engine, figure in figures.items():
             name = figure["setting"].split(", ", 1)[1]
             lines = [bundle.tokenizers.target.decode(line) for line in result["tokens"][f"{engine}|{name}"]]
-            figure["bleu"] = corpus_scores(lines, references[point.split(", ")[0]], "none")[0].value
+            expected = references[point.split(", ")[0]][: len(lines)]
+            figure["bleu"] = corpus_scores(lines, expected, "none")[0].value
 
 
 def parse() -> argparse.Namespace:

@@ -33,6 +33,8 @@ NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
 LEAST_TOKENS_A_WORKER = 2048
 """Source tokens x hypotheses below which it is not worth to start a process."""
+BATCH_TOKENS = 4096
+"""Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
 
@@ -107,7 +109,8 @@ class Translator:
         tokenizers: of both sides.
         max_source_tokens: longer lines are split; EOS counted. The longest source seen in training is the sensible
             choice, since positions beyond it were never learned.
-        batch_tokens: longest source x hypotheses that are searched at a time.
+        batch_tokens: longest source x hypotheses that are searched at a time; if not given, `BATCH_TOKENS` for greedy
+            search and twice as many for a beam.
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
@@ -123,7 +126,7 @@ class Translator:
         tokenizers: TokenizerPair,
         *,
         max_source_tokens: int,
-        batch_tokens: int = 4096,
+        batch_tokens: int | None = None,
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
@@ -134,7 +137,7 @@ class Translator:
         self.generator: Generates = Ensemble(members, search.average) if ensemble else self.model
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens or BATCH_TOKENS * (1 if search.beam == 1 else 2)
         self.workers = 1
         self.description = ""
         self._pool: Workers | None = None
