@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Where tensors go; the demo's grammar has none, and checking its large tables on every call takes minutes.
-TENSOR_PACKAGES := blocks transformer decoding training translation inspection protocols models data.source loading
+TENSOR_PACKAGES := blocks transformer kernels packed decoding training translation inspection protocols models data.source \
+	loading scoring
 comma := ,
 SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
 
@@ -14,6 +15,7 @@ demo: install
 test: lint
 	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
+	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -27,7 +29,8 @@ format: install
 install: .venv/.installed
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
-.venv/.installed: pyproject.toml constraints.txt
+KERNELS := $(wildcard src/transformer/kernels/*.cpp src/transformer/kernels/*.h)
+.venv/.installed: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

@@ -44,19 +44,14 @@ def load(
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
-    bundle, *others = [load_bundle(Path(each), may_be_quantized=True) for each in (path, *ensemble)]
+    chosen = choose_precision(precision)
+    bundle, *others = [load_bundle(Path(each), packed_in=chosen) for each in (path, *ensemble)]
     for other in others:
         if other.tokenizers.to_files() != bundle.tokenizers.to_files():
             raise BundleError(f"{other.folder} has other tokenizers than {bundle.folder}; train them with the same one")
-    chosen = choose_precision("int8" if precision == "auto" and bundle.precision == "int8" else precision)
     for each in (bundle, *others):
         if each.precision == "float32":
             pack(each.model, chosen)
-        elif each.precision != chosen:
-            raise BundleError(
-                f"{each.folder} is stored in {each.precision} and cannot be computed in {chosen}; give "
-                "the float32 model that it was made of"
-            )
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
     translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models)

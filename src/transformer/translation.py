@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import current_process
 
 import torch
 
@@ -152,6 +153,12 @@ class Translator:
         """Where the model is; packed models, which have no parameters, are on the CPU."""
         return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
 
+    def close(self) -> None:
+        """Ends the processes that search, which otherwise stay for the next text; they are made anew when needed."""
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
+
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns one translation a line, in order; an empty line stays empty.
 
@@ -213,8 +220,11 @@ class Translator:
         order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
-        if self.workers > 1 and search is self.search and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
-            self._pool = self._pool or Workers(self.generator, search, self.workers)
+        may_fork = self.workers > 1 and not current_process().daemon
+        if may_fork and search is self.search and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
+            if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
+                self.close()
+                self._pool = Workers(self.generator, search, self.workers)
             results = self._pool.search_each(requests, min(self.batch_tokens, -(-tokens // self.workers)))
         else:
             results = search_each(self.generator, requests, search, batch_tokens=self.batch_tokens, device=self.device)

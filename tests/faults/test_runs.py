@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_recipe, write_lines
+from transformer.packed import choose_precision, described
 from transformer.recipe import parse_recipe
 from transformer.storage.checkpoints import checkpoint_steps
 
@@ -95,7 +96,43 @@ def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> Non
     source = write_lines(tmp_path / "in.txt", ["one two three"] * 5000)
     script = f"{' '.join(COMMAND)} translate {tiny_run} --input {source} | head -n 3; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", script], capture_output=True, env=ENVIRONMENT, check=False)
-    assert (result.returncode, result.stderr, result.stdout.count(b"\n")) == (0, b"int8 on 1 thread\n", 3)
+    assert (result.returncode, result.stderr, result.stdout.count(b"\n")) == (
+        0,
+        described(choose_precision(), 1).encode() + b"\n",
+        3,
+    )
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path, threads: str) -> None:
+    """Catches lines that a second worker loses, doubles or puts elsewhere, and empty ones that shift the others."""
+    lines = ["one two three" if n % 3 else "seven" if n % 2 else "" for n in range(4000)]
+    source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.txt"
+    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--output", str(out)]
+    result = subprocess.run(call, capture_output=True, env=ENVIRONMENT | {"OMP_NUM_THREADS": threads}, check=False)
+    assert result.returncode == 0, result.stderr
+    assert ("processes" in result.stderr.decode()) == (threads == "2" and sys.platform == "linux")
+    alone = {line: command("translate", tiny_run, "--input", write_lines(tmp_path / f"x{n}", [line])).stdout.decode()
+             for n, line in enumerate(sorted(set(lines)))}  # fmt: skip
+    assert out.read_text() == "".join(alone[line] for line in lines)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
+    tiny_run: Path, tmp_path: Path, stop: signal.Signals
+) -> None:
+    """Catches workers that go on after Ctrl-C, hold the pipe open, or write beyond the end of what was asked."""
+    source = write_lines(tmp_path / "in.txt", ["one two three"] * 200_000)
+    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source)]
+    environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(stop)
+        rest = process.stdout.read()  # ends when every process that holds the pipe has ended
+    assert len(set(rest.splitlines(keepends=True)[:-1]) | {first}) == 1
+    assert rest.count(b"\n") < 199_999
 
 
 def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:

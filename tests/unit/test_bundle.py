@@ -147,6 +147,17 @@ def test_files_that_do_not_fit_together_are_refused(bundle: Bundle, tmp_path: Pa
             load_bundle(tmp_path / name)
 
 
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    """Catches ids beyond the embedding, which a kernel would read from foreign memory."""
+    words = [f"{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
+    larger = TokenizerPair.train(
+        lambda: [" ".join(words)] * 9, lambda: [" ".join(words)] * 9, TokenizerSettings(vocab_size=300)
+    )
+    save_bundle(tmp_path / "m", Bundle(bundle.config, bundle.model, larger))
+    with pytest.raises(BundleError, match="a tokenizer of 300 tokens does not go with 262 of the model"):
+        load_bundle(tmp_path / "m")
+
+
 def test_nothing_is_overwritten(folder: Path, bundle: Bundle) -> None:
     """Catches a model that is lost by saving another one over it, and temporary folders left behind."""
     with pytest.raises(BundleError, match="is not empty; choose another folder"):

@@ -109,6 +109,54 @@ def test_rows_of_a_matrix_are_embeddings(by: str, precision: Precision) -> None:
     torch.testing.assert_close(PackedMatrix(weight).rows(ids), weight.numbers()[ids], atol=0, rtol=0)
 
 
+@needs_kernels
+def test_what_does_not_fit_is_refused() -> None:
+    """Catches reading and writing beyond the end: kernels do not check, so their callers must."""
+    matrix = PackedMatrix(Weight.of(torch.randn(70, 20), "int8"))
+    with pytest.raises(ValueError, match="rows of 19 do not go with a weight of 20 inputs"):
+        matrix(torch.randn(3, 19))
+    with pytest.raises(IndexError, match="ids 5 to 70 are not all of 0 to 69"):
+        matrix.rows(torch.tensor([5, 70]))
+    with pytest.raises(ValueError, match=r"a bias of \(60,\) does not go with 70 outputs"):
+        PackedMatrix(Weight.of(torch.randn(70, 20), "int8"), bias=torch.randn(60))
+    by_hand_or_shape = (ValueError, TypeError)  # jaxtyping, where it is on, finds it first
+    with pytest.raises(by_hand_or_shape, match=r"do not go with rows of 20|parameter 'alpha'"):
+        add_norm(torch.randn(3, 20), None, torch.ones(19), torch.ones(20), 1e-6)
+    with pytest.raises(by_hand_or_shape, match="do not go with"):
+        fetch(torch.randn(1, 1, 15), torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8))
+
+
+@needs_kernels
+def test_other_types_are_converted() -> None:
+    """Catches float64 or half numbers that are read as float32, whatever torch's default is."""
+    weight, x = torch.randn(70, 20), torch.randn(3, 20)
+    expected = PackedMatrix(Weight.of(weight, "float32"))(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        matrix = PackedMatrix(Weight.of(weight, "float32"))
+        assert torch.equal(matrix(x.double()), expected)
+        assert matrix.rows(torch.tensor([3], dtype=torch.int32)).dtype == torch.float32
+        assert best_tokens(x, 2)[0].dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_is_no_number_stays_none(precision: Precision) -> None:
+    """Catches NaN that becomes 0 by rounding or by ReLU: a model that diverged would seem to work."""
+    matrix = PackedMatrix(Weight.of(torch.randn(70, 40), precision), relu=True)
+    x = torch.randn(2, 40)
+    x[1, 7] = torch.nan
+    assert matrix(x)[0].isfinite().all()
+    assert matrix(x)[1].isnan().all()
+    query, keys = torch.randn(1, 1, 8), torch.randn(1, 1, 5, 8)
+    keys[0, 0, 2] = torch.nan
+    found = fetch(query, keys, torch.randn(1, 1, 5, 8))
+    assert found is not None
+    assert found.isnan().all()
+
+
 def test_int8_weights_are_within_half_a_unit() -> None:
     """Catches a scale of the whole matrix: one large row would cost all others their digits."""
     weight = torch.randn(6, 50) * torch.tensor([1e-3, 1.0, 1e3, 1e-6, 5.0, 0.0])[:, None]

@@ -16,7 +16,8 @@ from transformer.bundle import load_bundle
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
 from transformer.evaluation.scores import Score
-from transformer.loading import load
+from transformer.kernels import Weight
+from transformer.loading import load, make_translator
 from transformer.quantization import Comparison, Quality, quantize
 
 LINES = ["one two three", "seven", "nine nine zero", ""]
@@ -45,17 +46,25 @@ def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path
 
 
 def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
-    """Catches training, averaging or exact scores from rounded numbers, and an ensemble of two precisions."""
+    """Catches training or averaging of rounded numbers, and an ensemble of two precisions."""
     with pytest.raises(BundleError, match="is stored in int8 and can only translate; give the float32 model"):
         load_bundle(quantized)
-    with pytest.raises(
-        BundleError, match="is stored in int8 and cannot be computed in float32; give the float32 model"
-    ):
-        load(quantized, precision="float32")
     with pytest.raises(BundleError, match="is stored in int8 and can only translate"):
         quantize(quantized, tmp_path / "again", PAIRS, search=Search())
     together = load(tiny_run, ensemble=[quantized], precision="int8")
     assert [each.text for each in together.translations(LINES)] == load(quantized).translate(LINES)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_stored_numbers_are_computed_in_any_precision(tiny_run: Path, quantized: Path, precision: str) -> None:
+    """Catches a model that a machine without int8 kernels cannot use, and scales that are forgotten."""
+    stored, bundle = load(quantized, precision=precision), load_bundle(tiny_run)
+    for parameter in bundle.model.parameters():
+        if parameter.dim() == 2:
+            parameter.data = Weight.of(parameter.data, "int8").numbers()
+    expected = make_translator(bundle).translations(LINES)
+    for ours, theirs in zip(stored.translations(LINES), expected, strict=True):
+        assert ours.score == pytest.approx(theirs.score, abs=1e-3 if precision == "float32" else 0.3)
 
 
 def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) -> None:
@@ -98,6 +107,7 @@ def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tm
         "unscaled": {f"{name}_scales": None},
         "missing": {"decoder.layers.0.residual_connections.0.norm.alpha": None},
         "extra": {"other": torch.zeros(3)},
+        "nan": {"decoder.layers.0.residual_connections.0.norm.alpha": torch.full((16,), torch.nan)},
         "norm": {
             "decoder.layers.0.residual_connections.0.norm.alpha": torch.ones(16, dtype=torch.int8),
             "decoder.layers.0.residual_connections.0.norm.alpha_scales": torch.ones(16),
@@ -106,6 +116,21 @@ def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tm
     for case, change in changes.items():
         with pytest.raises(BundleError, match="the model is incomplete or of another version"):
             load(damaged(quantized, tmp_path / case, change))
+    manifest, files = read_folder(quantized)
+    tied: dict[str, str] = manifest.tied  # pyright: ignore[reportAttributeAccessIssue]
+    block = "decoder.layers.0"
+    for case, hostile in enumerate((
+        {f"{block}.feed_forward_block.linear_2.weight": f"{block}.self_attention_block.W_o.weight"},
+        {f"{block}.residual_connections.0.norm.alpha": f"{block}.self_attention_block.W_o.weight"},
+        {f"{block}.self_attention_block.h": f"{block}.self_attention_block.W_o.weight"},
+    )):  # fmt: skip
+        left = safetensors.torch.save(
+            {each: t for each, t in tensors.items() if not each.startswith(next(iter(hostile)))}
+        )
+        facts = {"family": "transformer", "precision": "int8", "tied": tied | hostile}
+        write_folder(tmp_path / f"tied{case}", files | {"model.int8.safetensors": left}, facts)
+        with pytest.raises(BundleError, match=r"tied: .* is not .*, as the configuration has it"):
+            load(tmp_path / f"tied{case}")
     manifest, files = read_folder(load_bundle(tiny_run).folder or tiny_run)
     halves = {name: tensor.half() for name, tensor in safetensors.torch.load(files["model.safetensors"]).items()}
     facts = {name: getattr(manifest, name) for name in ("family", "precision", "tied")}

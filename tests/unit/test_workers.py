@@ -64,8 +64,33 @@ def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     """Catches a worker that dies unseen, so that the caller waits for ever or gets fewer lines."""
     with pytest.raises(RuntimeError, match="out of memory"):
         list(Workers(Broken("out of memory"), Search(), 2).search_each(requests(9), 16))
+    workers = Workers(Broken("killed"), Search(), 2)
     with pytest.raises(WorkerError, match="a process that translates was killed, perhaps for lack of memory"):
-        list(Workers(Broken("killed"), Search(), 2).search_each(requests(9), 16))
+        list(workers.search_each(requests(9), 16))
+    assert not workers.serve(workers.model, workers.search, 2), "they are gone, and others must be made"
+
+
+def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
+    """Catches workers that go on with an earlier search, that were killed, or that belong to the parent of a fork."""
+    translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
+    greedy = translator.translate(lines)
+    translator.search = Search(beam=2, min_tokens=9)
+    assert translator.translate(lines) != greedy
+    pool = translator._pool
+    assert pool is not None
+    for process in list((pool._pool._processes or {}).values()):
+        process.kill()
+    time.sleep(0.5)
+    with pytest.raises(WorkerError):
+        translator.translate(lines)
+    translator.search = Search()
+    assert translator.translate(lines) == greedy
+    assert not Workers.serve(translator._pool, translator.generator, Search(beam=3), 2)  # pyright: ignore
+    child = os.fork()
+    if child == 0:  # a child of the process that made the workers
+        os._exit(0 if translator.translate(lines) == greedy else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    translator.close()
 
 
 def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transformer.bundle.weights import Unfilled, place, place_quantized, quantize, untied
 from transformer.errors import BundleError, DataError
+from transformer.kernels import Precision
 from transformer.models import family
 from transformer.settings import Settings
 from transformer.storage.checkpoints import resolve_model
@@ -49,7 +50,7 @@ class Bundle:
         tokenizers: of both sides.
         provenance: where it comes from: recipe, scores, data report, versions.
         folder: where it was read from.
-        precision: of the weights; a model in int8 is packed, and can only translate.
+        precision: that the weights are stored in; a model stored in int8 is packed, and can only translate.
     """
 
     config: Settings
@@ -99,15 +100,16 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
     write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
 
-def load_bundle(path: Path, *, may_be_quantized: bool = False) -> Bundle:
+def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
     """Reads a bundle, or the best model of a run folder, and checks every byte of it.
 
     Args:
         path: the folder.
-        may_be_quantized: whether a model in int8 is of use, which comes packed.
+        packed_in: precision that a model stored in int8 is packed in; None refuses such a model.
 
     Raises:
-        BundleError: it is not a model, or incomplete, or changed since it was written; or in int8 against the wish.
+        BundleError: it is not a model, or incomplete, or changed since it was written; or stored in int8 where
+            that is refused.
     """
     folder = resolve_model(path)
     sealed = Sealed(folder, BUNDLE)
@@ -115,7 +117,7 @@ def load_bundle(path: Path, *, may_be_quantized: bool = False) -> Bundle:
     precision = sealed.manifest.precision
     if precision not in WEIGHTS:
         raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
-    if precision == "int8" and not may_be_quantized:
+    if precision == "int8" and packed_in is None:
         raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
     weights = sealed.checked(WEIGHTS[precision])
     try:
@@ -126,8 +128,11 @@ def load_bundle(path: Path, *, may_be_quantized: bool = False) -> Bundle:
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts)
         provenance = dict(json.loads(files[PROVENANCE]))
-        put = place if precision == "float32" else place_quantized
-        put(model, load_tensors(weights), sealed.manifest.tied)
+        _refuse_more_tokens(tokenizers, config)
+        if packed_in is None or precision == "float32":
+            place(model, load_tensors(weights), sealed.manifest.tied)
+        else:
+            place_quantized(model, load_tensors(weights), sealed.manifest.tied, packed_in)
     except (
         AttributeError, KeyError, TypeError, ValueError, RuntimeError, BundleError, DataError,
         safetensors.SafetensorError,
@@ -135,6 +140,19 @@ def load_bundle(path: Path, *, may_be_quantized: bool = False) -> Bundle:
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
+
+
+def _refuse_more_tokens(tokenizers: TokenizerPair, config: Settings) -> None:
+    """Refuses a tokenizer with tokens that the model does not know.
+
+    Raises:
+        BundleError: a side has more of them.
+    """
+    sizes = config.model_dump()
+    for side, tokenizer in (("src", tokenizers.source), ("tgt", tokenizers.target)):
+        known = sizes.get(f"{side}_vocab_size", tokenizer.vocab_size)
+        if tokenizer.vocab_size > known:
+            raise BundleError(f"a tokenizer of {tokenizer.vocab_size:,} tokens does not go with {known:,} of the model")
 
 
 def _json(content: dict[str, Any]) -> str:

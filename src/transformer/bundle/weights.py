@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer.errors import BundleError
-from transformer.kernels import Weight
+from transformer.kernels import Precision, Weight
 from transformer.packed import pack
 
 SCALES: Final = "_scales"
@@ -45,8 +45,10 @@ def place(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) ->
     """Makes stored tensors the parameters of a model.
 
     Raises:
-        BundleError: names, shapes or types are not those of the model.
+        BundleError: names, shapes, types or ties are not those of the model, or a number is not finite.
     """
+    _check_ties(model, tied)
+    _refuse_non_finite(tensors)
     expected = {name: parameter.dtype for name, parameter in model.state_dict().items()}
     for name, tensor in tensors.items():
         if tensor.dtype != expected.get(name, tensor.dtype):
@@ -73,13 +75,14 @@ def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, tied
 
 
-def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
-    """As `place`, for tensors of `quantize`; the model is packed.
+def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str], precision: Precision) -> None:
+    """As `place`, for tensors of `quantize`; the model is packed in the given precision.
 
     Raises:
-        BundleError: names, shapes or types are not those of the model.
+        BundleError: names, shapes, types or ties are not those of the model, or a number is not finite.
     """
-    _tie(model, tied)
+    _check_ties(model, tied)
+    _refuse_non_finite(tensors)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     rounded = {name for name in shapes if name + SCALES in tensors}
@@ -100,11 +103,25 @@ def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
     def weight_of(parameter: Tensor) -> Weight:
         name = names[id(parameter)]
         left.discard(name)
-        return Weight(tensors[name], tensors[name + SCALES])
+        stored = Weight(tensors[name], tensors[name + SCALES])
+        return stored if precision == "int8" else Weight.of(stored.numbers(), precision)
 
-    pack(model, "int8", weight_of)
+    pack(model, precision, weight_of)
     if left:
         raise BundleError(f"{', '.join(sorted(left))}: in int8, which this version does not compute there")
+
+
+def _check_ties(model: nn.Module, tied: dict[str, str]) -> None:
+    """Refuses ties that the model, as it was built, does not have: shapes and sizes were checked for its own alone."""
+    own = untied(model)[1]
+    if tied != own:
+        raise BundleError(f"tied: {tied} is not {own}, as the configuration has it")
+
+
+def _refuse_non_finite(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
+            raise BundleError(f"{name} holds numbers that are not finite; the model diverged")
 
 
 def _tie(model: nn.Module, tied: dict[str, str]) -> None:

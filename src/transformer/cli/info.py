@@ -18,7 +18,7 @@ def info(model: ModelArgument) -> None:
     from transformer.inspection.size import flops_per_token, parameters_by_block
     from transformer.models import family
 
-    bundle = load_bundle(model, may_be_quantized=True)
+    bundle = load_bundle(model, packed_in="float32")
     plain = family(bundle.family).build(bundle.config)  # a packed model does not tell
     _table("model", {"folder": bundle.folder, "precision": bundle.precision, **bundle.config.model_dump()})
     sizes = parameters_by_block(plain)

@@ -22,6 +22,9 @@ PrecisionOption = Annotated[
     Literal["auto", "float32", "bf16", "int8"],
     typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
 ]
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, help="processes that translate at a time; one a thread, up to 8, if not given")
+]
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]

@@ -13,7 +13,7 @@ import typer
 
 from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_lexicon
-from transformer.cli.search import EnsembleOption, PrecisionOption, takes_search
+from transformer.cli.search import EnsembleOption, PrecisionOption, WorkersOption, takes_search
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def translate(
     ] = None,
     ensemble: EnsembleOption = None,
     precision: PrecisionOption = "auto",
+    workers: WorkersOption = None,
     *,
     search: "Search",
     lexicon: "Lexicon",
@@ -80,7 +81,9 @@ def translate(
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = load(model, search=search, lexicon=lexicon, ensemble=ensemble or (), precision=precision)
+    translator = load(
+        model, search=search, lexicon=lexicon, ensemble=ensemble or (), precision=precision, workers=workers
+    )
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
     with ExitStack() as files:

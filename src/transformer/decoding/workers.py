@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from threading import Thread
+from typing import Final
 
 import torch
 
@@ -23,14 +24,18 @@ from transformer.errors import WorkerError
 from transformer.memory import keep_freed_memory
 from transformer.protocols import Generates
 
+MOST_WORKERS: Final = 8
+"""By default; each keeps caches of its own."""
+
 
 def most_workers() -> int:
-    """As many workers as torch has threads, where processes can be forked safely."""
-    return torch.get_num_threads() if sys.platform == "linux" and not torch.cuda.is_initialized() else 1
+    """As many workers as torch has threads, up to 8, where processes can be forked safely; else 1."""
+    may_fork = sys.platform == "linux" and not torch.cuda.is_initialized()
+    return min(torch.get_num_threads(), MOST_WORKERS) if may_fork else 1
 
 
 class Workers:
-    """Processes that search with one model, from the first search on until the last reference to them goes.
+    """Processes that search with one model, from the first search on until they are closed.
 
     Args:
         model: in evaluation mode, on the CPU; it must not change any more.
@@ -40,31 +45,48 @@ class Workers:
 
     def __init__(self, model: Generates, search: Search, n: int) -> None:
         context = multiprocessing.get_context("fork")
-        self.search = search
+        self.model, self.search, self.n = model, search, n
+        self._made_by = os.getpid()
         self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, os.getpid()))
+
+    def serve(self, model: Generates, search: Search, n: int) -> bool:
+        """Whether these are the workers that one would make now, and of this very process."""
+        return (self.model, self.search, self.n, self._made_by) == (model, search, n, os.getpid())
 
     def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
         """As `transformer.decoding.search_each`, batch by batch.
+
+        When the caller stops before the end, or an error does, the processes end at once, with what they are at.
 
         Raises:
             WorkerError: a process was killed, e.g. for lack of memory.
         """
         batches = list(in_batches(requests, batch_tokens // self.search.beam))
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # of forking beside threads: none of them is used in the child
-            results = self._pool.map(_search, batches)
-        index = 0
+        index, is_done = 0, False
         try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
+                results = self._pool.map(_search, batches)
             for found in results:
                 for hypotheses in found:
                     yield index, hypotheses
                     index += 1
+            is_done = True
         except BrokenProcessPool as error:
             raise WorkerError(
                 "a process that translates was killed, perhaps for lack of memory; use fewer --workers"
             ) from error
+        finally:
+            if not is_done:
+                self.close()
+
+    def close(self) -> None:
+        """Ends the processes at once."""
+        if self._made_by == os.getpid():
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._made_by = -1
 
 
 def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[Request]]:
@@ -88,6 +110,8 @@ _searches: list[tuple[Generates, Search]] = []
 def _begin(model: Generates, search: Search, parent: int) -> None:
     """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()

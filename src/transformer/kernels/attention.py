@@ -41,7 +41,13 @@ def fetch(
         mask: True = may attend; (B or 1, 1, T or 1, S).
     """
     compiled = library()
-    if compiled is None or keys.size(3) > WIDEST_HEAD or (mask is not None and (mask.dim() != 4 or mask.size(1) > 1)):
+    is_known = keys.dtype in (torch.float32, torch.bfloat16)
+    if (
+        compiled is None
+        or not is_known
+        or keys.size(3) > WIDEST_HEAD
+        or (mask is not None and (mask.dim() != 4 or mask.size(1) > 1))
+    ):
         return None
     batch, heads, positions, width = keys.shape
     queries = query.size(1)
@@ -49,7 +55,12 @@ def fetch(
         mask = mask.expand(batch, 1, queries, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
-    out = query.new_empty(batch, queries, heads * width)
+    query = query.float()
+    if query.size(-1) != heads * width or values.shape != keys.shape or values.dtype != keys.dtype:
+        raise ValueError(f"queries of {query.size(-1)} do not go with {tuple(keys.shape)} keys of {heads} heads")
+    if query.stride(-1) != 1 or keys.stride(-1) != 1 or values.stride(-1) != 1:
+        query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
+    out = torch.empty(batch, queries, heads * width, dtype=torch.float32, device="cpu")
     asked = Attention(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), out.data_ptr(),
         batch, queries, positions, heads, width, query.stride(0), query.stride(1), *keys.stride()[:3],
@@ -73,7 +84,8 @@ def remember(fresh: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], posit
     if compiled is None:
         cache[torch.arange(rows), :, positions] = fresh.unflatten(1, (heads, width)).to(cache.dtype)
         return
-    positions = positions.contiguous()
+    positions = positions.long().contiguous()
+    fresh = fresh.float()
     compiled.transformer_remember(
         fresh.data_ptr(), fresh.stride(0), cache.data_ptr(), rows, heads, width,
         *cache.stride()[:3], positions.data_ptr(), cache.dtype == torch.bfloat16,

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
+VERSION: Final = 1
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER),
@@ -46,7 +47,10 @@ def why_not() -> str | None:
         return "not compiled; install with a C++ compiler at hand"
     try:
         # OpenMP comes from torch, so that both use the same threads
-        runs_here = ctypes.CDLL(path).transformer_kernels_run_here()
+        compiled = ctypes.CDLL(path)
+        if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, name) for name in SIGNATURES):
+            return "compiled from another version; install again"
+        runs_here = compiled.transformer_kernels_run_here()
     except (OSError, AttributeError) as error:
         return f"cannot be loaded: {error}"
     return None if runs_here else "this processor lacks AVX-512 with VNNI and bfloat16"

@@ -1,5 +1,6 @@
 """The sum of a residual connection and its norm in one pass over memory."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -21,9 +22,11 @@ def add_norm(
     compiled = library()
     if compiled is None:
         return F.layer_norm(x if y is None else x + y, alpha.shape, alpha, beta, eps)
-    x = x.contiguous()
-    out = x.new_empty(x.shape)
-    other = None if y is None else y.contiguous()
+    if alpha.shape != x.shape[-1:] or beta.shape != x.shape[-1:]:
+        raise ValueError(f"gains of {tuple(alpha.shape)} and {tuple(beta.shape)} do not go with rows of {x.size(-1)}")
+    x = x.float().contiguous()
+    out = torch.empty(x.shape, dtype=torch.float32, device="cpu")
+    other = None if y is None else y.float().contiguous()
     compiled.transformer_add_norm(
         x.data_ptr(), None if other is None else other.data_ptr(),
         alpha.data_ptr(), beta.data_ptr(), eps,

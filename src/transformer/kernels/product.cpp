@@ -76,10 +76,14 @@ const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room,
 
 const uint8_t* prepare(const float* x, long inner, long padded, uint8_t* room, float* unit, Int8) {
   __m512 most = _mm512_setzero_ps();
-  for (long k = 0; k < inner; k += LANES)
-    most = _mm512_max_ps(most, _mm512_abs_ps(load(x + k, lanes(inner - k))));
+  __mmask16 is_nan = 0;  // a maximum forgets it
+  for (long k = 0; k < inner; k += LANES) {
+    const __m512 v = load(x + k, lanes(inner - k));
+    most = _mm512_max_ps(most, _mm512_abs_ps(v));
+    is_nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  }
   const float largest = _mm512_reduce_max_ps(most);
-  *unit = largest / 127.0f;
+  *unit = is_nan ? std::nanf("") : largest / 127.0f;
   const __m512 factor = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
   const __m512i middle = _mm512_set1_epi32(128);
   for (long k = 0; k < padded; k += LANES) {
@@ -117,7 +121,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
-      if (w.relu) sum = _mm512_max_ps(sum, _mm512_setzero_ps());
+      if (w.relu) sum = _mm512_max_ps(_mm512_setzero_ps(), sum);  // in this order, NaN stays
       store(y + r * w.columns + column, m, sum);
     }
   }

@@ -54,7 +54,8 @@ class Weight:
             scales = weight.abs().amax(dim=1) / 127
             per_unit = torch.where(scales > 0, 1 / scales, 0.0)[:, None]
             return cls((weight * per_unit).round_().to(torch.int8), scales)
-        values, scales = torch.empty(rows, inner, dtype=torch.int8), torch.empty(rows)
+        values = torch.empty(rows, inner, dtype=torch.int8, device="cpu")
+        scales = torch.empty(rows, dtype=torch.float32, device="cpu")
         compiled.transformer_round_rows(
             weight.data_ptr(), rows, inner, values.data_ptr(), scales.data_ptr(), threads_for(weight.numel())
         )
@@ -95,6 +96,8 @@ class PackedMatrix:
         self.scales = None
         if self.precision == "int8":
             self.scales = _filled(torch.cat([_known(weight.scales) for weight in weights]))
+        if bias is not None and bias.shape != (self.columns,):
+            raise ValueError(f"a bias of {tuple(bias.shape)} does not go with {self.columns} outputs")
         self.bias = None if bias is None else _filled(bias.detach().float())
         self.offsets: Tensor | None = None
         self._compiled = library()
@@ -103,7 +106,7 @@ class PackedMatrix:
             return
         self.values = _panels(values, GROUPS[self.precision])
         if self.precision == "int8":
-            sums = torch.empty(self.columns, dtype=torch.int32)
+            sums = torch.empty(self.columns, dtype=torch.int32, device="cpu")
             threads = threads_for(values.numel())
             self._compiled.transformer_sum_rows(values.data_ptr(), *values.shape, sums.data_ptr(), threads)
             self.offsets = _filled(sums * 128)
@@ -146,8 +149,10 @@ class PackedMatrix:
         rows = x.numel() // self.inner
         if self._compiled is None:
             return self._by_torch(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
-        x = x.contiguous()
-        y = x.new_empty(*x.shape[:-1], self.columns)
+        if x.size(-1) != self.inner:
+            raise ValueError(f"rows of {x.size(-1)} do not go with a weight of {self.inner} inputs")
+        x = x.float().contiguous()
+        y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.float32, device="cpu")
         threads = threads_for(rows * self.inner * self.columns)
         self._compiled.transformer_product(self._address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
@@ -158,8 +163,10 @@ class PackedMatrix:
             found = self.values[:, ids].movedim(0, -1) if self.precision == "int8" else self.values[ids]
             numbers = found.float() if self.scales is None else found * self.scales[ids][..., None]
             return numbers * factor
-        ids = ids.contiguous()
-        numbers = torch.empty(*ids.shape, self.inner)
+        ids = ids.long().contiguous()
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < self.columns:
+            raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
+        numbers = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
         self._compiled.transformer_lookup(self._address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr())
         return numbers
 

@@ -65,7 +65,7 @@ extern "C" void transformer_best_tokens(const float* logits, long rows, long col
       rank(row, from, to, k, never, best, tokens + i * k);
       add_exponentials(row, from, to, largest, total);
     }
-    const float log_sum = largest + std::log(total);
+    const float log_sum = total > 0 ? largest + std::log(total) : 0.0f;  // not so for NaN
     for (long j = 0; j < k; ++j) best[j] -= log_sum;
   }
 }

@@ -28,7 +28,8 @@ def best_tokens(
         best = allowed.topk(k, dim=1)
         return best.values - logits.logsumexp(dim=1, keepdim=True), best.indices
     logits = logits.contiguous()
-    log_p, tokens = logits.new_empty(rows, k), torch.empty(rows, k, dtype=torch.long)
+    log_p = torch.empty(rows, k, dtype=torch.float32, device="cpu")
+    tokens = torch.empty(rows, k, dtype=torch.long, device="cpu")
     compiled.transformer_best_tokens(
         logits.data_ptr(), rows, columns, k,
         None if never is None else never.data_ptr(),

@@ -1,3 +1,6 @@
+// Counts changes of what the functions take; the same number stands in library.py.
+extern "C" int transformer_kernels_version() { return 1; }
+
 // Whether this processor has the instructions that the kernels were compiled for.
 extern "C" int transformer_kernels_run_here() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

@@ -26,11 +26,11 @@ inline void store(uint16_t* y, __mmask16 m, __m512 v) {
   _mm256_mask_storeu_epi16(y, m, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 
-// e^x for x <= 0, to 2e-7 of it near 0 and 1e-5 near -87; 0 for minus infinity.
+// e^x for x <= 0 or NaN, to 2e-7 of it near 0 and 1e-5 near -87; 0 for minus infinity.
 // e^x = 2^n 2^f with |f| <= 1/2; 2^f by the polynomial of degree 5 that is 1 at 0 and whose largest relative error, 1e-7,
 // is least.
 inline __m512 exponential(__m512 x) {
-  const __m512 t = _mm512_mul_ps(_mm512_max_ps(x, _mm512_set1_ps(-104.0f)), _mm512_set1_ps(1.44269504f));
+  const __m512 t = _mm512_mul_ps(_mm512_max_ps(_mm512_set1_ps(-104.0f), x), _mm512_set1_ps(1.44269504f));
   const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(t, n);
   __m512 p = _mm512_set1_ps(0.00132647273f);
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.00967151299f));
