@@ -1,11 +1,11 @@
 """Translations a second beside CTranslate2 and transformers: the same weights, the same token ids, one run.
 
 Two parts, of which either may be left out. "fixed": a base-size model of random weights, V 32,000, sentences of 28
-source tokens to exactly 32 target tokens, batches of 1, 8, 32 and 64 sentences, greedy and beam 4. "files": a trained
+source tokens to exactly 32 target tokens, batches of 1 to 128 sentences, greedy and beam 4. "files": a trained
 model on whole files of mixed lengths. Every engine runs with every number of workers and threads; the best of them at
 each point is what it is compared by, and runs again in further rounds, in turn with its rivals. A timing counts only
 if the tokens agree with ours in float32: in float32 on 99 % of the lines; in other precisions the share is reported,
-and for files BLEU.
+and for files BLEU. Every engine has the memory settings of `training.py` ("kept"); transformers is left out of files.
 
 Usage: python benchmarks/decoding.py --peers FOLDER [--parts fixed,files] [--model BUNDLE] [--file SOURCE REFERENCE ...]
        [--rounds 3] [--out FILE]
@@ -13,6 +13,7 @@ Usage: python benchmarks/decoding.py --peers FOLDER [--parts fixed,files] [--mod
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -26,6 +27,7 @@ import torch
 from safetensors.torch import save_file
 
 from decoding_roof import measure, roof_seconds
+from training_jobs import KEPT
 from training_report import hardware, spread
 from transformer import build_transformer
 from transformer.bundle import Bundle, load_bundle
@@ -40,6 +42,9 @@ BATCHES = {1: 8, 8: 32, 32: 128, 64: 128, 128: 256}
 ENGINES = ("ours-int8", "ctranslate2-int8", "ours-float32", "ctranslate2-float32", "ours-bf16", "transformers-float32")
 SETTINGS = ((1, 1), (1, 2), (2, 1))
 """Workers, and threads of each."""
+EXTRA_TOKENS = 50
+MOST_SENTENCES = 128
+"""In files, a larger batch is meant in tokens."""
 SWEPT_LINES = 600
 """Of a file that every setting is tried on; the rounds translate all of it."""
 AGREEMENT = 0.99
@@ -78,6 +83,8 @@ class Runner:
 
     def __call__(self, run: Run, cases: list[dict[str, Any]]) -> dict[str, Any]:
         """The results of the cases by name; none if the engine fails, whose message is printed."""
+        if not cases:
+            return {}
         order, result = self.folder / "order.json", self.folder / "result.json"
         result.unlink(missing_ok=True)
         order.write_text(
@@ -88,11 +95,12 @@ class Runner:
         )  # fmt: skip
         ours = run.toolkit == "ours"
         python = sys.executable if ours else str(self.peers / run.toolkit / "bin/python")
-        ended = subprocess.run([python, HERE / FILES[run.toolkit], order], capture_output=True, text=True, check=False)
+        command = [python, HERE / FILES[run.toolkit], order]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | KEPT)
         if not result.exists():
             print(f"{run}: {ended.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
             return {}
-        found = json.loads(result.read_text())
+        found: dict[str, Any] = json.loads(result.read_text())
         self.versions[run.toolkit] = found["versions"]
         return {name: case | {"peak_mib": found["peak_mib"]} for name, case in found["cases"].items()}
 
@@ -100,7 +108,7 @@ class Runner:
 def settings_of(engine: str) -> Iterator[Run]:
     """The settings that an engine is tried with."""
     for workers, threads in SETTINGS:
-        if not engine.startswith("transformers") or workers == 1:
+        if not engine.startswith("transformers") or (workers, threads) == (1, 2):
             yield Run(engine, workers, threads)
 
 
@@ -115,42 +123,54 @@ def base_weights(path: Path) -> dict[str, Any]:
     return BASE | {"norm_order": "post"}
 
 
-def fixed_cases(path: Path) -> list[dict[str, Any]]:
-    """Batches of like sentences; writes their tokens."""
+def fixed_cases(path: Path, batches: list[int]) -> list[dict[str, Any]]:
+    """Batches of like sentences; writes their tokens. One sentence at a time is a matter of latency: by one worker."""
     generator = torch.Generator().manual_seed(2)
     shape = max(BATCHES.values()), SOURCE_TOKENS - 1
     tokens = torch.randint(4, BASE["vocabulary"], shape, generator=generator).tolist()
     path.write_text(json.dumps([[*line, 2] for line in tokens]))
+    common = {"sources": str(path), "fixed": True, "limit": TARGET_TOKENS, "by_tokens": False}
     return [
         {
-            "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": TARGET_TOKENS,
-            "sentences": sentences, "repetitions": 1, "sources": str(path),
+            "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch, "sentences": sentences,
+            "one_worker": batch == 1, **common,
         }
         for beam in (1, 4)
         for batch, sentences in BATCHES.items()
-        if (beam, batch) != (4, 128)
+        if (beam, batch) != (4, 128) and batch in batches
     ]  # fmt: skip
 
 
 def file_cases(bundle: Bundle, files: list[tuple[Path, Path]], folder: Path) -> list[dict[str, Any]]:
-    """Whole files; writes their tokens."""
+    """Whole files; writes their tokens. Batches are of so many sentences, or of so many tokens."""
     cases = []
     for source, _ in files:
-        lines = source.read_text().splitlines()
+        lines = read(source)
         longest = bundle.config.model_dump()["src_seq_len"]
         tokens = [[*each[: longest - 1], 2] for each in bundle.tokenizers.source.encode_batch(lines)]
+        limit = min(longest, max(map(len, tokens)) + EXTRA_TOKENS)
         path = folder / f"{source.name}.json"
         path.write_text(json.dumps(tokens))
+        common = {"sources": str(path), "fixed": False, "limit": limit, "sentences": len(lines)}
         cases += [
             {
-                "name": f"{source.name}, beam {beam}, batch {batch}", "beam": beam, "batch": batch, "fixed": None,
-                "batch_tokens": batch * 64, "sentences": len(lines), "repetitions": 1, "sources": str(path),
-                "sweep_sentences": min(len(lines), SWEPT_LINES),
+                "name": f"{source.name}, beam {beam}, batch {batch}", "beam": beam, "batch": batch,
+                "by_tokens": batch > MOST_SENTENCES, "sweep_sentences": min(len(lines), SWEPT_LINES), **common,
             }
             for beam in (1, 4)
-            for batch in (32, 64, 128, 256)
+            for batch in (32, 64, 1024, 2048, 4096, 8192)
         ]  # fmt: skip
     return cases
+
+
+def read(path: Path) -> list[str]:
+    """Its lines, which only a line feed ends."""
+    return path.read_bytes().decode().removesuffix("\n").split("\n")
+
+
+def fits(case: dict[str, Any], run: Run) -> bool:
+    """Whether a setting may be tried on a case."""
+    return run.workers == 1 or not case.get("one_worker")
 
 
 def point_of(case: str) -> str:
@@ -165,12 +185,10 @@ def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rou
     tokens: dict[tuple[str, str], list[list[int]]] = {}
     best: dict[tuple[str, str], tuple[float, Run, str]] = {}
     for engine in engines:
-        slow = engine.startswith("transformers")
         own = [case | {"sentences": case.get("sweep_sentences", case["sentences"])} for case in cases]
-        own = [case | {"sentences": min(case["sentences"], 64)} if slow else case for case in own]
         for run in settings_of(engine):
-            for name, result in runner(run, own).items():
-                rate = len(result["tokens"]) / result["seconds"][0]
+            for name, result in runner(run, [case for case in own if fits(case, run)]).items():
+                rate = len(result["tokens"]) / result["seconds"]
                 sweep.setdefault(f"{engine} {run.setting}", {})[name] = rate
                 tokens[engine, name] = result["tokens"]
                 key = engine, point_of(name)
@@ -186,11 +204,9 @@ def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rou
                 if (engine, point) in best:
                     chosen.setdefault(best[engine, point][1], []).append(best[engine, point][2])
             for run, names in chosen.items():
-                slow = engine.startswith("transformers") and len(tokens[engine, names[0]])
-                own = [by_name[name] | ({"sentences": slow} if slow else {}) for name in names]
-                for name, result in runner(run, own).items():
+                for name, result in runner(run, [by_name[name] for name in names]).items():
                     tokens[engine, name] = result["tokens"]
-                    rates[point_of(name)][engine].append(len(result["tokens"]) / result["seconds"][0])
+                    rates[point_of(name)][engine].append(len(result["tokens"]) / result["seconds"])
         shown = {point: {each: v[-1] for each, v in rate.items() if v} for point, rate in rates.items()}
         print(f"round {number + 1}: {json.dumps(shown)}", flush=True)
     return {
@@ -257,13 +273,12 @@ def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
 
 def add_bleu(result: dict[str, Any], bundle: Bundle, files: list[tuple[Path, Path]]) -> None:
     """BLEU of what each engine wrote."""
-    references = {source.name: reference.read_text().splitlines() for source, reference in files}
+    references = {source.name: read(reference) for source, reference in files}
     for point, figures in result["points"].items():
         for engine, figure in figures.items():
             name = figure["setting"].split(", ", 1)[1]
             lines = [bundle.tokenizers.target.decode(line) for line in result["tokens"][f"{engine}|{name}"]]
-            expected = references[point.split(", ")[0]][: len(lines)]
-            figure["bleu"] = corpus_scores(lines, expected, "none")[0].value
+            figure["bleu"] = corpus_scores(lines, references[point.split(", ")[0]], "none")[0].value
 
 
 def parse() -> argparse.Namespace:
@@ -274,6 +289,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--model", type=Path, help="a trained bundle, for the files")
     parser.add_argument("--file", type=Path, nargs=2, action="append", default=[], metavar=("SOURCE", "REFERENCE"))
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="of the fixed part, with commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -295,7 +311,12 @@ def main() -> None:
             sizes = base_weights(folder / "weights.safetensors")
             rates = {precision: measure(precision) for precision in ("float32", "bf16", "int8")}
             runner = Runner(folder, arguments.peers, folder / "weights.safetensors", sizes)
-            found = compare(engines, fixed_cases(folder / "sources.json"), runner, arguments.rounds)
+            found = compare(
+                engines,
+                fixed_cases(folder / "sources.json", [int(each) for each in arguments.batches.split(",")]),
+                runner,
+                arguments.rounds,
+            )
             del found["tokens"]
             add_ratios(found["points"])
             add_roofs(found["points"], rates)
@@ -307,7 +328,8 @@ def main() -> None:
             bundle, files = load_bundle(arguments.model), [tuple(pair) for pair in arguments.file]
             sizes = sizes_of(bundle, folder / "trained.safetensors")
             runner = Runner(folder, arguments.peers, folder / "trained.safetensors", sizes)
-            found = compare(engines, file_cases(bundle, files, folder), runner, arguments.rounds)
+            fast = [engine for engine in engines if not engine.startswith("transformers")]
+            found = compare(fast, file_cases(bundle, files, folder), runner, arguments.rounds)
             add_bleu(found, bundle, files)
             del found["tokens"]
             add_ratios(found["points"])

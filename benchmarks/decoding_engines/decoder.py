@@ -17,20 +17,27 @@ import numpy as np
 
 PAD, BOS, EOS, UNK = range(4)
 NORM_EPS = 1e-6
-EXTRA_TOKENS = 50
 
 
 class Engine(Protocol):
     """A model that translates."""
 
-    def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
-        """The best translation of every source, without EOS.
+    def prepare(self, sources: list[list[int]]) -> Any:
+        """Token ids, EOS last, as the engine takes them; not timed."""
+        ...
+
+    def translate(self, prepared: Any, case: dict[str, Any]) -> Any:
+        """The best translation of every source.
 
         Args:
-            sources: token ids, EOS last.
-            case: `beam`; `batch`, most sentences at a time; `fixed`, the exact number of tokens, or null where EOS
-                ends a translation; hypotheses are compared by score / length, EOS counted.
+            prepared: of `prepare`.
+            case: `beam`; `batch`, most sentences (or, if `by_tokens`, tokens) at a time; `limit`, most tokens; `fixed`,
+                whether there are exactly so many; hypotheses are compared by score / length, EOS counted.
         """
+        ...
+
+    def tokens_of(self, translated: Any) -> list[list[int]]:
+        """The tokens without EOS; not timed."""
         ...
 
 
@@ -54,13 +61,12 @@ def run(build: Callable[[dict[str, Any]], Engine], packages: tuple[str, ...]) ->
     results = {}
     for case in order["cases"]:
         sources = json.loads(Path(case["sources"]).read_text())[: case["sentences"]]
-        tokens = engine.translate(sources, case)
-        seconds = []
-        for _ in range(case["repetitions"]):
-            begun = time.perf_counter()
-            tokens = engine.translate(sources, case)
-            seconds.append(time.perf_counter() - begun)
-        results[case["name"]] = {"seconds": seconds, "tokens": tokens}
+        prepared = engine.prepare(sources)
+        engine.translate(prepared, case)
+        begun = time.perf_counter()
+        translated = engine.translate(prepared, case)
+        seconds = time.perf_counter() - begun
+        results[case["name"]] = {"seconds": seconds, "tokens": engine.tokens_of(translated)}
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     result = {"cases": results, "versions": versions, "peak_mib": memory_mib("VmHWM")}
     Path(order["result"]).write_text(json.dumps(result))

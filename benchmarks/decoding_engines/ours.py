@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from decoder import EXTRA_TOKENS, Engine, run
+from decoder import Engine, run
 from safetensors.torch import load_file
 
 from transformer import build_transformer
@@ -25,19 +25,25 @@ class Ours(Engine):
             N=sizes["N"], h=sizes["h"], d_ff=sizes["d_ff"], norm_order=sizes["norm_order"], share_embeddings="all",
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
-        self.positions = sizes["positions"]
         self.model = pack(model, order["precision"])
         self.pools: dict[tuple[int, int], Workers] = {}
 
+    def prepare(self, sources: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return sources
+
+    def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return translated
+
     def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
         """As `Engine.translate`."""
-        fixed, beam = case["fixed"], case["beam"]
-        search = Search(beam=beam, min_tokens=fixed or 0, penalty=length_normalization(1.0), allow_unknown=True)
+        beam, limit = case["beam"], case["limit"]
+        least = limit if case["fixed"] else 0
+        search = Search(beam=beam, min_tokens=least, penalty=length_normalization(1.0), allow_unknown=True)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-        limits = [fixed or min(len(source) + EXTRA_TOKENS, self.positions) for source in sources]
-        requests = [Request(sources[index], limits[index]) for index in order]
-        longest = len(sources[order[0]])
-        batch_tokens = case["batch"] * longest * beam if fixed else case["batch_tokens"]
+        requests = [Request(sources[index], limit) for index in order]
+        batch_tokens = case["batch"] * (1 if case["by_tokens"] else len(sources[order[0]]) * beam)
         if self.workers == 1:
             found = search_each(self.model, requests, search, batch_tokens=batch_tokens)
         else:

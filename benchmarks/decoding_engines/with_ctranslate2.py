@@ -6,7 +6,7 @@ from typing import Any
 import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
-from decoder import EOS, NORM_EPS, Engine, run, sinusoid
+from decoder import EOS, NORM_EPS, UNK, Engine, run, sinusoid
 from safetensors.numpy import load_file
 
 
@@ -81,15 +81,21 @@ class CTranslate2(Engine):
         self.names = [f"t{index}" for index in range(vocabulary)]
         self.names[EOS] = "</s>"
 
-    def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
+    def prepare(self, sources: list[list[int]]) -> list[list[str]]:
+        """Tokens by name."""
+        return [[self.names[token] for token in source] for source in sources]
+
+    def tokens_of(self, translated: list[Any]) -> list[list[int]]:
+        """Names to ids."""
+        return [[int(name[1:]) if name[0] == "t" else UNK for name in each.hypotheses[0]] for each in translated]
+
+    def translate(self, prepared: list[list[str]], case: dict[str, Any]) -> list[Any]:
         """As `Engine.translate`."""
-        longest = case["fixed"] or 256
-        found = self.translator.translate_batch(
-            [[self.names[token] for token in source] for source in sources],
-            beam_size=case["beam"], max_batch_size=case["batch"], length_penalty=1.0 if case["beam"] > 1 else 0.0,
-            min_decoding_length=case["fixed"] or 1, max_decoding_length=longest,
+        return self.translator.translate_batch(
+            prepared, beam_size=case["beam"], max_batch_size=case["batch"],
+            batch_type="tokens" if case["by_tokens"] else "examples", length_penalty=1.0 if case["beam"] > 1 else 0.0,
+            min_decoding_length=case["limit"] if case["fixed"] else 1, max_decoding_length=case["limit"],
         )  # fmt: skip
-        return [[int(name[1:]) if name[0] == "t" else 3 for name in each.hypotheses[0]] for each in found]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoder import BOS, EOS, EXTRA_TOKENS, PAD, Engine, run
+from decoder import BOS, EOS, PAD, Engine, run
 from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training_engines"))
@@ -26,7 +26,14 @@ class Marian(Engine):
         dtype = {"float32": torch.float32, "bf16": torch.bfloat16}[order["precision"]]
         self.model = build_model(job).eval().to(dtype)
         self.model.config.use_cache = self.model.generation_config.use_cache = True
-        self.positions = order["sizes"]["positions"]
+
+    def prepare(self, sources: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return sources
+
+    def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return translated
 
     @torch.inference_mode()
     def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
@@ -37,10 +44,10 @@ class Marian(Engine):
             rows = order[start : start + case["batch"]]
             longest = max(len(sources[row]) for row in rows)
             src = torch.tensor([sources[row] + [PAD] * (longest - len(sources[row])) for row in rows])
-            most = case["fixed"] or min(longest + EXTRA_TOKENS, self.positions)
             found = self.model.generate(
                 input_ids=src, attention_mask=(src != PAD).long(), num_beams=case["beam"], do_sample=False,
-                max_new_tokens=most, min_new_tokens=case["fixed"] or 1, length_penalty=1.0, early_stopping=True,
+                max_new_tokens=case["limit"], min_new_tokens=case["limit"] if case["fixed"] else 1,
+                length_penalty=1.0, early_stopping=True,
                 decoder_start_token_id=BOS, forced_eos_token_id=None, bad_words_ids=None,
             )  # fmt: skip
             for row, line in zip(rows, found.tolist(), strict=True):

@@ -142,9 +142,11 @@ def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_
     assert result.returncode == 0, result.stderr
     figures = json.loads(result.stdout)
     assert figures["lines"] == 600
-    assert figures["scores"]["BLEU"]["signature"].startswith("nrefs:1")
+    scores = figures["systems"][0]["scores"]
+    assert scores["BLEU"]["signature"].startswith("nrefs:1")
+    assert scores["BLEU"]["interval"] >= 0
     text = command("evaluate", tiny_run, "--source", source, "--reference", reference, "--output", tmp_path / "o")
-    assert f"{figures['scores']['chrF']['score']:.2f}" in text.stdout.decode()
+    assert f"{scores['chrF']['score']:.2f}" in text.stdout.decode()
     assert (tmp_path / "o").read_bytes().count(b"\n") == 600
     short = write_lines(tmp_path / "short", ["1"])
     unequal = command("evaluate", tiny_run, "--source", source, "--reference", short)

@@ -1,64 +1,189 @@
-"""`transformer evaluate`: how good a model is on a test set."""
+"""`transformer evaluate`: how good translations are on a test set, of one model or of several systems side by side."""
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from transformer.cli.search import EnsembleOption, PrecisionOption, takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, print_flags
-from transformer.evaluation.scores import Tokenization
+from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same
+from transformer.errors import ConfigError, DataError
+from transformer.evaluation.scores import Tokenization, chosen_metrics
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
+    from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
+
+Format = Literal["text", "json", "html"]
 
 
 @takes_search
 def evaluate(
-    model: ModelArgument,
-    source: Annotated[Path, typer.Option(help="test source, plain or .gz")],
-    reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
-    output: Annotated[Path | None, typer.Option(help="also write the translations here")] = None,
+    models: Annotated[list[Path] | None, typer.Argument(help="model folders, or run folders (their best)")] = None,
+    source: Annotated[Path | None, typer.Option(help="test source, plain or .gz; needed by models")] = None,
+    reference: Annotated[
+        list[Path] | None, typer.Option(help="its reference translation, line by line; may be given again")
+    ] = None,
+    translations: Annotated[
+        list[Path] | None, typer.Option(help="translations of another system, to be scored too; may be given again")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="also write the translations of the model here")] = None,
     invalid_utf8: InvalidOption = "error",
+    metrics: Annotated[str, typer.Option(help="of bleu, chrf, chrf++, ter; with commas, or all")] = "bleu,chrf",
     tokenize: Annotated[
         Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
     ] = "13a",
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="samples for confidence intervals and paired tests; 0 for none")
+    ] = 1000,
+    training: Annotated[
+        Path | None, typer.Option(help="target side of the training text, which tells how often words occur")
+    ] = None,
+    details: Annotated[bool, typer.Option("--details", help="scores by length and frequency, telling lines")] = False,
+    report: Annotated[Path | None, typer.Option(help="also write all of it as a page of HTML")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     ensemble: EnsembleOption = None,
     precision: PrecisionOption = "auto",
     *,
     search: "Search",
 ) -> None:
-    """Translate a test set and score it with BLEU and chrF (sacrebleu, with signatures).
+    """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
+
+    Several models, and --translations of other systems, are compared with the first: p is the probability of a
+    difference as large as that by chance (paired bootstrap).
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
+    wanted, models = chosen_metrics(metrics), models or []
+    _refuse(models, source, reference, translations, output, ensemble)
+    refuse_same([source, training, *(reference or ()), *(translations or ())], [output, report])
+
+    from transformer.evaluation.comparison import evaluate as compare
+
+    test = _read(source, reference or [], training, invalid_utf8)
+    for path in (output, report):
+        if path is not None:
+            path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
+    systems, runs = _translate(models, test, search, ensemble or [], precision)
+    systems += [_read_system(path, test, invalid_utf8) for path in translations or ()]
+    if output is not None:
+        output.write_bytes("".join(f"{text}\n" for text in systems[0].translations).encode())
+    found = compare(systems, test, tokenize, metrics=wanted, samples=bootstrap)
+    if report is not None:
+        from transformer.reporting.evaluation import evaluation_page
+
+        report.write_text(evaluation_page(found, test), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"lines": len(test.references[0]), "runs": runs, **found.as_json()}, ensure_ascii=False))
+        return
+    _print(found, runs, details=details)
+
+
+def _refuse(
+    models: Sequence[Path], source: Path | None, reference: Sequence[Path] | None, translations: Sequence[Path] | None,
+    output: Path | None, ensemble: Sequence[Path] | None,
+) -> None:  # fmt: skip
+    """Refuses combinations that mean nothing.
+
+    Raises:
+        ConfigError: something is missing, or without effect.
+    """
+    if not reference:
+        raise ConfigError("there is nothing to compare with; give --reference FILE")
+    if not models and not translations:
+        raise ConfigError("there is nothing to evaluate; give a model, or --translations FILE")
+    if models and source is None:
+        raise ConfigError("a model needs something to translate; give --source FILE")
+    for option, given in (("--output", output), ("--ensemble", ensemble)):
+        if given and len(models) != 1:
+            raise ConfigError(f"{option} goes with one model, not {len(models)}; evaluate them one by one")
+
+
+def _read(source: Path | None, references: Sequence[Path], training: Path | None, invalid_utf8: str) -> "EvaluationSet":
+    """The test set; every side has as many lines."""
     from transformer.data.readers import read_pairs
-    from transformer.evaluation.scores import corpus_scores
+    from transformer.evaluation.comparison import EvaluationSet
+    from transformer.text.lines import read_lines
+
+    invalid, first = invalid_choice(invalid_utf8), references[0]
+    sources: list[str] | None = None
+    targets: list[list[str]] = []
+    for path in references:
+        pairs = list(read_pairs(first if source is None else source, path, invalid=invalid))
+        targets.append([target for _, target in pairs])
+        sources = None if source is None else [text for text, _ in pairs]
+    return EvaluationSet(sources, targets, None if training is None else list(read_lines(training, invalid=invalid)))
+
+
+def _read_system(path: Path, test: "EvaluationSet", invalid_utf8: str) -> "System":
+    from transformer.evaluation.comparison import System
+    from transformer.text.lines import read_lines
+
+    lines, expected = list(read_lines(path, invalid=invalid_choice(invalid_utf8))), len(test.references[0])
+    if len(lines) != expected:
+        raise DataError(f"{path} has {len(lines):,} lines, the reference {expected:,}; they go line by line")
+    return System(path.name, lines)
+
+
+def _translate(
+    models: Sequence[Path], test: "EvaluationSet", search: "Search", ensemble: list[Path], precision: str
+) -> tuple[list["System"], list[dict[str, Any]]]:
+    """The translations of every model, and how they came about; flags go to standard error."""
+    if not models:
+        return [], []
+    from transformer.evaluation.comparison import System
     from transformer.loading import load
 
-    pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    if output is not None:
-        output.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    translator = load(model, search=search, ensemble=ensemble or (), precision=precision)
-    started = time.perf_counter()
-    translations = translator.translations([text for text, _ in pairs])
-    seconds = time.perf_counter() - started
-    texts = [translation.text for translation in translations]
-    scores = corpus_scores(texts, [text for _, text in pairs], tokenize, warn=True)
-    flagged = sum(bool(translation.flags) for translation in translations)
-    for number, translation in enumerate(translations, start=1):
-        print_flags(number, translation.flags)
-    if output is not None:
-        output.write_bytes("".join(f"{text}\n" for text in texts).encode())
-    if as_json:
-        figures = {score.name: {"score": score.value, "signature": score.signature} for score in scores}
-        found = {"lines": len(pairs), "flagged": flagged, "seconds": seconds, "computed": translator.description}
-        typer.echo(json.dumps({**found, "scores": figures}))
-        return
-    for score in scores:
-        typer.echo(f"{score.name:<5} {score.value:5.2f}   {score.signature}")
-    speed = f"{seconds:.1f} s ({len(pairs) / seconds:.1f} lines/s, {translator.description})"
-    typer.echo(f"{len(pairs):,} lines, {flagged} flagged, {speed}")
+    assert test.sources is not None
+    systems: list[System] = []
+    runs: list[dict[str, Any]] = []
+    for model in models:
+        translator = load(model, search=search, ensemble=ensemble, precision=precision)
+        started = time.perf_counter()
+        translations = translator.translations(test.sources)
+        seconds = time.perf_counter() - started
+        systems.append(System(str(model), [translation.text for translation in translations]))
+        flagged = sum(bool(translation.flags) for translation in translations)
+        runs.append({
+            "model": str(model), "flagged": flagged, "seconds": seconds, "computed": translator.description
+        })  # fmt: skip
+        for number, translation in enumerate(translations, start=1):
+            print_flags(number, translation.flags)
+    return systems, runs
+
+
+def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
+    n_lines = sum(each.lines for each in found.lengths)
+    for number, (system, scores) in enumerate(zip(found.systems, found.scores, strict=True)):
+        if len(found.systems) > 1:
+            typer.echo(f"{'' if number == 0 else chr(10)}{system.name}")
+        for score in scores:
+            interval = "" if score.interval is None else f" ± {score.interval:.2f}"
+            chance = "" if score.p_value is None else f"  p {score.p_value:.3f}"
+            typer.echo(f"{score.name:<7}{score.value:5.2f}{interval}{chance}   {score.signature}")
+        if found.empty[number]:
+            typer.echo(f"{found.empty[number]:,} lines are not translated")
+        if number < len(runs):
+            run = runs[number]
+            speed = f"{run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
+            typer.echo(f"{n_lines:,} lines, {run['flagged']} flagged, {speed}")
+    if details:
+        _print_details(found)
+
+
+def _print_details(found: "Evaluation") -> None:
+    typer.echo("\nwords of the source   lines   BLEU and chrF")
+    for each in found.lengths:
+        pairs = zip(each.bleu, each.chrf, strict=True)
+        figures = "   ".join(f"{bleu:5.2f} {chrf:5.2f}" for bleu, chrf in pairs)
+        typer.echo(f"{each.name:<19}{each.lines:>8,}   {figures}")
+    typer.echo("\nwords that occur   in the reference   found (F1)")
+    for each in found.frequencies:
+        typer.echo(f"{each.name + ' times':<16}{each.words:>19,}   {'   '.join(f'{value:5.2f}' for value in each.f1)}")
+    typer.echo("\nlines on which the systems differ most" if len(found.systems) > 1 else "\nlines with the lowest chrF")
+    for line in found.lines:
+        for text, chrf in zip(line.translations, line.chrf, strict=True):
+            typer.echo(f"{line.number:>6}  {chrf:5.1f}  {text}")

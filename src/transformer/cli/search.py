@@ -87,11 +87,8 @@ def search_of(
         raise ConfigError(f"--{next(iter(given)).replace('_', '-')} does nothing without --sample; add it")
     if diversity is not None and groups == 1:
         raise ConfigError("--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2")
-    penalty = (
-        paper_length_penalty(0.6 if alpha is None else alpha)
-        if length_penalty == "paper"
-        else length_normalization(1.0 if alpha is None else alpha)
-    )
+    kind, usual = (paper_length_penalty, 0.6) if length_penalty == "paper" else (length_normalization, 1.0)
+    penalty = kind(usual if alpha is None else alpha)
     return Search(
         beam, penalty, stopping, min_tokens=min_tokens, no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
