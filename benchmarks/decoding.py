@@ -45,7 +45,7 @@ SETTINGS = ((1, 1), (1, 2), (2, 1))
 EXTRA_TOKENS = 50
 MOST_SENTENCES = 128
 """In files, a larger batch is meant in tokens."""
-SWEPT_LINES = 600
+SWEPT_LINES = 300
 """Of a file that every setting is tried on; the rounds translate all of it."""
 AGREEMENT = 0.99
 

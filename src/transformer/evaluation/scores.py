@@ -116,13 +116,13 @@ def compared_scores(
         signatures, results = test()
         (signature,) = signatures.values()
         (found,) = (column for title, column in results.items() if title != "System")
-        columns.append([_of_result(name, result, str(signature), found[0].score) for result in found])
+        columns.append([_of_result(name, result, str(signature), found[0]) for result in found])
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _of_result(name: str, result: Any, signature: str, first: float) -> Score:
+def _of_result(name: str, result: Any, signature: str, first: Any) -> Score:
     p_value = result.p_value
-    if p_value is not None and result.score == first:
+    if p_value is not None and result.score == first.score:
         p_value = 1.0  # sacrebleu counts resampled differences above the real one, of which there are none here
     return Score(name, float(result.score), signature, float(result.ci), p_value)
 

@@ -1,6 +1,8 @@
 """Linear layers whose weights were packed for speed, in float32, bfloat16 or int8."""
 
 import ctypes
+import mmap
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -18,6 +20,7 @@ PRECISIONS: Final = get_args(Precision)
 PANEL: Final = 64
 GROUPS: Final = {"float32": 1, "bf16": 2, "int8": 4}
 """Inputs that one instruction multiplies and adds: four bytes of weight in each precision."""
+HUGE_PAGE: Final = 1 << 21
 TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
@@ -199,4 +202,18 @@ def _panels(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int) -> Te
     """(panels, groups, columns of a panel, inputs of a group), filled with zeros."""
     filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
     fours = filled.view(torch.int32).unflatten(0, (-1, PANEL))  # a group is four bytes, which move together
-    return fours.transpose(1, 2).contiguous().view(values.dtype).unflatten(-1, (PANEL, group))
+    moved = fours.transpose(1, 2)
+    packed = _in_huge_pages(moved.numel()).view(moved.shape).copy_(moved) if _is_large(moved) else moved.contiguous()
+    return packed.view(values.dtype).unflatten(-1, (PANEL, group))
+
+
+def _is_large(tensor: Tensor) -> bool:
+    return tensor.nbytes >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE")
+
+
+def _in_huge_pages(numbers: int) -> Int[Tensor, " n"]:
+    """Memory for int32 numbers in pages of 2 MiB, of which a product of one row reads as many as memory can give."""
+    room = mmap.mmap(-1, -(-4 * numbers // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        room.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(room, dtype=torch.int32, count=numbers)
