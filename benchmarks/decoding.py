@@ -40,7 +40,7 @@ SOURCE_TOKENS, TARGET_TOKENS = 28, 32
 BATCHES = {1: 8, 8: 32, 32: 128, 64: 128, 128: 256}
 """Sentences at a time -> sentences in all."""
 ENGINES = ("ours-int8", "ctranslate2-int8", "ours-float32", "ctranslate2-float32", "ours-bf16", "transformers-float32")
-SETTINGS = ((1, 1), (1, 2), (2, 1))
+SETTINGS = "1x1,1x2,2x1"
 """Workers, and threads of each."""
 EXTRA_TOKENS = 50
 MOST_SENTENCES = 128
@@ -105,9 +105,9 @@ class Runner:
         return {name: case | {"peak_mib": found["peak_mib"]} for name, case in found["cases"].items()}
 
 
-def settings_of(engine: str) -> Iterator[Run]:
+def settings_of(engine: str, settings: str) -> Iterator[Run]:
     """The settings that an engine is tried with."""
-    for workers, threads in SETTINGS:
+    for workers, threads in ((int(number) for number in each.split("x")) for each in settings.split(",")):
         if not engine.startswith("transformers") or (workers, threads) == (1, 2):
             yield Run(engine, workers, threads)
 
@@ -178,7 +178,9 @@ def point_of(case: str) -> str:
     return case.rsplit(", batch", 1)[0] if not case.startswith("beam") else case
 
 
-def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int) -> dict[str, Any]:
+def compare(
+    engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int, settings: str
+) -> dict[str, Any]:
     """The sweep, and the rounds of the best setting of every engine at every point."""
     by_name = {case["name"]: case for case in cases}
     sweep: dict[str, dict[str, float]] = {}
@@ -186,7 +188,7 @@ def compare(engines: list[str], cases: list[dict[str, Any]], runner: Runner, rou
     best: dict[tuple[str, str], tuple[float, Run, str]] = {}
     for engine in engines:
         own = [case | {"sentences": case.get("sweep_sentences", case["sentences"])} for case in cases]
-        for run in settings_of(engine):
+        for run in settings_of(engine, settings):
             for name, result in runner(run, [case for case in own if fits(case, run)]).items():
                 rate = len(result["tokens"]) / result["seconds"]
                 sweep.setdefault(f"{engine} {run.setting}", {})[name] = rate
@@ -290,6 +292,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, help="a trained bundle, for the files")
     parser.add_argument("--file", type=Path, nargs=2, action="append", default=[], metavar=("SOURCE", "REFERENCE"))
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)), help="of the fixed part, with commas")
+    parser.add_argument("--settings", default=SETTINGS, help="workers x threads of each, with commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
@@ -329,7 +332,7 @@ def main() -> None:
             sizes = sizes_of(bundle, folder / "trained.safetensors")
             runner = Runner(folder, arguments.peers, folder / "trained.safetensors", sizes)
             fast = [engine for engine in engines if not engine.startswith("transformers")]
-            found = compare(fast, file_cases(bundle, files, folder), runner, arguments.rounds)
+            found = compare(fast, file_cases(bundle, files, folder), runner, arguments.rounds, arguments.settings)
             add_bleu(found, bundle, files)
             del found["tokens"]
             add_ratios(found["points"])
