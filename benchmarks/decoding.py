@@ -319,6 +319,7 @@ def main() -> None:
                 fixed_cases(folder / "sources.json", [int(each) for each in arguments.batches.split(",")]),
                 runner,
                 arguments.rounds,
+                arguments.settings,
             )
             del found["tokens"]
             add_ratios(found["points"])
