@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,10 @@ def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
     source = write_lines(tmp_path / "in.txt", ["one two three"] * 200_000)
     call = [*COMMAND, "translate", str(tiny_run), "--input", str(source)]
     environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
-    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell in the background has switched off
+    with subprocess.Popen(
+        call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=heeded
+    ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(stop)
