@@ -33,7 +33,7 @@ def quantized(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path, quantized: Path) -> None:
     """Catches numbers that are rounded twice, or read under another name; and a file that is not smaller."""
-    stored, rounded = load(quantized), load(tiny_run, precision="int8")
+    stored, rounded = load(quantized, precision="int8"), load(tiny_run, precision="int8")
     assert stored.translations(LINES) == rounded.translations(LINES)
     assert stored.description.startswith("int8")
     manifest, files = read_folder(quantized)
@@ -52,7 +52,7 @@ def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_pa
     with pytest.raises(BundleError, match="is stored in int8 and can only translate"):
         quantize(quantized, tmp_path / "again", PAIRS, search=Search())
     together = load(tiny_run, ensemble=[quantized], precision="int8")
-    assert [each.text for each in together.translations(LINES)] == load(quantized).translate(LINES)
+    assert [each.text for each in together.translations(LINES)] == load(quantized, precision="int8").translate(LINES)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
