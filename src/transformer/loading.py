@@ -35,7 +35,7 @@ def load(
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
         precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
-        workers: most processes that translate at a time; as many as torch has threads if not given.
+        workers: most processes that translate at a time; as many as torch has threads, up to 8, if not given.
 
     Raises:
         ConfigError: there is no such precision, or no worker.

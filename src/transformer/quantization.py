@@ -12,6 +12,7 @@ from transformer.errors import BundleError, ConfigError
 from transformer.evaluation.scores import Score, Tokenization, corpus_scores
 from transformer.loading import load
 from transformer.packed import packed_bytes
+from transformer.translation import Translator
 
 WARM_LINES = 16
 """Lines that are translated before time is taken."""
@@ -84,6 +85,7 @@ def quantize(
     search: Search,
     tokenize: Tokenization = "13a",
     tolerance: float = 0.5,
+    workers: int | None = None,
 ) -> Comparison:
     """Writes a model in int8, once its translations of held-out text proved as good.
 
@@ -94,6 +96,7 @@ def quantize(
         search: how both translate.
         tokenize: how BLEU splits words.
         tolerance: most BLEU that int8 may lose.
+        workers: most processes that translate at a time.
 
     Raises:
         BundleError: the model is not one in float32, or `out` holds something already.
@@ -102,7 +105,12 @@ def quantize(
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)
-    comparison = Comparison(*(_quality(path, precision, pairs, search, tokenize) for precision in ("float32", "int8")))
+    comparison = Comparison(
+        *(
+            _quality(load(path, search=search, precision=precision, workers=workers), pairs, tokenize)
+            for precision in ("float32", "int8")
+        )
+    )
     loss = -comparison.differences["BLEU"]
     if not loss <= tolerance:
         raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")
@@ -111,14 +119,12 @@ def quantize(
     return comparison
 
 
-def _quality(
-    path: Path, precision: str, pairs: Sequence[tuple[str, str]], search: Search, tokenize: Tokenization
-) -> Quality:
-    translator = load(path, search=search, precision=precision)
+def _quality(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: Tokenization) -> Quality:
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     translator.translations(sources[:WARM_LINES])
     begun = time.perf_counter()
     translations = [translation.text for translation in translator.translations(sources)]
     seconds = time.perf_counter() - begun
+    translator.close()
     scores = corpus_scores(translations, references, tokenize)
     return Quality(translations, scores, len(pairs) / seconds, packed_bytes(translator.model))

@@ -107,15 +107,18 @@ def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path, threads: str) -> None:
     """Catches lines that a second worker loses, doubles or puts elsewhere, and empty ones that shift the others."""
-    lines = ["one two three" if n % 3 else "seven" if n % 2 else "" for n in range(4000)]
-    source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.txt"
-    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--output", str(out)]
+    lines = [f"one two {n}" if n % 3 else "seven" if n % 2 else "" for n in range(4000)]
+    source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.jsonl"
+    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--output", str(out), "--format", "jsonl"]
     result = subprocess.run(call, capture_output=True, env=ENVIRONMENT | {"OMP_NUM_THREADS": threads}, check=False)
     assert result.returncode == 0, result.stderr
     assert ("processes" in result.stderr.decode()) == (threads == "2" and sys.platform == "linux")
-    alone = {line: command("translate", tiny_run, "--input", write_lines(tmp_path / f"x{n}", [line])).stdout.decode()
-             for n, line in enumerate(sorted(set(lines)))}  # fmt: skip
-    assert out.read_text() == "".join(alone[line] for line in lines)
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(each["line"], each["source"]) for each in found] == list(enumerate(lines, start=1))
+    some = [*range(0, 4000, 97), *range(4, 4000, 501)]
+    few = write_lines(tmp_path / "few.txt", [lines[n] for n in some])
+    alone = command("translate", tiny_run, "--input", few).stdout.decode().split("\n")[:-1]
+    assert [found[n]["translation"] for n in some] == alone
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -124,8 +127,9 @@ def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
     tiny_run: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:
     """Catches workers that go on after Ctrl-C, hold the pipe open, or write beyond the end of what was asked."""
-    source = write_lines(tmp_path / "in.txt", ["one two three"] * 200_000)
-    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source)]
+    lines = [f"one two {n}" for n in range(200_000)]
+    source = write_lines(tmp_path / "in.txt", lines)
+    call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--format", "jsonl"]
     environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
     heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell in the background has switched off
     with subprocess.Popen(
@@ -135,8 +139,9 @@ def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
         first = process.stdout.readline()
         process.send_signal(stop)
         rest = process.stdout.read()  # ends when every process that holds the pipe has ended
-    assert len(set(rest.splitlines(keepends=True)[:-1]) | {first}) == 1
-    assert rest.count(b"\n") < 199_999
+    found = [json.loads(line) for line in [first, *rest.splitlines(keepends=True)] if line.endswith(b"\n")]
+    assert [(each["line"], each["source"]) for each in found] == list(enumerate(lines[: len(found)], start=1))
+    assert len(found) < len(lines)
 
 
 def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:

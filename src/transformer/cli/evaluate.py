@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.search import EnsembleOption, PrecisionOption, takes_search
+from transformer.cli.search import EnsembleOption, PrecisionOption, WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, chosen_metrics
@@ -37,7 +37,7 @@ def evaluate(
         Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
     ] = "13a",
     bootstrap: Annotated[
-        int, typer.Option(min=0, help="samples for confidence intervals and paired tests; 0 for none")
+        int, typer.Option(min=0, max=100_000, help="samples for confidence intervals and paired tests; 0 for none")
     ] = 1000,
     training: Annotated[
         Path | None, typer.Option(help="target side of the training text, which tells how often words occur")
@@ -47,6 +47,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     ensemble: EnsembleOption = None,
     precision: PrecisionOption = "auto",
+    workers: WorkersOption = None,
     *,
     search: "Search",
 ) -> None:
@@ -67,7 +68,9 @@ def evaluate(
     for path in (output, report):
         if path is not None:
             path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    systems, runs = _translate(models, test, search, ensemble or [], precision)
+    systems, runs = _translate(
+        models, test, search=search, ensemble=ensemble or [], precision=precision, workers=workers
+    )
     systems += [_read_system(path, test, invalid_utf8) for path in translations or ()]
     if output is not None:
         output.write_bytes("".join(f"{text}\n" for text in systems[0].translations).encode())
@@ -129,7 +132,7 @@ def _read_system(path: Path, test: "EvaluationSet", invalid_utf8: str) -> "Syste
 
 
 def _translate(
-    models: Sequence[Path], test: "EvaluationSet", search: "Search", ensemble: list[Path], precision: str
+    models: Sequence[Path], test: "EvaluationSet", **options: Any
 ) -> tuple[list["System"], list[dict[str, Any]]]:
     """The translations of every model, and how they came about; flags go to standard error."""
     if not models:
@@ -141,7 +144,7 @@ def _translate(
     systems: list[System] = []
     runs: list[dict[str, Any]] = []
     for model in models:
-        translator = load(model, search=search, ensemble=ensemble, precision=precision)
+        translator = load(model, **options)
         started = time.perf_counter()
         translations = translator.translations(test.sources)
         seconds = time.perf_counter() - started
@@ -152,11 +155,12 @@ def _translate(
         })  # fmt: skip
         for number, translation in enumerate(translations, start=1):
             print_flags(number, translation.flags)
+        translator.close()
     return systems, runs
 
 
 def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
-    n_lines = sum(each.lines for each in found.lengths)
+    n_lines = len(found.systems[0].translations)
     for number, (system, scores) in enumerate(zip(found.systems, found.scores, strict=True)):
         if len(found.systems) > 1:
             typer.echo(f"{'' if number == 0 else chr(10)}{system.name}")
@@ -175,7 +179,7 @@ def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool
 
 
 def _print_details(found: "Evaluation") -> None:
-    typer.echo("\nwords of the source   lines   BLEU and chrF")
+    typer.echo(f"\n{'words of the ' + found.length_of:<22}lines   BLEU and chrF")
     for each in found.lengths:
         pairs = zip(each.bleu, each.chrf, strict=True)
         figures = "   ".join(f"{bleu:5.2f} {chrf:5.2f}" for bleu, chrf in pairs)

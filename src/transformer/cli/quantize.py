@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.search import takes_search
+from transformer.cli.search import WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.evaluation.scores import Tokenization
 
@@ -23,6 +23,7 @@ def quantize(
     tolerance: Annotated[float, typer.Option(help="most BLEU that int8 may lose")] = 0.5,
     invalid_utf8: InvalidOption = "error",
     tokenize: Annotated[Tokenization, typer.Option(help="how BLEU splits words, as for evaluate")] = "13a",
+    workers: WorkersOption = None,
     *,
     search: "Search",
 ) -> None:
@@ -36,7 +37,7 @@ def quantize(
     from transformer.quantization import quantize
 
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    comparison = quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance)
+    comparison = quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers)
     for row in _rows(comparison):
         typer.echo(f"{row[0]:<12}{row[1]:>10}{row[2]:>10}{row[3]:>12}")
     typer.echo(f"{comparison.agreement:.1%} of {len(pairs):,} lines are translated the same")

@@ -123,11 +123,9 @@ def word_counts(lines: Iterable[str], words: Words) -> Counter[str]:
 
 def words_of(tokenize: Tokenization) -> Words:
     """Splits a line as BLEU does."""
-    if tokenize in ("none", "char", "zh"):
-        return list if tokenize == "char" else str.split
-    from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a  # takes a moment to load
+    from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
 
-    split = Tokenizer13a()
+    split = BLEU(tokenize=tokenize, force=True).tokenizer
     return lambda line: str(split(line)).split()
 
 

@@ -49,7 +49,8 @@ class Evaluation:
     Attributes:
         systems: what was compared; others are tested against the first.
         scores: of each system.
-        lengths: scores by length of the source, or of the reference where there is no source.
+        length_of: whose words are counted, "source" or, where there is none, "reference".
+        lengths: scores by that length.
         frequencies: found words by their frequency.
         lines: on which systems differ most, or the worst of a single one.
         empty: lines of each system without a translation where the reference has one.
@@ -57,6 +58,7 @@ class Evaluation:
 
     systems: tuple[System, ...]
     scores: tuple[tuple[Score, ...], ...]
+    length_of: str
     lengths: tuple[LengthClass, ...]
     frequencies: tuple[FrequencyClass, ...]
     lines: tuple[Line, ...]
@@ -104,6 +106,7 @@ def evaluate(
     return Evaluation(
         tuple(systems),
         tuple(tuple(each) for each in scores),
+        "reference" if test.sources is None else "source",
         tuple(by_length(first if test.sources is None else test.sources, translations, test.references, tokenize)),
         tuple(by_frequency(translations, first, counts, words)),
         tuple(most_telling(translations, test.references, n_lines)),

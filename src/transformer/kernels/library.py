@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
-VERSION: Final = 1
+VERSION: Final = 2
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER),
@@ -34,6 +34,7 @@ def library() -> ctypes.CDLL | None:
     for name, arguments in SIGNATURES.items():
         function = getattr(compiled, name)
         function.argtypes, function.restype = arguments, None
+    compiled.transformer_lookup.restype = ctypes.c_int
     return compiled
 
 

@@ -166,13 +166,15 @@ void product(const Matrix& w, const float* x, long rows, float* y, int threads) 
 }  // namespace
 }  // namespace transformer
 
-// The weights of some columns, as rows of numbers: the matrix as an embedding, times `factor`.
-extern "C" void transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out) {
+// The weights of some columns, as rows of numbers: the matrix as an embedding, times `factor`. Returns 1, and writes
+// nothing from there on, where a column does not exist.
+extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out) {
   using namespace transformer;
   const long per_group = w->precision == 0 ? 1 : w->precision == 1 ? 2 : 4;
   const long groups = (w->inner + per_group - 1) / per_group;
   for (long i = 0; i < n; ++i, out += w->inner) {
     const long column = columns[i];
+    if (column < 0 || column >= w->columns) return 1;
     const char* from = w->weight + (column / PANEL * groups * PANEL + column % PANEL) * 4;
     const float unit = factor * (w->scales ? w->scales[column] : 1.0f);
     for (long k = 0; k < w->inner; ++k) {
@@ -189,6 +191,7 @@ extern "C" void transformer_lookup(const transformer::Matrix* w, const int64_t* 
       }
     }
   }
+  return 0;
 }
 
 extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }

@@ -167,10 +167,9 @@ class PackedMatrix:
             numbers = found.float() if self.scales is None else found * self.scales[ids][..., None]
             return numbers * factor
         ids = ids.long().contiguous()
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < self.columns:
-            raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         numbers = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
-        self._compiled.transformer_lookup(self._address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr())
+        if self._compiled.transformer_lookup(self._address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr()):
+            raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         return numbers
 
     def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:

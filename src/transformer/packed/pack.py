@@ -50,11 +50,15 @@ def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weigh
 
 def _pack(module: nn.Module, matrices: Matrices) -> None:
     for name, child in module.named_children():
-        rewrite = PACKED.get(type(child))
+        rewrite = None if _has_another_norm(child) else PACKED.get(type(child))
         if rewrite is None:
             _pack(child, matrices)
         else:
             setattr(module, name, rewrite(child, matrices))
+
+
+def _has_another_norm(block: nn.Module) -> bool:
+    return isinstance(block, ResidualConnection) and not isinstance(block.norm, LayerNormalization)
 
 
 def packed_bytes(model: nn.Module) -> int:

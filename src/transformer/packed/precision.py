@@ -25,6 +25,6 @@ def choose_precision(wanted: str = "auto") -> Precision:
 def described(precision: Precision, workers: int) -> str:
     """What a command says of how it computes."""
     threads = torch.get_num_threads()
-    by = f"{workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
+    by = f"up to {workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
     reason = why_not()
     return f"{precision} on {by}" + (f"; without compiled kernels: {reason}" if reason else "")

@@ -50,7 +50,7 @@ def _with_interval(score: Score) -> str:
 
 
 def _lengths(found: Evaluation) -> Markup:
-    head = ["words of the source", "lines", *(f"{system.name}: BLEU, chrF" for system in found.systems)]
+    head = [f"words of the {found.length_of}", "lines", *(f"{system.name}: BLEU, chrF" for system in found.systems)]
     return table(
         [
             [each.name, f"{each.lines:,}", *(f"{b:.2f}, {c:.2f}" for b, c in zip(each.bleu, each.chrf, strict=True))]
