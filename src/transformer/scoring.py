@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.source import pair_batch
+from transformer.decoding import averaged
 from transformer.protocols import PairBatch
 from transformer.text.control import EOS_ID, PAD_ID
 from transformer.transformer import Transformer
@@ -45,10 +46,10 @@ class PairScore:
 
 def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
     """The score of every pair of a source and a translation, in order."""
-    tokenizers, model = translator.tokenizers, translator.model
+    tokenizers, models = translator.tokenizers, translator.members
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    most = model.src_pos.seq_len, model.tgt_pos.seq_len
+    most = min(each.src_pos.seq_len for each in models), translator.max_target_tokens
     found: dict[int, PairScore] = {}
     fitting: list[int] = []
     for index, sides in enumerate(zip(sources, targets, strict=True)):
@@ -63,22 +64,35 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
             fitting.append(index)
     for batch in _batches(fitting, sources, targets, translator.batch_tokens):
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
-        device = translator.device
-        for index, scores in zip(batch, token_scores(model, pair_batch(*ids).to(device)), strict=True):
+        device, average = translator.device, translator.search.average
+        for index, scores in zip(batch, token_scores(models, pair_batch(*ids).to(device), average), strict=True):
             pieces = tokenizers.target.pieces([*targets[index], EOS_ID])
             found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
     return [found[index] for index in range(len(pairs))]
 
 
 @torch.inference_mode()
-def token_scores(model: Transformer, batch: PairBatch) -> list[list[float]]:
-    """Log-probability of every token of each target, EOS included, in nats, as a search would score it."""
+def token_scores(
+    models: Sequence[Transformer], batch: PairBatch, average: str = "log_probability"
+) -> list[list[float]]:
+    """Log-probability of every token of each target, EOS included, in nats, as a search would score it.
+
+    Args:
+        models: one, or several whose distributions are averaged.
+        batch: the pairs.
+        average: how, see `Ensemble`.
+    """
     src_mask = padding_mask(batch.src, PAD_ID)
     tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
-    hidden = model.decode(model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask)
     scored = batch.labels != PAD_ID
-    chunks = zip(hidden[scored].split(CHUNK_ROWS), batch.labels[scored].split(CHUNK_ROWS), strict=True)
-    tokens = iter(torch.cat([_chosen(model.log_probabilities(rows), labels) for rows, labels in chunks]).tolist())
+    hidden = [model.decode(model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask) for model in models]
+    found: list[Tensor] = []
+    for labels, *rows in zip(
+        batch.labels[scored].split(CHUNK_ROWS), *(each[scored].split(CHUNK_ROWS) for each in hidden), strict=True
+    ):
+        log_p = [model.log_probabilities(each) for model, each in zip(models, rows, strict=True)]
+        found.append(_chosen(log_p[0] if len(log_p) == 1 else averaged(log_p, average).log_softmax(dim=-1), labels))
+    tokens = iter(torch.cat(found).tolist())
     return [[next(tokens) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
 
 

@@ -4,15 +4,18 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing import current_process
 
 import torch
 
+from transformer.attended import coverage_penalties, written_from
 from transformer.decoding import (
     GREEDY,
     GUARD_NGRAM,
     Ensemble,
     Hypothesis,
+    Phrase,
     Request,
     Search,
     Tokens,
@@ -94,7 +97,7 @@ class _Piece:
     tokens: list[int]
     prefix: Tokens
     number: int
-    required: tuple[tuple[Tokens, ...], ...]
+    required: tuple[Phrase, ...]
     healed: bool = False
 
 
@@ -117,6 +120,7 @@ class Translator:
         ensemble: further models, of the same tokenizers, that translate together with it.
 
     Attributes:
+        members: the model, and the others of the ensemble.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
         description: how it computes, in words.
     """
@@ -134,7 +138,7 @@ class Translator:
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
-        members = [self.model, *(member.eval() for member in ensemble)]
+        self.members = members = [self.model, *(member.eval() for member in ensemble)]
         self.generator: Generates = Ensemble(members, search.average) if ensemble else self.model
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
@@ -142,7 +146,7 @@ class Translator:
         self.workers = 1
         self.description = ""
         self._pool: Workers | None = None
-        self.lexicon = lexicon or Lexicon()
+        self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
         banned = [tokens for phrase in self.lexicon.banned for tokens in spellings(tokenizers.target, phrase)]
@@ -216,12 +220,14 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, in order."""
         found: dict[int, list[Hypothesis]] = {}
+        is_retry = search is not self.search
         # longest first, so that a lack of memory shows at once
         order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
+        search = replace(search, n_best=search.beam) if search.coverage else search
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
         may_fork = self.workers > 1 and not current_process().daemon
-        if may_fork and search is self.search and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
+        if may_fork and not is_retry and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
             if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
                 self.close()
                 self._pool = Workers(self.generator, search, self.workers)
@@ -232,7 +238,23 @@ class Translator:
             found[order[place]] = hypotheses
             if done is not None:
                 done(1)
-        return [found[index] for index in range(len(pieces))]
+        in_order = [found[index] for index in range(len(pieces))]
+        return self._by_coverage(pieces, in_order) if search.coverage else in_order
+
+    def _by_coverage(self, pieces: Sequence[_Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """The hypotheses of every piece, those first that ended and cover its source best."""
+        pairs = [
+            (piece.tokens, written_from(hypothesis.tokens, hypothesis.length))
+            for piece, own in zip(pieces, found, strict=True)
+            for hypothesis in own
+        ]
+        penalties = iter(coverage_penalties(self.members, pairs, self.batch_tokens, self.device))
+        ranked: list[list[Hypothesis]] = []
+        for own in found:
+            covered = [replace(each, coverage=self.search.coverage * next(penalties)) for each in own]
+            covered.sort(key=lambda each: (each.finished, normalized(each, self.search.penalty)), reverse=True)
+            ranked.append(covered[: self.search.n_best])
+        return ranked
 
     def _is_odd(self, piece: _Piece, best: Hypothesis) -> bool:
         """Whether a translation does not end, or repeats itself where its source does not."""
@@ -254,7 +276,7 @@ class Translator:
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
-                required = tuple(self._spelled(phrase, text) for phrase in self.lexicon.required(text))
+                required = tuple(self._spelled(*each, text) for each in self.lexicon.required(text).items())
                 pieces.append(_Piece(line, [*part, EOS_ID], () if place else prefix, number, required))
 
         for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
@@ -268,10 +290,18 @@ class Translator:
                 add(number, [part[:room] for part in encode(splits[-1].pieces)], prefix)
         return splits, pieces
 
-    def _spelled(self, phrase: str, line: str) -> tuple[Tokens, ...]:
+    def _spelled(self, phrase: str, times: int, line: str) -> Phrase:
         """The tokens of a phrase that must stand: as a word, or also within one where the line has it so."""
-        found = spellings(self.tokenizers.target, phrase)
-        return tuple(found if re.search(rf"\S{re.escape(phrase)}", line) else found[:1])
+        found, line = spellings(self.tokenizers.target, phrase), self.lexicon.normalize(line)
+        is_whole = phrase in self.lexicon.spans(line) and re.search(r"\w$", phrase)
+        within = re.search(rf"\S{re.escape(phrase)}", line)
+        return Phrase(tuple(found if within else found[:1]), times, self._letters if is_whole else frozenset())
+
+    @cached_property
+    def _letters(self) -> frozenset[int]:
+        """The tokens that go on with a word or number."""
+        pieces = self.tokenizers.target.pieces(range(self.tokenizers.target.vocab_size))
+        return frozenset(token for token, piece in enumerate(pieces) if re.match(r"\w", piece))
 
     def _limit(self, piece: _Piece) -> int:
         return min(len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS, self.max_target_tokens)

@@ -1,5 +1,6 @@
 """Terms, placeholders, loops: what a translation is bound to, and what is told of it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_terms_are_whole_words_and_the_longest_counts() -> None:
     lexicon = Lexicon(glossary=[("art", "Kunst"), ("machine", "Maschine"), ("machine learning", "ML")])
     assert lexicon.terms("the art of machine learning") == [("art", "Kunst"), ("machine learning", "ML")]
     assert lexicon.terms("a party") == []
-    assert lexicon.required("machine and machine") == ["Maschine"]
+    assert lexicon.required("machine and machine") == {"Maschine": 1}
 
 
 def test_violations_name_what_is_wrong() -> None:
@@ -108,3 +109,18 @@ def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> Non
     assert "{x}" in held[3].text
     assert held[2].text == ""
     assert held[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
+
+
+def test_spans_stand_as_often_as_in_the_line_and_are_not_gone_on_with(tiny_run: Path) -> None:
+    """Catches a placeholder held once of two, and a number that a digit after it makes another."""
+    lines = ["one %s two %s three", "seven 4 nine"]
+    found = load(tiny_run, search=Search(8), lexicon=Lexicon(protected=["placeholders", "numbers"])).translations(lines)
+    assert found[0].text.count("%s") == 2
+    assert re.search(r"(?<!\d)4(?!\d)", found[1].text)
+
+
+def test_a_lexicon_speaks_as_the_tokenizer_writes(tmp_path: Path) -> None:
+    """Catches a term that stands in lower case, as all that a model writes, and is called missing."""
+    lexicon = Lexicon(["Stadt"], [("Berlin", "Hauptstadt Berlin")], ["placeholders"], normalize=str.lower)
+    assert lexicon.required("in Berlin, {Name}") == {"{name}": 1, "hauptstadt berlin": 1}
+    assert lexicon.violations("in Berlin, {Name}", "in hauptstadt berlin, {name}") == ["the banned 'Stadt' is written"]

@@ -154,3 +154,18 @@ def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path)
     other = another(tiny_run, tmp_path / "other", tokenizers=tokenizers)
     with pytest.raises(BundleError, match=r"has other tokenizers than .*; train them with the same one"):
         load(tiny_run, ensemble=[other])
+
+
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_an_ensemble_scores_with_the_mean_of_its_distributions(tiny_run: Path, tmp_path: Path, average: Any) -> None:
+    """Catches scores of the first model alone, and a mean that is not normalized again."""
+    other = another(tiny_run, tmp_path / "other")
+    together = load(tiny_run, search=Search(average=average), ensemble=[other], precision="float32")
+    for (source, target), found in zip(PAIRS, score_pairs(together, PAIRS), strict=True):
+        src = torch.tensor([[*together.tokenizers.source.encode(source), 2]])
+        said = together.tokenizers.target.encode(target)
+        tgt = torch.tensor([[1, *said]])
+        p = torch.stack([m(src, tgt, None, causal_mask(tgt.size(1)))[0].softmax(-1) for m in together.members])
+        mean = p.prod(0).sqrt() if average == "log_probability" else p.mean(0)
+        expected = (mean / mean.sum(dim=-1, keepdim=True)).log()[range(len(said) + 1), [*said, 2]]
+        assert found.token_scores == pytest.approx(expected.tolist(), abs=1e-4)

@@ -12,6 +12,7 @@ from transformer.cli.search import search_of
 from transformer.decoding import (
     GREEDY,
     Hypothesis,
+    Phrase,
     Request,
     Search,
     length_normalization,
@@ -314,19 +315,29 @@ def test_a_model_of_nan_still_gives_a_line(search: Search) -> None:
     assert all(row for row in search_all(model, requests(1, [3, 3]), search))
 
 
-REQUIRED = [(((4, 4, 5),),), (((6,),), ((5, 4),)), (((5, 5),), ((5, 6),)), (((6, 6, 4), (5, 4)),)]
+def phrases(*ways: tuple[tuple[int, ...], ...]) -> tuple[Phrase, ...]:
+    return tuple(Phrase(spellings) for spellings in ways)
+
+
+REQUIRED = [
+    phrases(((4, 4, 5),)), phrases(((6,),), ((5, 4),)), phrases(((5, 5),), ((5, 6),)), phrases(((6, 6, 4), (5, 4))),
+    (Phrase(((5,),), times=2),), (Phrase(((4, 5),), times=2), Phrase(((6,),))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("required", REQUIRED)
-def test_a_full_beam_with_required_phrases_is_brute_force(required: tuple[tuple[tuple[int, ...], ...], ...]) -> None:
-    """Catches a phrase that is lost where it begins twice (4 4 4 5), and an end before all stand."""
+def test_a_full_beam_with_required_phrases_is_brute_force(required: tuple[Phrase, ...]) -> None:
+    """Catches a phrase that is lost where it begins twice (4 4 4 5) or counts once for two; an end before all stand."""
     model, limit = model_of(6), 5
     search = Search(5**limit, PENALTIES[1], "exhaustive", n_best=5)
     bodies = [
         body
         for n in range(limit)
         for body in itertools.product(WRITABLE[1:], repeat=n)
-        if all(any(body[i : i + len(p)] == p for i in range(n) for p in spellings) for spellings in required)
+        if all(
+            sum(body[i : i + len(p)] == p for i in range(n) for p in phrase.spellings) >= phrase.times
+            for phrase in required
+        )
     ]
     asked = requests(6, [limit] * 2, required=required)
     for request, found in zip(asked, search_all(model, asked, search), strict=True):
@@ -341,7 +352,7 @@ def test_required_phrases_are_held_in_any_beam(beam: int) -> None:
     """Catches a bank without room, and a requirement of one sentence that binds its neighbours."""
     model = model_of(8, vocabulary=13)
     free = requests(8, [30] * 6, vocabulary=13)
-    bound = requests(8, [30] * 6, vocabulary=13, required=(((7, 12, 7),), ((9,),)))
+    bound = requests(8, [30] * 6, vocabulary=13, required=phrases(((7, 12, 7),), ((9,),)))
     mixed = [pair[i % 2] for i, pair in enumerate(zip(free, bound, strict=True))]
     alone = search_all(model, free, Search(beam))
     for i, (found, unbound) in enumerate(zip(search_all(model, mixed, Search(beam)), alone, strict=True)):
@@ -353,3 +364,19 @@ def test_required_phrases_are_held_in_any_beam(beam: int) -> None:
             assert found[0].score == pytest.approx(forced_score(model, mixed[i], (*found[0].tokens, *end)), abs=1e-3)
         else:
             same(found, unbound)
+
+
+def test_a_phrase_is_not_gone_on_with_by_what_would_change_it() -> None:
+    """Catches 5 followed by 6 where that is another number, and 5 6 refused where it must stand itself."""
+    model, limit = model_of(6), 5
+    search = Search(5**limit, PENALTIES[1], "exhaustive", n_best=20)
+    for more in ((), (Phrase(((5, 6),)),)):
+        required = (Phrase(((5,),), not_before=frozenset({4, 6})), *more)
+        (found,) = search_all(model, requests(6, [limit], required=required), search)
+        ended = [hypothesis.tokens for hypothesis in found if hypothesis.finished]
+        pairs = [tuple(tokens[i : i + 2]) for tokens in ended for i in range(len(tokens) - 1)]
+        assert len(ended) > 5
+        assert (5, 4) not in pairs
+        assert ((5, 6) in pairs) == bool(more)
+        for tokens in ended:
+            assert any(token == 5 and tokens[i + 1 : i + 2] != [6] for i, token in enumerate(tokens))

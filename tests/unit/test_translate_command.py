@@ -47,6 +47,7 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     [
         (["--n-best", 2], "n_best=2 is not between 1 and beam=1; choose a wider beam"),
         (["--top-k", 5], "--top-k does nothing without --sample; add it"),
+        (["--average", "probability"], "--average does nothing without --ensemble; add a model to it"),
         (["--diversity", 1], "--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2"),
         (["--protect", "words"], "protected='words' is unknown"),
         (["--alignment", "INPUT"], "is both input and output; choose another output file"),

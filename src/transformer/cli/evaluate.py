@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.search import EnsembleOption, PrecisionOption, WorkersOption, takes_search
+from transformer.cli.search import (
+    AverageOption,
+    EnsembleOption,
+    PrecisionOption,
+    WorkersOption,
+    takes_search,
+    with_average,
+)
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, chosen_metrics
@@ -46,6 +53,7 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(help="also write all of it as a page of HTML")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     ensemble: EnsembleOption = None,
+    average: AverageOption = None,
     precision: PrecisionOption = "auto",
     workers: WorkersOption = None,
     *,
@@ -58,7 +66,7 @@ def evaluate(
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
-    wanted, models = chosen_metrics(metrics), models or []
+    wanted, models, search = chosen_metrics(metrics), models or [], with_average(search, average, ensemble)
     _refuse(models, source, reference, translations, output, ensemble)
     refuse_same([source, training, *(reference or ()), *(translations or ())], [output, report])
 

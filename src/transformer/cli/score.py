@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer.cli.search import AverageOption, EnsembleOption, with_average
 from transformer.cli.translate import (
     CHUNK_LINES,
     InvalidOption,
@@ -35,6 +36,8 @@ def score(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a line, with every token")
     ] = "text",
+    ensemble: EnsembleOption = None,
+    average: AverageOption = None,
 ) -> None:
     """Score translations line by line: the log-probability of their tokens in nats, EOS included.
 
@@ -44,12 +47,14 @@ def score(
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
     from transformer.data.readers import read_pairs
+    from transformer.decoding import GREEDY
     from transformer.loading import load  # loads torch
     from transformer.scoring import score_pairs
 
     refuse_same([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
-    translator = load(model, precision="float32")
+    search = with_average(GREEDY, average, ensemble)
+    translator = load(model, search=search, ensemble=ensemble or (), precision="float32")
     number = 0
     with written_to(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

@@ -1,7 +1,8 @@
 """The options that say how translations are searched for."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -28,6 +29,29 @@ WorkersOption = Annotated[
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]
+
+AverageOption = Annotated[
+    Literal["log_probability", "probability"] | None,
+    typer.Option(
+        help="of --ensemble: log_probability, which is taken if not given, wants tokens that please all models, "
+        "probability any"
+    ),
+]
+
+
+def with_average(
+    search: "Search", average: Literal["log_probability", "probability"] | None, ensemble: Sequence[Path] | None
+) -> "Search":
+    """The search with the average that is asked for.
+
+    Raises:
+        ConfigError: there is no ensemble.
+    """
+    if average is None:
+        return search
+    if not ensemble:
+        raise ConfigError("--average does nothing without --ensemble; add a model to it")
+    return replace(search, average=average)
 
 
 def search_of(
@@ -62,10 +86,9 @@ def search_of(
         float | None, typer.Option(min=0, max=1, help="of --sample: among those p times as likely as the likeliest")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="of --sample: other numbers draw other translations")] = None,
-    average: Annotated[
-        Literal["log_probability", "probability"],
-        typer.Option(help="of --ensemble: log_probability wants tokens that please all models, probability any"),
-    ] = "log_probability",
+    coverage: Annotated[
+        float, typer.Option(min=0, help="what too little attention to source tokens costs a translation, e.g. 0.2")
+    ] = 0.0,
     guard: Annotated[bool, typer.Option(help="search again where a translation repeats itself or does not end")] = True,
     allow_unknown: Annotated[
         bool,
@@ -92,7 +115,7 @@ def search_of(
     return Search(
         beam, penalty, stopping, min_tokens=min_tokens, no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
-        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, average=average, guard=guard,
+        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, coverage=coverage, guard=guard,
     )  # fmt: skip
 
 

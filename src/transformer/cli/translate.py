@@ -13,7 +13,14 @@ import typer
 
 from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_lexicon
-from transformer.cli.search import EnsembleOption, PrecisionOption, WorkersOption, takes_search
+from transformer.cli.search import (
+    AverageOption,
+    EnsembleOption,
+    PrecisionOption,
+    WorkersOption,
+    takes_search,
+    with_average,
+)
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ def translate(
         Path | None, typer.Option(help=".npz file to write: cross-attention of all layers and heads")
     ] = None,
     ensemble: EnsembleOption = None,
+    average: AverageOption = None,
     precision: PrecisionOption = "auto",
     workers: WorkersOption = None,
     *,
@@ -71,7 +79,7 @@ def translate(
 
     Example: echo "A man sleeps." | transformer translate runs/first
     """
-    invalid = invalid_choice(invalid_utf8)
+    invalid, search = invalid_choice(invalid_utf8), with_average(search, average, ensemble)
     refuse_same([input_path, prefix], [output_path, alignment, attention])
 
     from transformer.loading import load  # loads torch
@@ -96,7 +104,7 @@ def translate(
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
                 print_flags(number, translation.flags)
-                tally.add(lexicon, source, translation.text)
+                tally.add(translator.lexicon, source, translation.text)
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()

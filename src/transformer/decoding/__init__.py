@@ -2,10 +2,11 @@
 
 from transformer.decoding.beam import normalized
 from transformer.decoding.engine import search_all, search_each
-from transformer.decoding.ensemble import Ensemble
+from transformer.decoding.ensemble import Ensemble, averaged
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
+from transformer.decoding.required import Phrase
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
 from transformer.decoding.workers import Workers, most_workers
@@ -15,11 +16,13 @@ __all__ = [
     "GUARD_NGRAM",
     "Ensemble",
     "Hypothesis",
+    "Phrase",
     "Request",
     "Sampling",
     "Search",
     "Tokens",
     "Workers",
+    "averaged",
     "length_normalization",
     "most_workers",
     "normalized",

@@ -134,10 +134,10 @@ def prune(candidates: Candidates, size: int) -> Candidates:
 
 
 def rank(hypotheses: list[Hypothesis], penalty: LengthPenalty) -> list[Hypothesis]:
-    """Best first, by value / penalty(|Y|)."""
+    """Best first, by value / penalty(|Y|) + coverage."""
     return sorted(hypotheses, key=lambda hypothesis: normalized(hypothesis, penalty), reverse=True)
 
 
 def normalized(hypothesis: Hypothesis, penalty: LengthPenalty) -> float:
-    """Value / penalty(|Y|)."""
-    return hypothesis.value / penalty(hypothesis.length)
+    """Value / penalty(|Y|) + coverage."""
+    return hypothesis.value / penalty(hypothesis.length) + hypothesis.coverage

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transformer.decoding.beam import Candidates, expand, log_probabilities, never_written, offer, offer_weighed, prune
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.required import allot, needed, option
+from transformer.decoding.required import allot, needed, option, unwanted
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
@@ -126,14 +126,26 @@ def has_prefix(table: Table) -> bool:
 def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
     """What each token is worth under the rules; `log_p` itself where there are none."""
     requests = [sentence.request for sentence in table.sentences]
-    if not rules and not has_prefix(table):
+    forbidden = list(_after_phrases(table))
+    if not rules and not forbidden and not has_prefix(table):
         return log_p
     worth = log_p.clone()
     for rule in rules:
         rule(worth, table.written, table.lengths)
+    for row, hypothesis, tokens in forbidden:
+        worth[row, hypothesis, tokens] = -torch.inf
     if has_prefix(table):
         force_prefixes(worth, log_p, [sentence.length for sentence in table.sentences], requests)
     return worth
+
+
+def _after_phrases(table: Table) -> Iterator[tuple[int, int, list[int]]]:
+    """The tokens that a hypothesis of a sentence must not go on with, since they would change what it must hold."""
+    for row, sentence in enumerate(table.sentences):
+        if any(phrase.not_before for phrase in sentence.request.required):
+            for hypothesis, tokens in enumerate(table.written[row].tolist()):
+                if found := unwanted(tokens[: sentence.length], sentence.request.required):
+                    yield row, hypothesis, list(found)
 
 
 def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search) -> Candidates:

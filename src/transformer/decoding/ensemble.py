@@ -63,6 +63,11 @@ class Ensemble:
         sizes = {logits.size(1) for logits, _ in steps}
         if len(sizes) > 1:
             raise ConfigError(f"vocabularies of {sorted(sizes)} tokens do not average; give models of one tokenizer")
-        log_p = torch.stack([logits.float().log_softmax(dim=-1) for logits, _ in steps])
-        mean = log_p.mean(dim=0) if self.average == "log_probability" else log_p.logsumexp(dim=0)
+        mean = averaged([logits.float().log_softmax(dim=-1) for logits, _ in steps], self.average)
         return mean, EnsembleState(tuple(own for _, own in steps))
+
+
+def averaged(log_p: Sequence[Float[Tensor, "*rows V"]], average: str) -> Float[Tensor, "*rows V"]:
+    """The logarithm of the mean of distributions, geometric or arithmetic, up to a constant a row; see `Ensemble`."""
+    stacked = torch.stack(list(log_p))
+    return stacked.mean(dim=0) if average == "log_probability" else stacked.logsumexp(dim=0)

@@ -12,8 +12,37 @@ from dataclasses import dataclass
 
 from transformer.text.control import EOS_ID
 
-Spellings = Sequence[Sequence[int]]
-"""The ways in which one phrase may be written; each will do."""
+
+@dataclass(frozen=True)
+class Phrase:
+    """What must stand in a translation.
+
+    Attributes:
+        spellings: the ways in which it may be written, as tokens; each will do.
+        times: how often it must stand.
+        not_before: tokens that would make something else of it if they followed, as a digit does of a number; it is
+            not written there, unless another phrase has both.
+    """
+
+    spellings: tuple[tuple[int, ...], ...]
+    times: int = 1
+    not_before: frozenset[int] = frozenset()
+
+    def missing(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
+        """How many times more it must be written, and the tokens after the last place where it stands."""
+        times, start, after = self.times, 0, 0
+        while times and start < len(tokens):
+            size = max((len(each) for each in self.spellings if _stands(each, tokens, start)), default=0)
+            if size and (start + size == len(tokens) or tokens[start + size] not in self.not_before):
+                times, start = times - 1, start + size
+                after = start
+            else:
+                start += 1
+        return times, tokens[after:]
+
+
+def _stands(spelling: Sequence[int], tokens: Sequence[int], start: int) -> bool:
+    return list(tokens[start : start + len(spelling)]) == list(spelling)
 
 
 @dataclass(frozen=True)
@@ -33,46 +62,49 @@ class Option:
     held: int
 
 
-def holds(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
-    """Whether a phrase stands somewhere in the tokens."""
-    n = len(phrase)
-    return any(list(tokens[start : start + n]) == list(phrase) for start in range(len(tokens) - n + 1))
+def begun(tokens: Sequence[int], spelling: Sequence[int]) -> int:
+    """How many tokens of the beginning of a spelling stand at the end."""
+    longest = min(len(tokens), len(spelling))
+    return next((n for n in range(longest, 0, -1) if _stands(spelling[:n], tokens, len(tokens) - n)), 0)
 
 
-def begun(tokens: Sequence[int], phrase: Sequence[int]) -> int:
-    """How many tokens of the beginning of a phrase stand at the end."""
-    longest = min(len(tokens), len(phrase))
-    return next((n for n in range(longest, 0, -1) if list(tokens[-n:]) == list(phrase[:n])), 0)
-
-
-def is_held(tokens: Sequence[int], phrase: Spellings) -> bool:
-    """Whether a phrase stands in the tokens, in any spelling."""
-    return any(holds(tokens, spelling) for spelling in phrase)
-
-
-def held_tokens(tokens: Sequence[int], phrases: Sequence[Spellings]) -> int:
+def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
     """Tokens of the phrases that stand, and of those that have begun; a phrase counts as its longest spelling."""
-    return sum(
-        max(map(len, phrase)) if is_held(tokens, phrase) else max(begun(tokens, spelling) for spelling in phrase)
-        for phrase in phrases
-    )
+    held = 0
+    for phrase in phrases:
+        times, rest = phrase.missing(tokens)
+        held += (phrase.times - times) * max(map(len, phrase.spellings))
+        held += max(begun(rest, spelling) for spelling in phrase.spellings) if times else 0
+    return held
 
 
-def needed(tokens: Sequence[int], phrases: Sequence[Spellings]) -> Iterator[int]:
+def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
     """The next token of each phrase that does not stand yet, and its first where it has begun."""
     for phrase in phrases:
-        if not is_held(tokens, phrase):
-            for spelling in phrase:
-                yield spelling[begun(tokens, spelling)]
-                yield spelling[0]
+        times, rest = phrase.missing(tokens)
+        if times:
+            for spelling in phrase.spellings:
+                place = begun(rest, spelling)
+                yield from (spelling[place], spelling[0]) if place < len(spelling) else (spelling[0],)
 
 
-def option(
-    value: float, origin: int, token: int, written: Sequence[int], phrases: Sequence[Spellings]
-) -> Option | None:
+def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
+    """Tokens that would make something else of a phrase that has just been written."""
+    found: set[int] = set()
+    for phrase in phrases:
+        if phrase.not_before and any(begun(tokens, each) == len(each) for each in phrase.spellings):
+            found |= phrase.not_before
+    if found:
+        for phrase in phrases:
+            ways = ((spelling, begun(tokens, spelling)) for spelling in phrase.spellings)
+            found -= {spelling[place] for spelling, place in ways if 0 < place < len(spelling)}
+    return found
+
+
+def option(value: float, origin: int, token: int, written: Sequence[int], phrases: Sequence[Phrase]) -> Option | None:
     """A continuation; None where it would end before all phrases stand."""
     if token == EOS_ID:
-        ends = all(is_held(written, phrase) for phrase in phrases)
+        ends = all(phrase.missing(written)[0] == 0 for phrase in phrases)
         return Option(value, origin, token, held_tokens(written, phrases)) if ends else None
     return Option(value, origin, token, held_tokens([*written, token], phrases))
 

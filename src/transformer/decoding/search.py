@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from transformer.decoding.penalties import LengthPenalty, paper_length_penalty
+from transformer.decoding.required import Phrase
 from transformer.decoding.sampling import Sampling
 from transformer.errors import ConfigError
 
@@ -33,6 +34,8 @@ class Search:
         diversity: what a token loses for each time that an earlier group chose it, in nats.
         sampling: draws tokens in place of taking the best; `beam` is then the number of samples.
         average: how the predictions of several models are averaged, see `Ensemble`.
+        coverage: what a translator adds, where it compares hypotheses that have ended, for each source token that was
+            attended to too little, see `coverage_penalty`; 0 for nothing.
         guard: whether a translator searches again, without repeating `GUARD_NGRAM` tokens in a row, where a
             translation repeats itself or does not end.
 
@@ -53,6 +56,7 @@ class Search:
     diversity: float = 0.0
     sampling: Sampling | None = None
     average: Average = "log_probability"
+    coverage: float = 0.0
     guard: bool = True
 
     def __post_init__(self) -> None:
@@ -67,7 +71,7 @@ class Search:
             raise ConfigError(f"groups={self.groups} does not divide beam={self.beam}; choose a divisor")
         if self.groups > 1 and self.sampling:
             raise ConfigError("groups and sampling exclude each other; samples differ by themselves")
-        for name in ("min_tokens", "no_repeat_ngram", "diversity"):
+        for name in ("min_tokens", "no_repeat_ngram", "diversity", "coverage"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name}={getattr(self, name)} is not a number from 0 on")
         if not 0 < self.repetition_penalty < float("inf"):
@@ -96,13 +100,12 @@ class Request:
         limit: most tokens of a hypothesis, EOS included; at least 1.
         prefix: tokens that every hypothesis begins with.
         number: tells its random numbers from those of other sentences.
-        required: phrases, each in one spelling or more, that a hypothesis must hold before it ends. A beam of several
-            times as many hypotheses as they have tokens finds good places for them; a narrow one writes them as soon
-            as it can.
+        required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
+            they have tokens finds good places for them; a narrow one writes them as soon as it can.
     """
 
     source: Sequence[int]
     limit: int
     prefix: Tokens = ()
     number: int = 0
-    required: tuple[tuple[Tokens, ...], ...] = ()
+    required: tuple[Phrase, ...] = ()

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.inspection.attention import watched_weights
+from transformer.attended import watched_weights, word_layer
 from transformer.text.control import BOS_ID, CONTROL_NAMES
 from transformer.text.pair import TokenizerPair
 from transformer.translation import Translation, Translator
@@ -40,16 +40,13 @@ def _weights(translator: Translator, source: Sequence[int], target: Sequence[int
 def word_alignment(translator: Translator, translation: Translation) -> Links:
     """For each word of the best translation the source word that it attends to most; none where that is EOS.
 
-    Attention is averaged over the heads of the last layer but one, which follows words best (Garg et al. 2019,
-    "Jointly Learning to Align and Translate with Transformer Models", Sec. 4.1), and added up over the tokens of a
-    word.
+    Attention is that of `word_layer`, added up over the tokens of a word.
     """
     links: Links = []
     source_words = target_words = 0
     pieces = zip(translation.sources, translation.alternatives[0].tokens, strict=True)
     for weights, (source, target) in zip(attention_weights(translator, translation), pieces, strict=True):
-        layer = weights[max(0, len(weights) - 2)].mean(dim=0)
-        own = align(layer, *_words(translator.tokenizers, source, target))
+        own = align(word_layer(list(weights[:, None]))[0], *_words(translator.tokenizers, source, target))
         links += [(source_words + s, target_words + t) for s, t in own]
         counts = [1 + max(words, default=-1) for words in _words(translator.tokenizers, source, target)]
         source_words, target_words = source_words + counts[0], target_words + counts[1]

@@ -1,16 +1,13 @@
 """Where a model looks while it translates."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer.blocks import DecoderLayer, MultiHeadAttention, causal_mask, padding_mask
+from transformer.attended import watched_weights
 from transformer.text.control import BOS_ID, EOS_ID
-from transformer.transformer import Transformer
 from transformer.translation import Translator
 
 
@@ -43,24 +40,3 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
         tokenizers.target.pieces([*target_ids, EOS_ID]),
         torch.cat(watched_weights(model, src, tgt)),
     )
-
-
-def watched_weights(model: Transformer, src: Tensor, tgt: Tensor) -> list[Tensor]:
-    """The cross-attention weights of every layer, (B, H, T, S) each.
-
-    Runs the model and notes what goes into each block; the fused attention itself shows nothing.
-    """
-    weights: list[Tensor] = []
-
-    def note(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        query, key, _, mask = inputs
-        weights.append(cast(MultiHeadAttention, block).attention_weights(query, key, mask))
-
-    layers = cast(Iterable[DecoderLayer], model.decoder.layers)
-    hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in layers]
-    try:
-        model(src, tgt, padding_mask(src), causal_mask(tgt.size(1), tgt.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return weights

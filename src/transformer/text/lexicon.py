@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -27,8 +27,8 @@ class Lexicon:
         glossary: source term and target term; where the first stands in a line as whole words, the second must stand
             in its translation.
         protected: kinds of spans of a line that must stand in its translation unchanged, as often as in the line:
-            placeholders (`{name}`, `%s`, `${x}`), tags (`<b>`, `&amp;`), urls (and mail addresses), numbers. The
-            search holds each once; `violations` counts.
+            placeholders (`{name}`, `%s`, `${x}`), tags (`<b>`, `&amp;`), urls (and mail addresses), numbers.
+        normalize: what the target's tokenizer makes of a text before it reads it, e.g. lower case.
 
     Raises:
         ConfigError: an unknown kind.
@@ -38,6 +38,7 @@ class Lexicon:
     banned: Sequence[str] = ()
     glossary: Sequence[tuple[str, str]] = ()
     protected: Sequence[str] = ()
+    normalize: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         """Refuses what binds nothing."""
@@ -64,12 +65,13 @@ class Lexicon:
         return [(term, self._targets[term]) for term in found]
 
     def spans(self, line: str) -> list[str]:
-        """The protected spans of a line, in order."""
-        return [match.group() for match in self._spans.finditer(line)] if self._spans else []
+        """The protected spans of a line, in order, as a translation writes them."""
+        return [self.normalize(match.group()) for match in self._spans.finditer(line)] if self._spans else []
 
-    def required(self, line: str) -> list[str]:
-        """What the translation of a line must hold, each once."""
-        return list(dict.fromkeys([*self.spans(line), *(target for _, target in self.terms(line))]))
+    def required(self, line: str) -> dict[str, int]:
+        """What the translation of a line must hold, and how often: a span as often as the line, a term once."""
+        terms = Counter({target for _, target in self.terms(line)})
+        return dict(Counter(self.spans(line)) | terms)
 
     def violations(self, line: str, translation: str) -> list[str]:
         """What a translation lacks, has too often, or must not hold; empty where all is well."""
@@ -79,11 +81,12 @@ class Lexicon:
         found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
         found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(line)
                   if target not in translation]  # fmt: skip
-        return found + [f"the banned {phrase!r} is written" for phrase in self.banned if phrase in translation]
+        banned = [phrase for phrase in self.banned if self.normalize(phrase) in translation]
+        return found + [f"the banned {phrase!r} is written" for phrase in banned]
 
     @cached_property
     def _targets(self) -> dict[str, str]:
-        return dict(self.glossary)
+        return {source: self.normalize(target) for source, target in self.glossary}
 
     @cached_property
     def _terms(self) -> re.Pattern[str] | None:
