@@ -49,7 +49,7 @@ ARROWS = {
         "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "models", "recipe",
+        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "memory", "models", "recipe",
         "quantization", "reporting", "run", "scoring", "settings", "storage", "text", "training", "translation",
     },
     "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},

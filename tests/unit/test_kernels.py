@@ -282,9 +282,13 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     from ctypes import sizeof
 
     from transformer.kernels.attention import Attention
+    from transformer.kernels.decoder import Layer
     from transformer.kernels.product import Matrix
 
     compiled = library()
     assert compiled is not None
-    sizes = [compiled.transformer_size_of_matrix(), compiled.transformer_size_of_attention()]
-    assert sizes == [sizeof(Matrix), sizeof(Attention)]
+    sizes = [
+        compiled.transformer_size_of_matrix(), compiled.transformer_size_of_attention(),
+        compiled.transformer_size_of_layer(),
+    ]  # fmt: skip
+    assert sizes == [sizeof(Matrix), sizeof(Attention), sizeof(Layer)]

@@ -52,10 +52,11 @@ def test_logits_are_those_of_the_model(precision: Precision, order: str, shared:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("order", "h"), [("post", 3), ("pre", 3), ("post", 4)])
 @torch.inference_mode()
-def test_steps_equal_the_full_forward(precision: Precision) -> None:
-    """Catches keys written at the wrong place, rows lost on reordering, a cache that forgets when it grows."""
-    model = pack(random_model(norm_order="post"), precision)
+def test_steps_equal_the_full_forward(precision: Precision, order: str, h: int) -> None:
+    """Catches keys at the wrong place, rows lost on reordering, a cache that forgets when it grows, odd heads."""
+    model = pack(random_model(norm_order=order, h=h), precision)
     src, _ = sentences()
     tgt = torch.randint(4, 101, (3, 20))
     expected = model(src, tgt, padding_mask(src), causal_mask(20))

@@ -83,6 +83,7 @@ def translate(
     refuse_same([input_path, prefix], [output_path, alignment, attention])
 
     from transformer.loading import load  # loads torch
+    from transformer.memory import leave_out_of_collections
     from transformer.text.lexicon import Tally
 
     if lexicon.requires and search.beam == 1:
@@ -92,6 +93,7 @@ def translate(
     translator = load(
         model, search=search, lexicon=lexicon, ensemble=ensemble or (), precision=precision, workers=workers
     )
+    leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
     with ExitStack() as files:

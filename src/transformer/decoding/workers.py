@@ -21,7 +21,7 @@ from transformer.decoding.engine import search_all
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import Request, Search
 from transformer.errors import WorkerError
-from transformer.memory import keep_freed_memory
+from transformer.memory import keep_freed_memory, leave_out_of_collections
 from transformer.protocols import Generates
 
 MOST_WORKERS: Final = 8
@@ -115,6 +115,7 @@ def _begin(model: Generates, search: Search, parent: int) -> None:
     Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
+    leave_out_of_collections()
     _searches[:] = [(model, search)]
 
 

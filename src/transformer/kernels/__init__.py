@@ -1,6 +1,7 @@
 """What decoding computes most, compiled; and the same with torch where that is not possible."""
 
-from transformer.kernels.attention import fetch, remember, reorder
+from transformer.kernels.attention import cached, fetch, remember, reorder
+from transformer.kernels.decoder import LayerStep
 from transformer.kernels.library import library, why_not
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
@@ -8,11 +9,13 @@ from transformer.kernels.ranking import best_tokens
 
 __all__ = [
     "PRECISIONS",
+    "LayerStep",
     "PackedMatrix",
     "Precision",
     "Weight",
     "add_norm",
     "best_tokens",
+    "cached",
     "fetch",
     "library",
     "remember",

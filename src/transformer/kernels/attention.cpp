@@ -1,26 +1,11 @@
 // Attention without ever holding more than one row of weights: softmax(Q K^T / sqrt(d_k)) V.
-#include "vectors.h"
+#include "kernels.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 namespace transformer {
-
-// The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
-// by side, and so do the elements of a head.
-struct Attention {
-  const float* query;
-  const void *keys, *values;
-  const bool* mask;  // true = may attend; or null
-  float* out;        // heads side by side
-  long batch, queries, positions, heads, width;
-  long query_batch, query_stride;
-  long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
-  long mask_batch, mask_query;
-  float scale;
-  int is_bfloat16;
-};
 
 namespace {
 
@@ -37,12 +22,13 @@ inline __m128 sums_of_four(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-// Heads of V vectors, of which the last may be filled in part. `weights` has room for LANES positions more.
-template <typename T, int V>
+// Heads of V vectors, of which the last is filled in part if they are not `whole`: what is known to be whole is loaded in
+// half the time. `weights` has room for LANES positions more.
+template <typename T, int V, bool whole>
 void attend(const float* query, const T* keys, long key_stride, const T* values, long value_stride, const bool* mask,
             long positions, long width, float scale, float* weights, float* out) {
   const __mmask16 last = lanes(width - (V - 1) * LANES);
-  const auto part = [last](int v) { return v == V - 1 ? last : static_cast<__mmask16>(0xffff); };
+  const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<__mmask16>(0xffff); };
   __m512 q[V], sums[V];
   for (int v = 0; v < V; ++v) {
     q[v] = _mm512_mul_ps(load(query + v * LANES, part(v)), _mm512_set1_ps(scale));
@@ -81,36 +67,60 @@ void attend(const float* query, const T* keys, long key_stride, const T* values,
   for (int v = 0; v < V; ++v) store(out + v * LANES, part(v), _mm512_mul_ps(sums[v], share));
 }
 
-template <typename T, int V>
+constexpr long WORTH_A_COPY = 8;  // queries of a row from which on its keys and values are first laid side by side
+
+template <typename T>
+const float* side_by_side(const T* rows, long stride, long positions, long width, float* room) {
+  for (long s = 0; s < positions; ++s)
+    for (long e = 0; e < width; e += LANES) {
+      const __mmask16 m = lanes(width - e);
+      store(room + s * width + e, m, load(rows + s * stride + e, m));
+    }
+  return room;
+}
+
+template <typename T, int V, bool whole>
 void attend_all(const Attention& a, int threads) {
   const T *keys = static_cast<const T*>(a.keys), *values = static_cast<const T*>(a.values);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
   for (long b = 0; b < a.batch; ++b)
     for (long h = 0; h < a.heads; ++h) {
       float* weights = scratch<float>(a.positions + LANES);
+      const T *own_keys = keys + b * a.key_batch + h * a.key_head, *own_values = values + b * a.value_batch + h * a.value_head;
+      const bool is_copied = a.queries >= WORTH_A_COPY;
+      const float *near_keys = nullptr, *near_values = nullptr;
+      if (is_copied) {
+        float* room = scratch<float, 0>(2 * a.positions * a.width);
+        near_keys = side_by_side(own_keys, a.key_stride, a.positions, a.width, room);
+        near_values = side_by_side(own_values, a.value_stride, a.positions, a.width, room + a.positions * a.width);
+      }
       for (long t = 0; t < a.queries; ++t) {
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
-        long positions = a.positions;
+        long positions = a.last ? std::min(a.positions, a.last[b] + 1) : a.positions;
         while (mask && positions && !mask[positions - 1]) --positions;
-        attend<T, V>(a.query + b * a.query_batch + t * a.query_stride + h * a.width,
-                  keys + b * a.key_batch + h * a.key_head, a.key_stride,
-                  values + b * a.value_batch + h * a.value_head, a.value_stride, mask, positions, a.width, a.scale,
-                  weights, a.out + ((b * a.queries + t) * a.heads + h) * a.width);
+        const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
+        float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
+        if (is_copied)
+          attend<float, V, whole>(query, near_keys, a.width, near_values, a.width, mask, positions, a.width, a.scale,
+                                  weights, out);
+        else
+          attend<T, V, whole>(query, own_keys, a.key_stride, own_values, a.value_stride, mask, positions, a.width,
+                              a.scale, weights, out);
       }
     }
 }
 
-template <typename T>
+template <typename T, bool whole>
 void attend_by_width(const Attention& a, int threads) {
   switch ((a.width + LANES - 1) / LANES) {
-    case 1: return attend_all<T, 1>(a, threads);
-    case 2: return attend_all<T, 2>(a, threads);
-    case 3: return attend_all<T, 3>(a, threads);
-    case 4: return attend_all<T, 4>(a, threads);
-    case 5: return attend_all<T, 5>(a, threads);
-    case 6: return attend_all<T, 6>(a, threads);
-    case 7: return attend_all<T, 7>(a, threads);
-    case 8: return attend_all<T, 8>(a, threads);
+    case 1: return attend_all<T, 1, whole>(a, threads);
+    case 2: return attend_all<T, 2, whole>(a, threads);
+    case 3: return attend_all<T, 3, whole>(a, threads);
+    case 4: return attend_all<T, 4, whole>(a, threads);
+    case 5: return attend_all<T, 5, whole>(a, threads);
+    case 6: return attend_all<T, 6, whole>(a, threads);
+    case 7: return attend_all<T, 7, whole>(a, threads);
+    case 8: return attend_all<T, 8, whole>(a, threads);
   }
 }
 
@@ -120,10 +130,12 @@ void attend_by_width(const Attention& a, int threads) {
 extern "C" long transformer_size_of_attention() { return sizeof(transformer::Attention); }
 
 extern "C" void transformer_attention(const transformer::Attention* a, int threads) {
+  using namespace transformer;
+  const bool whole = a->width % LANES == 0;
   if (a->is_bfloat16)
-    transformer::attend_by_width<uint16_t>(*a, threads);
+    whole ? attend_by_width<uint16_t, true>(*a, threads) : attend_by_width<uint16_t, false>(*a, threads);
   else
-    transformer::attend_by_width<float>(*a, threads);
+    whole ? attend_by_width<float, true>(*a, threads) : attend_by_width<float, false>(*a, threads);
 }
 
 // Writes the keys or values of one new position a row into a cache; row b at `positions[b]`.

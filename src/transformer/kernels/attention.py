@@ -13,11 +13,11 @@ WIDEST_HEAD = 128
 
 
 class Attention(ctypes.Structure):
-    """What the kernel is asked; the same fields in the same order as `Attention` in attention.cpp."""
+    """What the kernel is asked; the same fields in the same order as `Attention` in kernels.h."""
 
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
+        ("last", ctypes.c_void_p), ("out", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in (
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
@@ -52,7 +52,7 @@ def fetch(
     batch, heads, positions, width = keys.shape
     queries = query.size(1)
     if mask is not None:
-        mask = mask.expand(batch, 1, queries, positions)
+        mask = mask.expand(-1, -1, -1, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
     query = query.float()
@@ -61,14 +61,40 @@ def fetch(
     if query.stride(-1) != 1 or keys.stride(-1) != 1 or values.stride(-1) != 1:
         query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
     out = torch.empty(batch, queries, heads * width, dtype=torch.float32, device="cpu")
-    asked = Attention(
-        query.data_ptr(), keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), out.data_ptr(),
-        batch, queries, positions, heads, width, query.stride(0), query.stride(1), *keys.stride()[:3],
-        *values.stride()[:3], *((0, 0) if mask is None else (mask.stride(0), mask.stride(2))),
-        1 / math.sqrt(width), keys.dtype == torch.bfloat16,
-    )  # fmt: skip
+    asked = cached(keys, values, positions, queries, mask=mask)
+    asked.query, asked.out = query.data_ptr(), out.data_ptr()
+    asked.query_batch, asked.query_stride = query.stride()[:2]
     compiled.transformer_attention(ctypes.byref(asked), threads_for(4 * batch * heads * queries * positions * width))
     return out
+
+
+def cached(
+    keys: Float[Tensor, "B H L E"],
+    values: Float[Tensor, "B H L E"],
+    positions: int,
+    queries: int,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    last: Int[Tensor, " B"] | None = None,
+) -> Attention:
+    """Attention to the first `positions` of a cache; the queries and the place for the result are still to be given.
+
+    Args:
+        keys: float32 or bfloat16; a position's elements lie side by side.
+        values: likewise.
+        positions: most that any row attends to.
+        queries: of each row.
+        mask: True = may attend; (B or 1, 1, T or 1, S), a row's elements side by side.
+        last: position that each row attends up to.
+    """
+    batch, heads, _, width = keys.shape
+    mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
+    return Attention(
+        None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
+        None if last is None else last.data_ptr(), None, batch, queries, positions, heads, width, 0, 0,
+        *keys.stride()[:3], *values.stride()[:3], *mask_strides,
+        1 / math.sqrt(width), keys.dtype == torch.bfloat16,
+    )  # fmt: skip
 
 
 def remember(fresh: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], positions: Int[Tensor, " B"]) -> None:

@@ -9,13 +9,14 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
-VERSION: Final = 2
+VERSION: Final = 3
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),
     "transformer_attention": (POINTER, INT),
+    "transformer_decoder_layer": (POINTER, POINTER, POINTER, POINTER, POINTER, LONG, INT),
     "transformer_remember": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
     "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER),

@@ -1,5 +1,5 @@
 // LayerNorm(x + y), row by row, in one pass over memory.
-#include "vectors.h"
+#include "kernels.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 // weights of all 64 columns. Up to six rows of x are multiplied with a panel at a time, whose 24 sums stay in
 // registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
 // depend on its batch.
-#include "vectors.h"
+#include "kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,20 +48,6 @@ struct Int8 {
     return _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(four), _mm512_loadu_si512(w));
   }
 };
-
-}  // namespace
-
-// A packed weight; the same fields in the same order as `Matrix` in product.py.
-struct Matrix {
-  const char* weight;        // panels
-  const float* bias;         // one a column, or null
-  const float* scales;       // int8: what one unit of each column is worth
-  const int32_t* offsets;    // int8: 128 times the sum of each column
-  long inner, columns;       // of W^T
-  int precision, relu;       // precision: 0 float32, 1 bfloat16, 2 int8
-};
-
-namespace {
 
 // What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
 const float* prepare(const float* x, long, long, float*, float*, Float32) { return x; }

@@ -25,7 +25,7 @@ TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.
 
 
 class Matrix(ctypes.Structure):
-    """What a kernel knows of a packed weight; the same fields in the same order as `Matrix` in product.cpp."""
+    """What a kernel knows of a packed weight; the same fields in the same order as `Matrix` in kernels.h."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("scales", ctypes.c_void_p),
@@ -120,7 +120,7 @@ class PackedMatrix:
         tensors = (self.values, self.bias, self.scales, self.offsets)
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
         self._matrix = Matrix(*pointers, self.inner, self.columns, PRECISIONS.index(self.precision), self.relu)
-        self._address = ctypes.addressof(self._matrix)
+        self.address = ctypes.addressof(self._matrix)
 
     def part(self, start: int, stop: int) -> "PackedMatrix":
         """Some of the outputs. Where they begin and end with a panel, nothing is copied."""
@@ -157,7 +157,7 @@ class PackedMatrix:
         x = x.float().contiguous()
         y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.float32, device="cpu")
         threads = threads_for(rows * self.inner * self.columns)
-        self._compiled.transformer_product(self._address, x.data_ptr(), rows, y.data_ptr(), threads)
+        self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
 
     def rows(self, ids: Int[Tensor, "*ids"], factor: float = 1.0) -> Float[Tensor, "*ids K"]:
@@ -168,7 +168,7 @@ class PackedMatrix:
             return numbers * factor
         ids = ids.long().contiguous()
         numbers = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
-        if self._compiled.transformer_lookup(self._address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr()):
+        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr()):
             raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         return numbers
 

@@ -41,8 +41,8 @@ inline __m512 exponential(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
-// Memory of a thread that is kept from call to call.
-template <typename T>
+// Memory of a thread that is kept from call to call; another number is other memory.
+template <typename T, int number = -1>
 T* scratch(long n) {
   thread_local std::vector<T> kept;
   if (static_cast<long>(kept.size()) < n) kept.resize(n);

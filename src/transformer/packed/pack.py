@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 from torch import Tensor, nn
 
 from transformer.blocks.attention import MultiHeadAttention
+from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.feed_forward import FeedForwardBlock
 from transformer.blocks.normalization import LayerNormalization
@@ -13,6 +14,7 @@ from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.kernels import PackedMatrix, Precision, Weight
 from transformer.packed.attention import PackedAttention
+from transformer.packed.decoder import PackedDecoderLayer
 from transformer.packed.layers import (
     PackedEmbedding,
     PackedFeedForward,
@@ -51,10 +53,12 @@ def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weigh
 def _pack(module: nn.Module, matrices: Matrices) -> None:
     for name, child in module.named_children():
         rewrite = None if _has_another_norm(child) else PACKED.get(type(child))
-        if rewrite is None:
-            _pack(child, matrices)
-        else:
+        if rewrite is not None:
             setattr(module, name, rewrite(child, matrices))
+            continue
+        _pack(child, matrices)
+        if type(child) is DecoderLayer and PackedDecoderLayer.can_be(child):
+            setattr(module, name, PackedDecoderLayer(child))
 
 
 def _has_another_norm(block: nn.Module) -> bool:

@@ -1,0 +1,60 @@
+// What the kernels take and what they are called, for Python and for one another.
+#pragma once
+#include "vectors.h"
+
+namespace transformer {
+
+// A packed weight; the same fields in the same order as `Matrix` in product.py.
+struct Matrix {
+  const char* weight;        // panels
+  const float* bias;         // one a column, or null
+  const float* scales;       // int8: what one unit of each column is worth
+  const int32_t* offsets;    // int8: 128 times the sum of each column
+  long inner, columns;       // of W^T
+  int precision, relu;       // precision: 0 float32, 1 bfloat16, 2 int8
+};
+
+// The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
+// by side, and so do the elements of a head.
+struct Attention {
+  const float* query;
+  const void *keys, *values;
+  const bool* mask;        // true = may attend; or null
+  const int64_t* last;     // the last position that each row may attend to; or null
+  float* out;              // heads side by side
+  long batch, queries, positions, heads, width;
+  long query_batch, query_stride;
+  long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
+  long mask_batch, mask_query;
+  float scale;
+  int is_bfloat16;
+};
+
+// The same fields in the same order as `Norm` in decoder.py.
+struct Norm {
+  const float *alpha, *beta;
+  float eps;
+};
+
+// The same fields in the same order as `Layer` in decoder.py.
+struct Layer {
+  const Matrix *queries_keys_values, *self_out, *source_query, *source_out, *linear_1, *linear_2;
+  Norm norms[3];
+  int is_pre;
+};
+
+// Multiplications that one thread finishes sooner than several could agree to share them.
+constexpr long ONE_THREAD_UP_TO = 1 << 19;
+inline int threads_for(long operations, int threads) { return operations >= ONE_THREAD_UP_TO ? threads : 1; }
+
+}  // namespace transformer
+
+extern "C" {
+void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads);
+void transformer_attention(const transformer::Attention* a, int threads);
+void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
+                          long row_stride, long head_stride, long position_stride, const int64_t* positions,
+                          int is_bfloat16);
+void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long rows,
+                          long width, float* out);
+}
