@@ -1,5 +1,7 @@
 """Decoder layers of packed blocks."""
 
+from typing import cast
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -14,7 +16,7 @@ class PackedDecoderLayer(DecoderLayer):
     """As `DecoderLayer`; a step is one call of the compiled kernels.
 
     Args:
-        layer: whose blocks are packed.
+        layer: whose blocks are packed, see `can_be`.
     """
 
     def __init__(self, layer: DecoderLayer) -> None:
@@ -22,14 +24,14 @@ class PackedDecoderLayer(DecoderLayer):
         self.d_model = layer.d_model
         self.self_attention_block, self.cross_attention_block = layer.self_attention_block, layer.cross_attention_block
         self.feed_forward_block, self.residual_connections = layer.feed_forward_block, layer.residual_connections
-        own, source, feed_forward = self.self_attention_block, self.cross_attention_block, self.feed_forward_block
-        assert isinstance(own, PackedAttention)
-        assert isinstance(source, PackedAttention)
-        assert isinstance(feed_forward, PackedFeedForward)
-        norms = [residual.norm for residual in self.residual_connections]
+        own, source = (
+            cast(PackedAttention, each) for each in (layer.self_attention_block, layer.cross_attention_block)
+        )
+        feed_forward = cast(PackedFeedForward, layer.feed_forward_block)
+        norms = [cast(PackedNormalization, residual.norm) for residual in self.residual_connections]
         self._step = LayerStep(
             [own.self_projection, own.W_o, source.W_q, source.W_o, feed_forward.linear_1, feed_forward.linear_2],
-            [(norm.alpha, norm.beta, norm.eps) for norm in norms if isinstance(norm, PackedNormalization)],
+            [(norm.alpha, norm.beta, norm.eps) for norm in norms],
             is_pre=self.residual_connections[0].order == "pre",
         )
 
