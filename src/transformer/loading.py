@@ -8,6 +8,7 @@ from transformer.bundle import Bundle, load_bundle
 from transformer.decoding import GREEDY, Search, most_workers
 from transformer.errors import BundleError, ConfigError
 from transformer.packed import choose_precision, described, pack
+from transformer.shortlisting import load_shortlist
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
 from transformer.translation import Translator
@@ -24,6 +25,7 @@ def load(
     ensemble: Sequence[Path | str] = (),
     precision: str = "auto",
     workers: int | None = None,
+    shortlist: Path | str | None = None,
 ) -> Translator:
     """Loads a bundle, or the best model of a run folder, for translation on a CPU.
 
@@ -37,8 +39,11 @@ def load(
         precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
         workers: most processes that translate at a time; as many as torch has threads, up to 8, if not given.
 
+        shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
+
     Raises:
-        ConfigError: there is no such precision, or no worker.
+        ConfigError: there is no such precision, or no worker; or a shortlist and a lexicon that requires something.
+        DataError: the shortlist is none, or that of other tokenizers.
         BundleError: it is not a model, or incomplete, or changed since it was written; or models whose tokenizers
             differ.
     """
@@ -54,7 +59,8 @@ def load(
             pack(each.model, chosen)
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
-    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models)
+    listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
+    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
     translator.workers = most_workers() if workers is None else workers
     translator.description = described(chosen, translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))

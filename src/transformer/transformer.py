@@ -1,5 +1,7 @@
 """The model of "Attention Is All You Need" on one page."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -117,11 +119,20 @@ class Transformer(nn.Module):
         Equal, up to rounding, to the last position of `forward` over all tokens so far with a causal mask. The given
         state is changed in place; do not use it again.
         """
+        x, state = self.step_hidden(tokens, state)
+        return self.project(x), state
+
+    def step_hidden(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B D"], DecoderCache]:
+        """As `step`, up to the projection."""
         state.make_room()
         x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
-        logits = self.project(self.decoder.step(x, state)[:, 0])
+        x = self.decoder.step(x, state)[:, 0]
         state.advance()
-        return logits, state
+        return x, state
+
+    def narrowed(self, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
+        """The projection to some tokens alone."""
+        return self.projection_layer.narrowed(ids)
 
 
 def build_transformer(

@@ -18,6 +18,8 @@ from transformer.decoding import (
     Phrase,
     Request,
     Search,
+    Shortlist,
+    Shortlisted,
     Tokens,
     Workers,
     normalized,
@@ -118,6 +120,10 @@ class Translator:
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
+        shortlist: which tokens translations may hold, given their sources; all if not given.
+
+    Raises:
+        ConfigError: a lexicon that requires something, which a shortlist may lack, or for which there is no beam.
 
     Attributes:
         members: the model, and the others of the ensemble.
@@ -135,11 +141,14 @@ class Translator:
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
+        shortlist: Shortlist | None = None,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.members = members = [self.model, *(member.eval() for member in ensemble)]
-        self.generator: Generates = Ensemble(members, search.average) if ensemble else self.model
+        each = members if shortlist is None else [Shortlisted(member, shortlist) for member in members]
+        self.generator: Generates = Ensemble(each, search.average) if ensemble else each[0]
+        self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.batch_tokens = batch_tokens or BATCH_TOKENS * (1 if search.beam == 1 else 2)
@@ -149,6 +158,10 @@ class Translator:
         self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
+        if self.lexicon.requires and shortlist:
+            raise ConfigError(
+                "glossary and protected spans may need words that a shortlist lacks; leave one of them out"
+            )
         banned = [tokens for phrase in self.lexicon.banned for tokens in spellings(tokenizers.target, phrase)]
         self.search = replace(search, banned=(*search.banned, *banned))
 
@@ -197,7 +210,10 @@ class Translator:
 
         Raises:
             DataError: there are not as many prefixes as lines.
+            ConfigError: there are prefixes and a shortlist.
         """
+        if prefixes is not None and self.shortlist:
+            raise ConfigError("prefixes may need words that a shortlist lacks; leave one of them out")
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
         splits, pieces = self._pieces(lines, prefixes, first_line)

@@ -40,7 +40,8 @@ ARROWS = {
     "recipe": {"data", "models", "settings", "text", "training"},
     "averaging": {"bundle", "storage", "training"},
     "fine_tuning": {"bundle", "recipe", "text", "training"},
-    "loading": {"bundle", "decoding", "packed", "text", "transformer", "translation"},
+    "shortlisting": {"decoding", "text"},
+    "loading": {"bundle", "decoding", "packed", "shortlisting", "text", "transformer", "translation"},
     "quantization": {"bundle", "decoding", "evaluation", "loading", "packed", "translation"},
     "scoring": {"blocks", "data", "decoding", "protocols", "text", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
@@ -50,7 +51,8 @@ ARROWS = {
     },
     "cli": {
         "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "memory", "models", "recipe",
-        "quantization", "reporting", "run", "scoring", "settings", "storage", "text", "training", "translation",
+        "quantization", "reporting", "run", "scoring", "settings", "shortlisting", "storage", "text", "training",
+        "translation",
     },
     "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},
@@ -99,7 +101,21 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "score"],
+    [
+        "",
+        "train",
+        "prepare",
+        "translate",
+        "evaluate",
+        "info",
+        "demo",
+        "average",
+        "report",
+        "check",
+        "score",
+        "quantize",
+        "shortlist",
+    ],
 )
 def test_help_loads_no_torch(command: str) -> None:
     """Catches a heavy import at the top of a command."""

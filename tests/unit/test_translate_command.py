@@ -87,3 +87,24 @@ def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
         scores = [token["score"] for token in found[index]["tokens"]]
         assert float(plain[index]) == pytest.approx(sum(scores), abs=1e-3)
         assert float(mean[index]) == pytest.approx(sum(scores) / len(scores), abs=1e-3)
+
+
+def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    """Catches a list that evaluate and translate do not take, and one of another model that they do."""
+    source, target = digit_corpus
+    path = tmp_path / "list.safetensors"
+    made = run(
+        "shortlist", tiny_run, "--source", source, "--target", target, "--out", path, "--best", 3, "--frequent", 2
+    )
+    assert made.returncode == 0, made.stderr
+    assert "held-out translations" in made.stdout
+    plain, short = (
+        run("evaluate", tiny_run, "--source", source, "--reference", target, "--json", "--bootstrap", 0, *options)
+        for options in ([], ["--shortlist", path])
+    )
+    assert short.returncode == 0, short.stderr
+    scores = [json.loads(ended.stdout)["systems"][0]["scores"]["chrF"]["score"] for ended in (plain, short)]
+    assert scores[1] > scores[0] - 5, "three tokens of each digit are enough"
+    path.write_bytes(b"")
+    ended = run("translate", tiny_run, "--input", source, "--shortlist", path)
+    assert (ended.returncode, "is no shortlist" in ended.stderr) == (2, True)

@@ -1,6 +1,10 @@
 """From the decoder's output to a score for every token."""
 
-from jaxtyping import Float
+from collections.abc import Callable
+from functools import partial
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 
@@ -22,3 +26,8 @@ class ProjectionLayer(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Returns the logits of every position."""
         return self.proj(x)
+
+    def narrowed(self, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
+        """The same map to some tokens alone, for a search."""
+        chosen = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
+        return partial(F.linear, **chosen)

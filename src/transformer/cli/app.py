@@ -14,6 +14,7 @@ from transformer.cli.prepare import prepare
 from transformer.cli.quantize import quantize
 from transformer.cli.report import report
 from transformer.cli.score import score
+from transformer.cli.shortlist import shortlist
 from transformer.cli.train import train, train_help
 from transformer.cli.translate import translate
 from transformer.errors import TransformerError
@@ -39,6 +40,7 @@ app.command()(info)
 app.command()(check)
 app.command()(average)
 app.command()(quantize)
+app.command()(shortlist)
 app.command()(report)
 
 

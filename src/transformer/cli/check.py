@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from transformer.cli.progress import counted
 from transformer.errors import ConfigError, DataError
 
 EXIT_FOUND = 1
@@ -40,7 +39,7 @@ def check(
     from transformer.data.doctor.page import html_report
     from transformer.data.doctor.report import text_report
 
-    with _progress() as advance:
+    with counted("lines looked at") as advance:
         examination = examine(source, target, tests or (), advance)
     if output_format == "json":
         report = json.dumps(examination.to_dict(), ensure_ascii=False, indent=2) + "\n"
@@ -54,18 +53,3 @@ def check(
         out.write_bytes(encoded)
     if not examination.is_fine:
         raise typer.Exit(EXIT_FOUND)
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[int], None]]:
-    """A counter of lines on a terminal; silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda lines: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.completed:,} lines looked at"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda lines: bar.advance(task, lines)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from transformer.cli.search import (
     AverageOption,
     EnsembleOption,
     PrecisionOption,
+    ShortlistOption,
     WorkersOption,
     takes_search,
     with_average,
@@ -56,6 +57,7 @@ def evaluate(
     average: AverageOption = None,
     precision: PrecisionOption = "auto",
     workers: WorkersOption = None,
+    shortlist: ShortlistOption = None,
     *,
     search: "Search",
 ) -> None:
@@ -67,8 +69,9 @@ def evaluate(
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
     wanted, models, search = chosen_metrics(metrics), models or [], with_average(search, average, ensemble)
-    _refuse(models, source, reference, translations, output, ensemble)
-    refuse_same([source, training, *(reference or ()), *(translations or ())], [output, report])
+    alone = {"--output": output, "--ensemble": ensemble, "--shortlist": shortlist}
+    _refuse(models, source, reference, translations, alone)
+    refuse_same([source, training, shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
 
@@ -77,7 +80,7 @@ def evaluate(
         if path is not None:
             path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
     systems, runs = _translate(
-        models, test, search=search, ensemble=ensemble or [], precision=precision, workers=workers
+        models, test, search=search, ensemble=ensemble or [], precision=precision, workers=workers, shortlist=shortlist
     )
     systems += [_read_system(path, test, invalid_utf8) for path in translations or ()]
     if output is not None:
@@ -95,7 +98,7 @@ def evaluate(
 
 def _refuse(
     models: Sequence[Path], source: Path | None, reference: Sequence[Path] | None, translations: Sequence[Path] | None,
-    output: Path | None, ensemble: Sequence[Path] | None,
+    alone: Mapping[str, object],
 ) -> None:  # fmt: skip
     """Refuses combinations that mean nothing.
 
@@ -108,7 +111,7 @@ def _refuse(
         raise ConfigError("there is nothing to evaluate; give a model, or --translations FILE")
     if models and source is None:
         raise ConfigError("a model needs something to translate; give --source FILE")
-    for option, given in (("--output", output), ("--ensemble", ensemble)):
+    for option, given in alone.items():
         if given and len(models) != 1:
             raise ConfigError(f"{option} goes with one model, not {len(models)}; evaluate them one by one")
 

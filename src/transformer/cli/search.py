@@ -26,6 +26,9 @@ PrecisionOption = Annotated[
 WorkersOption = Annotated[
     int | None, typer.Option(min=1, help="processes that translate at a time; one a thread, up to 8, if not given")
 ]
+ShortlistOption = Annotated[
+    Path | None, typer.Option(help="file of transformer shortlist: compute only tokens that go with the source's")
+]
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]

@@ -13,10 +13,12 @@ import typer
 
 from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_lexicon
+from transformer.cli.progress import counted
 from transformer.cli.search import (
     AverageOption,
     EnsembleOption,
     PrecisionOption,
+    ShortlistOption,
     WorkersOption,
     takes_search,
     with_average,
@@ -68,6 +70,7 @@ def translate(
     average: AverageOption = None,
     precision: PrecisionOption = "auto",
     workers: WorkersOption = None,
+    shortlist: ShortlistOption = None,
     *,
     search: "Search",
     lexicon: "Lexicon",
@@ -91,7 +94,13 @@ def translate(
     if n_best is not None:
         search = replace(search, n_best=n_best)
     translator = load(
-        model, search=search, lexicon=lexicon, ensemble=ensemble or (), precision=precision, workers=workers
+        model,
+        search=search,
+        lexicon=lexicon,
+        ensemble=ensemble or (),
+        precision=precision,
+        workers=workers,
+        shortlist=shortlist,
     )
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
@@ -240,15 +249,10 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
 
 def _progress(chunks: Iterator[list[str]], output_path: Path | None) -> Iterator[list[str]]:
     """Passes chunks on; shows how many lines are done where that does not mix with the translations."""
-    if not sys.stderr.isatty() or (output_path is None and sys.stdout.isatty()):
+    if output_path is None and sys.stdout.isatty():
         yield from chunks
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.completed} lines"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with counted("lines") as done:
         for chunk in chunks:
             yield chunk
-            bar.advance(task, len(chunk))
+            done(len(chunk))

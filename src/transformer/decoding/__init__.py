@@ -9,6 +9,7 @@ from transformer.decoding.penalties import length_normalization, paper_length_pe
 from transformer.decoding.required import Phrase
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
+from transformer.decoding.shortlist import Shortlist, Shortlisted
 from transformer.decoding.workers import Workers, most_workers
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Request",
     "Sampling",
     "Search",
+    "Shortlist",
+    "Shortlisted",
     "Tokens",
     "Workers",
     "averaged",

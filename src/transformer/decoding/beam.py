@@ -66,6 +66,11 @@ def log_probabilities(logits: Float[Tensor, "*rows V"], *, allow_unknown: bool =
     return log_p
 
 
+def spread(logits: Float[Tensor, "N W C"], ids: Int[Tensor, " C"], vocab_size: int) -> Float[Tensor, "N W V"]:
+    """Logits of some tokens among those of all: -inf for the others."""
+    return logits.new_full((*logits.shape[:2], vocab_size), -torch.inf).index_copy_(2, ids, logits)
+
+
 @dataclass(frozen=True)
 class Offered:
     """The best tokens of each hypothesis, K of them: more than K of one can not be among the K best of a sentence.
@@ -98,7 +103,7 @@ def offer_weighed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], 
 def _marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
     """True for some of all tokens."""
     return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
-        0, torch.tensor(tokens, device=device), True
+        0, torch.tensor(tokens, dtype=torch.long, device=device), True
     )
 
 

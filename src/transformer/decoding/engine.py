@@ -6,22 +6,32 @@ At every step each hypothesis is continued with each token. Of all continuations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer.decoding.beam import Candidates, expand, log_probabilities, never_written, offer, offer_weighed, prune
+from transformer.decoding.beam import (
+    Candidates,
+    expand,
+    log_probabilities,
+    never_written,
+    offer,
+    offer_weighed,
+    prune,
+    spread,
+)
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.required import allot, needed, option, unwanted
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
+from transformer.decoding.shortlist import ShortlistedState, shortlisted
 from transformer.decoding.table import Table
 from transformer.protocols import Generates
-from transformer.text.control import EOS_ID
+from transformer.text.control import EOS_ID, N_CONTROL
 
 
 def search_each(
@@ -85,10 +95,11 @@ def search_all(
 def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
     """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
     logits, table.state = model.step(table.tokens.flatten(), table.state)
-    logits = logits.unflatten(0, table.tokens.shape)
+    logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
     if is_plain(table, search):
-        followed = choose_plain(table, logits, search)
+        followed = choose_plain(table, logits, search, listed)
     else:
+        logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
         log_p = log_probabilities(logits, allow_unknown=search.allow_unknown)
         worth = weigh(log_p, table, rules)
         if search.sampling:
@@ -109,11 +120,18 @@ def is_plain(table: Table, search: Search) -> bool:
     return len({sentence.length < search.min_tokens for sentence in table.sentences}) == 1
 
 
-def choose_plain(table: Table, logits: Float[Tensor, "N W V"], search: Search) -> Candidates:
-    """As `choose`, from the most probable tokens alone."""
+def choose_plain(
+    table: Table, logits: Float[Tensor, "N W V"], search: Search, listed: ShortlistedState | None
+) -> Candidates:
+    """As `choose`, from the most probable tokens alone; `listed` says which tokens the logits are of, if not of all."""
     is_early = table.sentences[0].length < search.min_tokens
     never = (*never_written(allow_unknown=search.allow_unknown), *((EOS_ID,) if is_early else ()))
-    candidates = expand(offer(logits, 2 * search.beam, never), table.scores, table.values, 2 * search.beam)
+    if listed is not None:
+        never = tuple(place for place, token in enumerate(listed.ids[:N_CONTROL].tolist()) if token in never)
+    offered = offer(logits, 2 * search.beam, never)
+    if listed is not None:
+        offered = replace(offered, tokens=listed.ids[offered.tokens])
+    candidates = expand(offered, table.scores, table.values, 2 * search.beam)
     table.end(candidates, slice(0, search.beam), 0)
     return prune(candidates, search.beam)
 

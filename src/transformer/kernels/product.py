@@ -141,6 +141,24 @@ class PackedMatrix:
             part._describe()
         return part
 
+    def select(self, ids: Int[Tensor, " C"]) -> "PackedMatrix":
+        """Some of the outputs, in the given order, copied."""
+        chosen = copy(self)
+        chosen.columns = len(ids)
+        if self._compiled is None:
+            chosen.values = self.values[:, ids] if self.precision == "int8" else self.values[ids]
+        else:
+            fours = self.values.flatten(2).view(torch.int32)  # panels, groups, columns
+            rows = F.pad(fours[ids // PANEL, :, ids % PANEL], (0, 0, 0, -len(ids) % PANEL))
+            panels = rows.unflatten(0, (-1, PANEL)).transpose(1, 2).contiguous()
+            chosen.values = panels.view(self.values.dtype).unflatten(-1, (PANEL, GROUPS[self.precision]))
+        chosen.bias, chosen.scales, chosen.offsets = (
+            None if row is None else _filled(row[ids]) for row in (self.bias, self.scales, self.offsets)
+        )
+        if self._compiled is not None:
+            chosen._describe()
+        return chosen
+
     @property
     def nbytes(self) -> int:
         """Memory of the weight."""

@@ -11,7 +11,7 @@ from transformer.blocks.feed_forward import FeedForwardBlock
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
-from transformer.kernels import add_norm
+from transformer.kernels import PackedMatrix, add_norm
 from transformer.packed.matrices import Matrices
 
 
@@ -81,3 +81,7 @@ class PackedProjection(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Returns a logit a token."""
         return self.proj(x)
+
+    def narrowed(self, ids: Int[Tensor, " C"]) -> PackedMatrix:
+        """The same map to some tokens alone, for a search."""
+        return self.proj.select(ids)
