@@ -34,7 +34,12 @@ from transformer.bundle import Bundle, load_bundle
 from transformer.evaluation.scores import corpus_scores
 
 HERE = Path(__file__).parent / "decoding_engines"
-FILES = {"ours": "ours.py", "ctranslate2": "with_ctranslate2.py", "transformers": "with_transformers.py"}
+FILES = {
+    "ours": "ours.py",
+    "shortlisted": "ours.py",
+    "ctranslate2": "with_ctranslate2.py",
+    "transformers": "with_transformers.py",
+}
 BASE = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8, "vocabulary": 32000, "positions": 512}
 SOURCE_TOKENS, TARGET_TOKENS = 28, 32
 BATCHES = {1: 8, 8: 32, 32: 128, 64: 128, 128: 256}
@@ -80,6 +85,7 @@ class Runner:
     def __init__(self, folder: Path, peers: Path, weights: Path, sizes: dict[str, Any]) -> None:
         self.folder, self.peers, self.weights, self.sizes = folder, peers, weights, sizes
         self.versions: dict[str, Any] = {}
+        self.order: dict[str, Any] = {}
 
     def __call__(self, run: Run, cases: list[dict[str, Any]]) -> dict[str, Any]:
         """The results of the cases by name; none if the engine fails, whose message is printed."""
@@ -90,10 +96,10 @@ class Runner:
         order.write_text(
             json.dumps({
                 "weights": str(self.weights), "sizes": self.sizes, "precision": run.precision, "cases": cases,
-                "workers": run.workers, "threads": run.threads, "result": str(result),
-            })
+                "workers": run.workers, "threads": run.threads, "result": str(result), "engine": run.engine,
+            } | self.order)
         )  # fmt: skip
-        ours = run.toolkit == "ours"
+        ours = run.toolkit in ("ours", "shortlisted")
         python = sys.executable if ours else str(self.peers / run.toolkit / "bin/python")
         command = [python, HERE / FILES[run.toolkit], order]
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | KEPT)

@@ -7,9 +7,18 @@ from decoder import Engine, run
 from safetensors.torch import load_file
 
 from transformer import build_transformer
-from transformer.decoding import Request, Search, Workers, length_normalization, search_each
+from transformer.decoding import (
+    Request,
+    Search,
+    Shortlist,
+    Shortlisted,
+    Workers,
+    length_normalization,
+    search_each,
+)
 from transformer.kernels import why_not
 from transformer.packed import pack
+from transformer.protocols import Generates
 
 
 class Ours(Engine):
@@ -25,7 +34,11 @@ class Ours(Engine):
             N=sizes["N"], h=sizes["h"], d_ff=sizes["d_ff"], norm_order=sizes["norm_order"], share_embeddings="all",
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
-        self.model = pack(model, order["precision"])
+        self.model: Generates = pack(model, order["precision"])
+        if order["engine"].startswith("shortlisted"):
+            lists = load_file(order["shortlist"])
+            shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
+            self.model = Shortlisted(model, shortlist)
         self.pools: dict[tuple[int, int], Workers] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Model, configuration, tokenizers and provenance: what a translator is made of, to disk and back."""
 
 import json
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -119,7 +120,19 @@ def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
         raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
     if precision == "int8" and packed_in is None:
         raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
-    weights = sealed.checked(WEIGHTS[precision])
+    with ThreadPoolExecutor(1) as pool:
+        sum_taken = sealed.checking(WEIGHTS[precision], pool)  # which takes as long as all the rest
+        bundle = _read(sealed, files, packed_in, sum_taken)
+        sum_taken.result()
+    return bundle
+
+
+def _read(
+    sealed: Sealed[BundleManifest], files: dict[str, bytes], packed_in: Precision | None, sum_taken: Future[Path]
+) -> Bundle:
+    """The bundle; where that fails, damage of the weights is told first."""
+    folder, precision = sealed.folder, sealed.manifest.precision
+    weights = folder / WEIGHTS[precision]
     try:
         model_family = family(sealed.manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
@@ -137,6 +150,7 @@ def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
         AttributeError, KeyError, TypeError, ValueError, RuntimeError, BundleError, DataError,
         safetensors.SafetensorError,
     ) as error:  # fmt: skip
+        sum_taken.result()
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)

@@ -1,50 +1,41 @@
 """The program: its commands, and how errors reach the user."""
 
 import sys
-from typing import Annotated, Any, NoReturn
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from transformer.cli.average import average
-from transformer.cli.check import check
-from transformer.cli.demo import demo
-from transformer.cli.evaluate import evaluate
-from transformer.cli.info import info
-from transformer.cli.prepare import prepare
-from transformer.cli.quantize import quantize
-from transformer.cli.report import report
-from transformer.cli.score import score
-from transformer.cli.shortlist import shortlist
-from transformer.cli.train import train, train_help
-from transformer.cli.translate import translate
 from transformer.errors import TransformerError
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
 UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and arguments
 
-app = typer.Typer(
-    name="transformer",
-    help="Train a translator from two text files, and translate with it.",
-    epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(demo)
-app.command(epilog=train_help())(train)
-app.command(epilog="Example: transformer prepare --source corpus.en --target corpus.de --out prepared")(prepare)
-app.command()(translate)
-app.command()(evaluate)
-app.command()(score)
-app.command()(info)
-app.command()(check)
-app.command()(average)
-app.command()(quantize)
-app.command()(shortlist)
-app.command()(report)
+COMMANDS: Final = (
+    "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
+    "report",
+)  # fmt: skip
+"""Each is a function of its name in a module of its name."""
 
 
-@app.callback()
+def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The program with some of its commands, whose modules alone are loaded."""
+    app = typer.Typer(
+        name="transformer",
+        help="Train a translator from two text files, and translate with it.",
+        epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in commands:
+        module = import_module(f"transformer.cli.{name}")
+        app.command(epilog=getattr(module, "EPILOG", None))(getattr(module, name))
+    return app
+
+
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
@@ -53,8 +44,9 @@ def _options(
 
 def main() -> None:
     """Runs a command; whatever is refused is one line on standard error and exit code 2."""
+    named = next((each for each in sys.argv[1:] if not each.startswith("-")), "")
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(make_app([named] if named in COMMANDS else COMMANDS)(standalone_mode=False))
     except UsageError as error:
         _refuse(error, f"{error.format_message()} See transformer --help.")
     except TransformerError as error:

@@ -23,6 +23,8 @@ def prepare(
 
     A later `train` with the same settings and `--set data.prepared=FOLDER` starts at once. What is there already is
     not done again.
+
+    Example: transformer prepare --source corpus.en --target corpus.de --out prepared
     """
     data = given_data(recipe, source, target, pairs)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)

@@ -101,3 +101,6 @@ def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str,
     typer.echo(f"curve: {picture}" if picture else "no training curve: pip install matplotlib to have it drawn")
     typer.echo(f"report: {folder / 'report.html'}")
     typer.echo(f"next: transformer translate {folder} --input FILE")
+
+
+EPILOG = train_help()

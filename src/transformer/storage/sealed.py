@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Generic, TypeVar
@@ -150,6 +151,16 @@ class Sealed(Generic[M]):
         with path.open("rb") as file:
             self._refuse_difference(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
         return path
+
+    def checking(self, name: str, pool: Executor) -> Future[Path]:
+        """As `checked`, beside other work.
+
+        Raises:
+            TransformerError: of the kind: not in the manifest, missing, or no file of the folder's own.
+        """
+        self._entry(name)
+        self._own_file(name)
+        return pool.submit(self.checked, name)
 
     def check_all(self, may_lack: Collection[str] = ()) -> None:
         """Checks every file, but for those that are not there and need not be.
