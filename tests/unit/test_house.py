@@ -25,7 +25,8 @@ ARROWS = {
     "kernels": set(),
     "packed": {"blocks", "kernels"},
     "transformer": {"blocks"},
-    "models": {"transformer", "blocks", "settings"},
+    "models": {"transformer", "blocks", "settings", "text"},
+    "published": {"bundle", "models"},
     "text": {"protocols", "settings"},
     "data": {"markup", "protocols", "settings", "storage", "text"},
     "evaluation": {"protocols"},
@@ -50,9 +51,9 @@ ARROWS = {
         "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "memory", "models", "recipe",
-        "quantization", "reporting", "run", "scoring", "settings", "shortlisting", "storage", "text", "training",
-        "translation",
+        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "memory", "models",
+        "published", "quantization", "recipe", "reporting", "run", "scoring", "settings", "shortlisting", "storage",
+        "text", "training", "translation",
     },
     "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
     "__main__": {"cli"},
@@ -115,6 +116,8 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
         "score",
         "quantize",
         "shortlist",
+        "import",
+        "export",
     ],
 )
 def test_help_loads_no_torch(command: str) -> None:

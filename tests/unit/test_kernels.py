@@ -78,12 +78,15 @@ def test_products(by: str, precision: Precision, rows: int, inner: int, columns:
     x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
     expected = expected_product(x, weight, precision)
     plain = PackedMatrix(Weight.of(weight, precision))
-    biased = PackedMatrix(Weight.of(weight, precision), bias=bias, relu=True)
+    biased = PackedMatrix(Weight.of(weight, precision), bias=bias, activation="relu")
     near = {"atol": TOLERANCE[precision] * math.sqrt(inner), "rtol": 0.0}
     if by == "torch" and precision == "bf16":
         near = {"atol": 0.02, "rtol": 0.01}  # torch rounds the sums to bfloat16, too
     torch.testing.assert_close(plain(x).double(), expected, **near)
     torch.testing.assert_close(biased(x).double(), (expected + bias).relu(), **near)
+    wider = plain.finished(3 * bias, "silu")
+    y = expected + 3 * bias
+    torch.testing.assert_close(wider(x).double(), y / (1 + (-y).exp()), **near)
     assert plain(x).shape == (rows, columns)
     assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
 
@@ -143,9 +146,10 @@ def test_other_types_are_converted() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_is_no_number_stays_none(precision: Precision) -> None:
+@pytest.mark.parametrize("activation", ["none", "relu", "silu"])
+def test_what_is_no_number_stays_none(precision: Precision, activation: str) -> None:
     """Catches NaN that becomes 0 by rounding or by ReLU: a model that diverged would seem to work."""
-    matrix = PackedMatrix(Weight.of(torch.randn(70, 40), precision), relu=True)
+    matrix = PackedMatrix(Weight.of(torch.randn(70, 40), precision), activation=activation)
     x = torch.randn(2, 40)
     x[1, 7] = torch.nan
     assert matrix(x)[0].isfinite().all()

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.errors import ConfigError, DataError
+from transformer.text.byte_pair import BytePairTokenizer
 from transformer.text.control import N_CONTROL
 from transformer.text.lines import LineCounts, decode_lines, read_lines
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 from transformer.text.splitting import split_line
-from transformer.text.tokenizer import Tokenizer
 
 TEXT = ["the cat sat on the mat", "der Hund läuft über die Straße", "12 345 times", "ein Äpfel und Öl"] * 30
 CONTROL_LOOKALIKES = "</s> <pad> [SOS] [EOS] [PAD] <unk> <0x0A> ▁ Ġ"
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return Tokenizer.train([*TEXT, *[CONTROL_LOOKALIKES] * 50], TokenizerSettings(vocab_size=420))
+def tokenizer() -> BytePairTokenizer:
+    return BytePairTokenizer.train([*TEXT, *[CONTROL_LOOKALIKES] * 50], TokenizerSettings(vocab_size=420))
 
 
 ODD_LINES = ["", " ", "a\x00b", "a\u2028b", "a\u0085b", "a\x0bb\x0cc", "a\rb", "x\x1c\x1d\x1ey", "\u2029"]
@@ -101,14 +101,14 @@ def test_any_text_comes_back(text: str) -> None:
     assert all(i >= N_CONTROL for i in ids)
 
 
-def _shared_tokenizer(cache: list[Tokenizer] = []) -> Tokenizer:  # noqa: B006
+def _shared_tokenizer(cache: list[BytePairTokenizer] = []) -> BytePairTokenizer:  # noqa: B006
     if not cache:
-        cache.append(Tokenizer.train(TEXT, TokenizerSettings(vocab_size=300)))
+        cache.append(BytePairTokenizer.train(TEXT, TokenizerSettings(vocab_size=300)))
     return cache[0]
 
 
 @pytest.mark.parametrize("text", [CONTROL_LOOKALIKES, "  two  spaces  ", " x", "\t\n", "日本 🙂 e\u0301", "\x00"])
-def test_lookalikes_of_control_tokens_stay_text(tokenizer: Tokenizer, text: str) -> None:
+def test_lookalikes_of_control_tokens_stay_text(tokenizer: BytePairTokenizer, text: str) -> None:
     """Catches special-token matching in typed text, even when the training text is full of it."""
     ids = tokenizer.encode(text)
     assert min(ids) >= N_CONTROL
@@ -116,7 +116,7 @@ def test_lookalikes_of_control_tokens_stay_text(tokenizer: Tokenizer, text: str)
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == text
 
 
-def test_a_word_is_the_same_at_the_start_and_within(tokenizer: Tokenizer) -> None:
+def test_a_word_is_the_same_at_the_start_and_within(tokenizer: BytePairTokenizer) -> None:
     """Catches the missing space before the first word, which doubles the vocabulary."""
     assert tokenizer.encode("cat sat")[0] == tokenizer.encode("the cat")[-1]
 
@@ -124,18 +124,18 @@ def test_a_word_is_the_same_at_the_start_and_within(tokenizer: Tokenizer) -> Non
 def test_normalization_is_optional_and_stored() -> None:
     """Catches text that is changed by default, and a stored tokenizer that forgets its normalization."""
     settings = TokenizerSettings(vocab_size=300, lowercase=True, unicode="nfc")
-    lower = Tokenizer.from_json(Tokenizer.train(TEXT, settings).to_json())
+    lower = BytePairTokenizer.from_json(BytePairTokenizer.train(TEXT, settings).to_json())
     assert lower.decode(lower.encode("E\u0301COLE Straße")) == "école straße"
     assert _shared_tokenizer().decode(_shared_tokenizer().encode("E\u0301COLE")) == "E\u0301COLE"
 
 
-def test_stored_tokenizer_encodes_the_same(tokenizer: Tokenizer) -> None:
+def test_stored_tokenizer_encodes_the_same(tokenizer: BytePairTokenizer) -> None:
     """Catches merges or pre-tokenization lost in storage."""
-    again = Tokenizer.from_json(tokenizer.to_json())
+    again = BytePairTokenizer.from_json(tokenizer.to_json())
     assert again.fingerprint() == tokenizer.fingerprint()
     assert again.encode_batch(TEXT) == tokenizer.encode_batch(TEXT)
     with pytest.raises(DataError, match="not a tokenizer of this package"):
-        Tokenizer.from_json("{}")
+        BytePairTokenizer.from_json("{}")
 
 
 def test_vocabulary_size_is_what_was_asked_for() -> None:
@@ -144,19 +144,19 @@ def test_vocabulary_size_is_what_was_asked_for() -> None:
     assert tokenizer.vocab_size == 300
     assert max(max(row) for row in tokenizer.encode_batch(TEXT)) == 299
     with pytest.raises(ConfigError, match=r"tokenizer.vocab_size is not set"):
-        Tokenizer.train(TEXT, TokenizerSettings())
+        BytePairTokenizer.train(TEXT, TokenizerSettings())
     with pytest.raises(DataError, match="the training text is empty"):
-        Tokenizer.train(["", ""], TokenizerSettings(vocab_size=300))
+        BytePairTokenizer.train(["", ""], TokenizerSettings(vocab_size=300))
 
 
-def test_bytes_that_fall_back_are_counted(tokenizer: Tokenizer) -> None:
+def test_bytes_that_fall_back_are_counted(tokenizer: BytePairTokenizer) -> None:
     """Catches merged characters counted as bytes, and spelled-out ones that are not."""
     spent = tokenizer.fallback_bytes()
     assert sum(spent[i] for i in tokenizer.encode("der Hund läuft")) == 0
     assert sum(spent[i] for i in tokenizer.encode("x🙂y")) == 4
 
 
-def test_pieces_are_readable(tokenizer: Tokenizer) -> None:
+def test_pieces_are_readable(tokenizer: BytePairTokenizer) -> None:
     """Catches byte-alphabet characters shown to people."""
     assert "".join(tokenizer.pieces(tokenizer.encode("die Straße"))) == "▁die▁Straße"
     assert tokenizer.pieces([0, 1, 2, 3]) == ["[PAD]", "[SOS]", "[EOS]", "[UNK]"]

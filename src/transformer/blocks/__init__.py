@@ -19,7 +19,7 @@ from transformer.blocks.feed_forward import FeedForwardBlock
 from transformer.blocks.initialization import initialize_embeddings, initialize_xavier_uniform
 from transformer.blocks.masks import causal_mask, padding_mask, target_mask
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.positional import PositionalEncoding, sinusoid
+from transformer.blocks.positional import PositionalEncoding, halved_sinusoid, sinusoid
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 
@@ -42,6 +42,7 @@ __all__ = [
     "attention",
     "attention_weights",
     "causal_mask",
+    "halved_sinusoid",
     "initialize_embeddings",
     "initialize_xavier_uniform",
     "padding_mask",

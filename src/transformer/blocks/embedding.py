@@ -16,16 +16,18 @@ class InputEmbedding(nn.Module):
     Args:
         d_model: width of the model.
         vocab_size: number of token ids; ids are 0 .. vocab_size - 1.
+        scale: in place of sqrt(d_model).
 
     Source: Vaswani et al. 2017, Sec. 3.4.
     """
 
-    def __init__(self, d_model: int, vocab_size: int) -> None:
+    def __init__(self, d_model: int, vocab_size: int, *, scale: float | None = None) -> None:
         super().__init__()
         self.d_model = d_model
         self.vocab_size = vocab_size
+        self.scale = math.sqrt(d_model) if scale is None else scale
         self.embedding = nn.Embedding(vocab_size, d_model)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T {self.d_model}"]:
         """Returns the scaled vectors of `tokens`."""
-        return self.embedding(tokens) * math.sqrt(self.d_model)
+        return self.embedding(tokens) * self.scale

@@ -1,5 +1,7 @@
 """Where a token stands: the sinusoids of Sec. 3.5."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -30,6 +32,18 @@ def sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).to(torch.get_default_dtype())
 
 
+def halved_sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]:
+    """The table of `sinusoid` with all sines first, then all cosines, in the order of their frequencies.
+
+    It is what fairseq, Marian and the models that came of them have; `sinusoid` with its columns in another order.
+
+    Raises:
+        ConfigError: `d_model` is odd.
+    """
+    table = sinusoid(seq_len, d_model)
+    return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
 class PositionalEncoding(nn.Module):
     """Adds the sinusoid of each position, then applies dropout.
 
@@ -39,17 +53,20 @@ class PositionalEncoding(nn.Module):
         d_model: width of the model, even.
         seq_len: number of positions, 0 .. seq_len - 1.
         dropout: probability of zeroing an element of the sum (Sec. 5.4).
+        table: of the vectors, given seq_len and d_model.
 
     Source: Vaswani et al. 2017, Sec. 3.5.
     """
 
     pe: Tensor
 
-    def __init__(self, d_model: int, seq_len: int, dropout: float) -> None:
+    def __init__(
+        self, d_model: int, seq_len: int, dropout: float, *, table: Callable[[int, int], Tensor] = sinusoid
+    ) -> None:
         super().__init__()
         self.seq_len = seq_len
         self.dropout = Dropout(dropout)
-        self.register_buffer("pe", sinusoid(seq_len, d_model), persistent=False)
+        self.register_buffer("pe", table(seq_len, d_model), persistent=False)
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
         """Returns dropout(x + PE).

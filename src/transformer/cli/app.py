@@ -14,9 +14,10 @@ UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and
 
 COMMANDS: Final = (
     "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
-    "report",
+    "import", "export", "report",
 )  # fmt: skip
-"""Each is a function of its name in a module of its name."""
+MODULES: Final = {"import": "import_model"}
+"""Each command is a function of its name in a module of its name, but for those whose name Python does not allow."""
 
 
 def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
@@ -31,8 +32,9 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in commands:
-        module = import_module(f"transformer.cli.{name}")
-        app.command(epilog=getattr(module, "EPILOG", None))(getattr(module, name))
+        function = MODULES.get(name, name)
+        module = import_module(f"transformer.cli.{function}")
+        app.command(name, epilog=getattr(module, "EPILOG", None))(getattr(module, function))
     return app
 
 

@@ -59,8 +59,7 @@ class ShortlistedState:
         inner: of the model.
         ids: the tokens, in ascending order.
         vocab_size: of the target.
-        may_use: of each sentence that ever was in the search.
-        sentence: of each row, its place in `may_use`.
+        forbidden: the tokens of others, which each row must not use.
         model: the model.
         projection: to `ids`.
     """
@@ -68,24 +67,27 @@ class ShortlistedState:
     inner: State
     ids: Int[Tensor, " C"]
     vocab_size: int
-    may_use: Bool[Tensor, "N C"]
-    sentence: Int[Tensor, " B"]
+    forbidden: Bool[Tensor, "B C"]
     model: Narrows
     projection: Projection
 
     def select(self, rows: Int[Tensor, " R"]) -> "ShortlistedState":
         """The given rows; the tokens stay."""
-        return replace(self, inner=self.inner.select(rows), sentence=self.sentence[rows])
+        return replace(self, inner=self.inner.select(rows), forbidden=self.forbidden[rows])
 
     def join(self, other: "ShortlistedState") -> "ShortlistedState":
         """The rows of both, with the tokens of both."""
         ids = torch.cat([self.ids, other.ids]).unique()
-        may_use = torch.zeros(len(self.may_use) + len(other.may_use), len(ids), dtype=torch.bool, device=ids.device)
-        may_use[: len(self.may_use), torch.searchsorted(ids, self.ids)] = self.may_use
-        may_use[len(self.may_use) :, torch.searchsorted(ids, other.ids)] = other.may_use
-        sentence = torch.cat([self.sentence, other.sentence + len(self.may_use)])
+        forbidden = torch.cat([_forbidden_among(ids, each) for each in (self, other)])
         inner = self.inner.join(other.inner)
-        return ShortlistedState(inner, ids, self.vocab_size, may_use, sentence, self.model, self.model.narrowed(ids))
+        return ShortlistedState(inner, ids, self.vocab_size, forbidden, self.model, self.model.narrowed(ids))
+
+
+def _forbidden_among(ids: Int[Tensor, " C"], state: ShortlistedState) -> Bool[Tensor, "B C"]:
+    """What is forbidden to each row of a state among more tokens than its own: all that it did not have, too."""
+    forbidden = torch.ones(len(state.forbidden), len(ids), dtype=torch.bool, device=ids.device)
+    forbidden[:, torch.searchsorted(ids, state.ids)] = state.forbidden
+    return forbidden
 
 
 class Shortlisted:
@@ -107,18 +109,13 @@ class Shortlisted:
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistedState:
         """As `Generates.begin`."""
         ids, may_use = self.shortlist.of(src)
-        rows = torch.arange(len(src), device=src.device)
-        inner = self.model.begin(src, src_mask, limit)
-        vocab_size = self.shortlist.vocab_size
-        return ShortlistedState(inner, ids, vocab_size, may_use, rows, self.model, self.model.narrowed(ids))
+        inner, vocab_size = self.model.begin(src, src_mask, limit), self.shortlist.vocab_size
+        return ShortlistedState(inner, ids, vocab_size, ~may_use, self.model, self.model.narrowed(ids))
 
     def step(self, tokens: Int[Tensor, " B"], state: ShortlistedState) -> tuple[Float[Tensor, "B C"], ShortlistedState]:
         """The logits of the listed tokens; -inf for those of other sentences alone."""
         x, inner = self.model.step_hidden(tokens, state.inner)
-        logits = state.projection(x)
-        if len(state.may_use) > 1:
-            logits = logits.masked_fill_(~state.may_use[state.sentence], -torch.inf)
-        return logits, replace(state, inner=inner)
+        return state.projection(x).masked_fill_(state.forbidden, -torch.inf), replace(state, inner=inner)
 
 
 def shortlisted(state: State) -> ShortlistedState | None:

@@ -11,7 +11,8 @@ struct Matrix {
   const float* scales;       // int8: what one unit of each column is worth
   const int32_t* offsets;    // int8: 128 times the sum of each column
   long inner, columns;       // of W^T
-  int precision, relu;       // precision: 0 float32, 1 bfloat16, 2 int8
+  int precision;             // 0 float32, 1 bfloat16, 2 int8
+  int activation;            // 0 none, 1 max(0, y), 2 y / (1 + e^-y)
 };
 
 // The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
-VERSION: Final = 3
+VERSION: Final = 4
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER),

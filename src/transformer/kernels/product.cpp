@@ -86,6 +86,14 @@ __m512 finish(__m512i sum, const Matrix& w, long column, float unit) {
   return _mm512_mul_ps(whole, _mm512_mul_ps(_mm512_loadu_ps(w.scales + column), _mm512_set1_ps(unit)));
 }
 
+__m512 activated(__m512 y, int activation) {
+  if (activation == 1) return _mm512_max_ps(_mm512_setzero_ps(), y);  // in this order, NaN stays
+  // y / (1 + e^-y) by e to a power that is never positive: e^-y / (1 + e^-y) is 1 / (1 + e^y)
+  const __m512 e = exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(y))), one = _mm512_set1_ps(1.0f);
+  const __mmask16 is_negative = _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ);
+  return _mm512_div_ps(_mm512_mul_ps(y, _mm512_mask_mov_ps(one, is_negative, e)), _mm512_add_ps(one, e));
+}
+
 // R rows times one panel.
 template <typename P, int R>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y) {
@@ -107,7 +115,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
-      if (w.relu) sum = _mm512_max_ps(_mm512_setzero_ps(), sum);  // in this order, NaN stays
+      if (w.activation) sum = activated(sum, w.activation);
       store(y + r * w.columns + column, m, sum);
     }
   }

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -24,13 +25,17 @@ HUGE_PAGE: Final = 1 << 21
 TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"none": lambda y: y, "relu": torch.relu, "silu": F.silu}
+"""What a product may do with its results; the kernel has them in the same order."""
+
+
 class Matrix(ctypes.Structure):
     """What a kernel knows of a packed weight; the same fields in the same order as `Matrix` in kernels.h."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("scales", ctypes.c_void_p),
         ("offsets", ctypes.c_void_p), ("inner", ctypes.c_long), ("columns", ctypes.c_long),
-        ("precision", ctypes.c_int), ("relu", ctypes.c_int),
+        ("precision", ctypes.c_int), ("activation", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -85,23 +90,21 @@ class PackedMatrix:
     Args:
         weights: all of one precision; their outputs stand side by side.
         bias: of all outputs.
-        relu: whether negative results become 0.
+        activation: of the results, one of `ACTIVATIONS`.
 
     Source: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", Sec. 2, with the zero point at 0.
     """
 
-    def __init__(self, *weights: Weight, bias: Tensor | None = None, relu: bool = False) -> None:
+    def __init__(self, *weights: Weight, bias: Tensor | None = None, activation: str = "none") -> None:
         self.precision: Precision = weights[0].precision
         values = torch.cat([weight.values for weight in weights])
         self.columns, self.inner = values.shape
-        self.relu = relu
+        self.activation = activation
         self.scales = None
         if self.precision == "int8":
             self.scales = _filled(torch.cat([_known(weight.scales) for weight in weights]))
-        if bias is not None and bias.shape != (self.columns,):
-            raise ValueError(f"a bias of {tuple(bias.shape)} does not go with {self.columns} outputs")
-        self.bias = None if bias is None else _filled(bias.detach().float())
+        self.bias = self._checked(bias)
         self.offsets: Tensor | None = None
         self._compiled = library()
         if self._compiled is None:
@@ -119,8 +122,27 @@ class PackedMatrix:
         """Tells the kernel where everything lies."""
         tensors = (self.values, self.bias, self.scales, self.offsets)
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        self._matrix = Matrix(*pointers, self.inner, self.columns, PRECISIONS.index(self.precision), self.relu)
+        self._matrix = Matrix(
+            *pointers,
+            self.inner,
+            self.columns,
+            PRECISIONS.index(self.precision),
+            list(ACTIVATIONS).index(self.activation),
+        )
         self.address = ctypes.addressof(self._matrix)
+
+    def _checked(self, bias: Tensor | None) -> Tensor | None:
+        if bias is not None and bias.shape != (self.columns,):
+            raise ValueError(f"a bias of {tuple(bias.shape)} does not go with {self.columns} outputs")
+        return None if bias is None else _filled(bias.detach().float())
+
+    def finished(self, bias: Tensor | None, activation: str) -> "PackedMatrix":
+        """The same weight with another bias and activation."""
+        other = copy(self)
+        other.bias, other.activation = self._checked(bias), activation
+        if self._compiled is not None:
+            other._describe()
+        return other
 
     def part(self, start: int, stop: int) -> "PackedMatrix":
         """Some of the outputs. Where they begin and end with a panel, nothing is copied."""
@@ -201,7 +223,7 @@ class PackedMatrix:
             whole = torch.ops.aten._int_mm(rounded, self.values).float()
             y = whole * (self.scales[: self.columns] * (largest / 127))
             y = y if bias is None else y + bias
-        return y.relu_() if self.relu else y
+        return ACTIVATIONS[self.activation](y)
 
 
 def _known(scales: Tensor | None) -> Tensor:

@@ -28,6 +28,15 @@ class Family:
         """A freshly initialized model of the given configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 
+    def weights(self) -> Any:
+        """The module that reads the published format: `read_config`, `read_tokenizers`, `read_weights`."""
+        return import_module(f"transformer.models.{self.name}.weights")
+
+    def published_types(self) -> tuple[str, ...]:
+        """The `model_type`s of published configurations that it reads; none without a `weights.py`."""
+        has_weights = (Path(__file__).parent / self.name / "weights.py").is_file()
+        return self.weights().MODEL_TYPES if has_weights else ()
+
     def presets(self) -> dict[str, dict[str, Any]]:
         """The named settings of the family; every family has one called `tiny`."""
         return import_module(f"transformer.models.{self.name}.config").PRESETS

@@ -43,6 +43,7 @@ class PackedDecoderLayer(DecoderLayer):
             isinstance(own, PackedAttention)
             and isinstance(source, PackedAttention)
             and isinstance(layer.feed_forward_block, PackedFeedForward)
+            and layer.feed_forward_block.fused is not None
             and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
             and LayerStep.can_be(max(own.d_k, source.d_k))
         )

@@ -1,18 +1,23 @@
 """The other blocks with packed weights."""
 
-import math
 from collections.abc import Callable
+from typing import Final
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.feed_forward import FeedForwardBlock
+from transformer.blocks.feed_forward import Activation, FeedForwardBlock
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.kernels import PackedMatrix, add_norm
 from transformer.packed.matrices import Matrices
+
+ACTIVATIONS: Final[dict[Activation, str]] = {torch.relu: "relu", F.silu: "silu"}
+"""Those that the product computes on its way."""
 
 
 class PackedFeedForward(nn.Module):
@@ -20,12 +25,15 @@ class PackedFeedForward(nn.Module):
 
     def __init__(self, block: FeedForwardBlock, matrices: Matrices) -> None:
         super().__init__()
-        self.linear_1 = matrices.linear(block.linear_1, relu=True)
+        self.fused = ACTIVATIONS.get(block.activation)
+        self.activation = block.activation
+        self.linear_1 = matrices.linear(block.linear_1, activation=self.fused or "none")
         self.linear_2 = matrices.linear(block.linear_2)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns FFN(x)."""
-        return self.linear_2(self.linear_1(x))
+        inner = self.linear_1(x)
+        return self.linear_2(inner if self.fused else self.activation(inner))
 
 
 class PackedNormalization(nn.Module):
@@ -63,12 +71,12 @@ class PackedEmbedding(nn.Module):
 
     def __init__(self, block: InputEmbedding, matrices: Matrices) -> None:
         super().__init__()
-        self.d_model, self.vocab_size = block.d_model, block.vocab_size
+        self.d_model, self.vocab_size, self.scale = block.d_model, block.vocab_size, block.scale
         self.embedding = matrices.embedding(block.embedding.weight)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Returns the scaled vectors of `tokens`."""
-        return self.embedding.rows(tokens, math.sqrt(self.d_model))
+        return self.embedding.rows(tokens, self.scale)
 
 
 class PackedProjection(nn.Module):

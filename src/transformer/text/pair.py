@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
+from transformer.text.byte_pair import BytePairTokenizer
+from transformer.text.sentence_piece import SentencePieceTokenizer
 from transformer.text.settings import TokenizerSettings
 from transformer.text.tokenizer import Tokenizer
 
@@ -31,9 +33,9 @@ class TokenizerPair:
             DataError: a text is empty.
         """
         if settings.joint:
-            joint = Tokenizer.train(chain(sources(), targets()), settings)
+            joint: Tokenizer = BytePairTokenizer.train(chain(sources(), targets()), settings)
             return cls(joint, joint)
-        return cls(Tokenizer.train(sources(), settings), Tokenizer.train(targets(), settings))
+        return cls(BytePairTokenizer.train(sources(), settings), BytePairTokenizer.train(targets(), settings))
 
     @property
     def is_joint(self) -> bool:
@@ -55,7 +57,12 @@ class TokenizerPair:
             KeyError: a file is missing.
         """
         if JOINT_FILE in files:
-            joint = Tokenizer.from_json(files[JOINT_FILE])
+            joint = _read(files[JOINT_FILE])
             return cls(joint, joint)
-        source, target = (Tokenizer.from_json(files[name]) for name in SIDE_FILES)
+        source, target = (_read(files[name]) for name in SIDE_FILES)
         return cls(source, target)
+
+
+def _read(content: str) -> Tokenizer:
+    kind = SentencePieceTokenizer if content.startswith('{"sentencepiece"') else BytePairTokenizer
+    return kind.from_json(content)

@@ -1,66 +1,52 @@
-"""Byte-level byte-pair encoding: text to token ids and back, without loss."""
+"""What every tokenizer does: text to token ids and back."""
 
 import hashlib
-import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from transformer.errors import ConfigError, DataError
 from transformer.text.control import CONTROL_NAMES, N_CONTROL
-from transformer.text.settings import NormalizationSettings, TokenizerSettings
-
-# A word with the space before it, one digit, a run of other signs, or white space: merges never cross these.
-WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+from transformer.text.settings import NormalizationSettings
 
 
-class Tokenizer:
-    """Encodes the text of one language, or of both, as ids of byte-pair merges.
+class Tokenizer(ABC):
+    """Encodes the text of one language, or of both. Text that was typed never becomes a control id.
 
-    Every byte is a token, so that there is no unknown text: decode(encode(x)) == normalize(x) for any Unicode text.
-    The library's ids are shifted by the number of control ids, so that typed text such as `[EOS]` or `</s>` cannot
-    become one. A space is put before the text and taken off after decoding, so that a word is the same token at the
-    start of a line and within it.
-
-    Source: Sennrich et al. 2016 (byte-pair encoding); Radford et al. 2019, Sec. 2.2 (on bytes).
+    Attributes:
+        normalization: what is changed in a text before.
     """
 
-    def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationSettings) -> None:
-        self._merges = merges
+    def __init__(self, normalization: NormalizationSettings) -> None:
         self.normalization = normalization
 
-    @classmethod
-    def train(cls, lines: Iterable[str], settings: TokenizerSettings) -> "Tokenizer":
-        """Learns the merges from lines of text.
-
-        Raises:
-            ConfigError: `settings.vocab_size` is not set.
-            DataError: there is no text.
-        """
-        if settings.vocab_size is None:
-            raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
-        tokenizer = cls(_untrained(), settings.normalization)
-        trainer = trainers.BpeTrainer(
-            vocab_size=settings.vocab_size - N_CONTROL,
-            min_frequency=settings.min_frequency,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        counted = _CountedText(tokenizer.prepare(line) for line in lines)
-        tokenizer._merges.train_from_iterator(counted, trainer)
-        if not counted.characters:
-            raise DataError("the training text is empty; a tokenizer needs text to learn from")
-        return tokenizer
-
     @property
+    @abstractmethod
     def vocab_size(self) -> int:
         """Number of ids, control ids included."""
-        return self._merges.get_vocab_size() + N_CONTROL
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of many texts, without control ids."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids; control ids are left out."""
+
+    @abstractmethod
+    def fallback_bytes(self) -> list[int]:
+        """For each id, the bytes it spends on a character that it holds only a part of."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """The file content from which the same tokenizer is made again."""
+
+    @abstractmethod
+    def _piece(self, token: int) -> str:
+        """What is printed for an id that is no control id."""
 
     def normalize(self, text: str) -> str:
         """The text as the model sees it and as `decode` gives it back."""
@@ -68,124 +54,20 @@ class Tokenizer:
             text = unicodedata.normalize("NFC", text)
         return text.lower() if self.normalization.lowercase else text
 
-    def prepare(self, text: str) -> str:
-        """The normalized text with the space that makes a first word like any other; empty text stays empty."""
-        return " " + self.normalize(text) if text else ""
-
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, without control ids."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts, encoded in parallel."""
-        return [[token + N_CONTROL for token in encoding.ids] for encoding in self._encode(texts)]
-
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The token ids of many texts one after another, and the number of tokens of each: no list a text is kept."""
-        encodings = self._encode(texts)
-        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
-        return ids + np.int32(N_CONTROL), lengths
-
-    def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
-        return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""
-        text = self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
-        return text.removeprefix(" ")
+        """The token ids of many texts one after another, and the number of tokens of each."""
+        ids = self.encode_batch(texts)
+        lengths = np.fromiter(map(len, ids), np.int64, len(texts))
+        return np.fromiter(chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
         return [CONTROL_NAMES[i] if i < N_CONTROL else self._piece(i) for i in ids]
 
-    def fallback_bytes(self) -> list[int]:
-        """For each id, the bytes it spends on a character that it holds only a part of.
-
-        Text whose characters were frequent enough to be merged costs none; their sum over a corpus tells how much of
-        it the tokenizer spells out byte by byte.
-        """
-        sizes = [0] * self.vocab_size
-        for piece, token in self._merges.get_vocab().items():
-            raw = _bytes_of(piece)
-            sizes[token + N_CONTROL] = 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
-        return sizes
-
-    def to_json(self) -> str:
-        """The file content from which `from_json` makes the same tokenizer."""
-        content = {"normalization": self.normalization.model_dump(), "merges": json.loads(self._merges.to_str())}
-        return json.dumps(content, ensure_ascii=False, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, content: str) -> "Tokenizer":
-        """Reads what `to_json` wrote.
-
-        Raises:
-            DataError: the content is something else.
-        """
-        try:
-            fields = json.loads(content)
-            merges = tokenizers.Tokenizer.from_str(json.dumps(fields["merges"]))
-            return cls(merges, NormalizationSettings.model_validate(fields["normalization"]))
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
-
     def fingerprint(self) -> str:
         """SHA-256 of the stored form: equal tokenizers encode equally."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
-
-    def _piece(self, token: int) -> str:
-        piece = self._merges.id_to_token(token - N_CONTROL)
-        if piece is None:
-            return CONTROL_NAMES[-1]
-        raw = _bytes_of(piece)
-        text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
-        return text.replace(" ", "▁")
-
-
-class _CountedText:
-    """Passes texts on and counts their characters."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = texts
-        self.characters = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self.texts:
-            self.characters += len(text)
-            yield text
-
-
-def _untrained() -> tokenizers.Tokenizer:
-    merges = tokenizers.Tokenizer(models.BPE())
-    merges.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    merges.decoder = decoders.ByteLevel()
-    return merges
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in a piece: itself where printable, else shifted past U+00FF."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    alphabet = {chr(byte): byte for byte in printable}
-    return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
-
-
-_BYTES = _byte_alphabet()
-
-
-def _bytes_of(piece: str) -> bytes:
-    return bytes(_BYTES[character] for character in piece)

@@ -1,0 +1,85 @@
+"""Memory of `transformer translate` by length of the file: anonymous memory of all its processes, at most.
+
+Lines of a text are repeated to files of so many lines; each is translated by the real command, whose processes are
+looked at ten times a second (Pss_Anon: what several processes share is counted once).
+
+Usage: python benchmarks/streaming.py --model BUNDLE --text FILE [--lines 5000,500000,5000000] [--out FILE]
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+
+from decoding import read
+from training_report import hardware
+
+
+def processes(root: int) -> list[int]:
+    """A process and all that came of it."""
+    found = [root]
+    for process in found:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def anonymous_mib(root: int) -> float:
+    """What a process and its children hold that is in no file."""
+    kib = 0
+    for process in processes(root):
+        with suppress(OSError):
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss_Anon:"):
+                    kib += int(line.split()[1])
+    return kib / 1024
+
+
+def main() -> None:
+    """Translates each file and prints its peak."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--lines", default="5000,500000,5000000")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    text = read(arguments.text)
+    figures = {}
+    for n in map(int, arguments.lines.split(",")):
+        with tempfile.TemporaryDirectory() as name:
+            source, target = Path(name) / "source", Path(name) / "target"
+            with source.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in islice(cycle(text), n))
+            command = [sys.executable, "-m", "transformer", "translate", arguments.model]
+            started, peak = time.perf_counter(), 0.0
+            with subprocess.Popen(
+                [*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL
+            ) as process:
+                while process.poll() is None:
+                    peak = max(peak, anonymous_mib(process.pid))
+                    time.sleep(0.1)
+            seconds = time.perf_counter() - started
+            with target.open("rb") as file:
+                written = sum(1 for _ in file)
+        figures[str(n)] = {"peak_anonymous_mib": peak, "seconds": seconds, "lines_written": written}
+        print(n, figures[str(n)], flush=True)
+    result = {
+        "command": " ".join(["python benchmarks/streaming.py", *sys.argv[1:]]),
+        "hardware": hardware(torch.device("cpu")),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__}, "files": figures,
+    }  # fmt: skip
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

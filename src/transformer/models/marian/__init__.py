@@ -1,0 +1,1 @@
+"""Marian, the family of the OPUS-MT translators."""

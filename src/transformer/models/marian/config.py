@@ -1,0 +1,59 @@
+"""The sizes and choices of one Marian model."""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from transformer.settings import Settings
+
+
+class MarianConfig(Settings):
+    """A post-norm Transformer with halved sinusoids; of what OPUS-MT models vary in, everything.
+
+    Vocabularies are numbered as everywhere here, control ids first; `pad_id`, `eos_id`, `unk_id` and `start_id` are the
+    published numbers.
+    """
+
+    family: Literal["marian"] = "marian"
+    src_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    tgt_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included")
+    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included")
+    d_model: int = Field(default=512, ge=2, description="width of the model")
+    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
+    encoder_layers: int | None = Field(default=None, ge=1, description="encoder layers; N if not set")
+    decoder_layers: int | None = Field(default=None, ge=1, description="decoder layers; N if not set")
+    h: int = Field(default=8, ge=1, description="attention heads")
+    encoder_h: int | None = Field(default=None, ge=1, description="heads of the encoder; h if not set")
+    decoder_h: int | None = Field(default=None, ge=1, description="heads of the decoder; h if not set")
+    d_ff: int = Field(default=2048, ge=1, description="inner width of the feed-forward networks")
+    encoder_d_ff: int | None = Field(default=None, ge=1, description="that of the encoder; d_ff if not set")
+    decoder_d_ff: int | None = Field(default=None, ge=1, description="that of the decoder; d_ff if not set")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="silu", description="between the two maps")
+    scale_embedding: bool = Field(default=True, description="multiply embeddings by sqrt(d_model)")
+    share_embeddings: Literal["none", "target", "all"] = Field(default="all", description="what is one matrix")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
+    activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")
+    pad_id: int = Field(default=58_100, ge=0, description="of padding in the published numbering")
+    eos_id: int = Field(default=0, ge=0, description="of the end")
+    unk_id: int = Field(default=1, ge=0, description="of what the vocabulary lacks")
+    start_id: int = Field(default=58_100, ge=0, description="of what the decoder begins with")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "MarianConfig":
+        for heads in (self.h, self.encoder_h or self.h, self.decoder_h or self.h):
+            if self.d_model % heads:
+                raise ValueError(f"{heads} heads do not divide d_model={self.d_model}; choose a divisor")
+        if self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} is odd, but sines and cosines come in pairs; choose an even one")
+        return self
+
+
+Config = MarianConfig
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
+    "opus": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048},
+}
+"""`opus` has the sizes of most OPUS-MT models (Tiedemann and Thottingal 2020, "OPUS-MT", Sec. 2)."""

@@ -1,0 +1,126 @@
+"""Reads and writes models as Hugging Face folders hold them: config.json, safetensors, the files of a tokenizer."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from transformer.bundle import Bundle
+from transformer.bundle.weights import Unfilled
+from transformer.errors import BundleError, ConfigError, DataError
+from transformer.models import Family, family, family_names
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
+MOST_BYTES: Final = 1 << 28
+"""Of a file that is no weights."""
+
+
+def read_published(folder: Path) -> Bundle:
+    """A published model as a bundle, in float32.
+
+    Args:
+        folder: with config.json, model.safetensors or its shards, and the tokenizer's files.
+
+    Raises:
+        BundleError: the folder lacks something, holds pickled weights alone, or a model that is not known: of another
+            type, with other parameters, or with a setting that is not known. Nothing is passed over.
+    """
+    files = _small_files(folder)
+    if CONFIG not in files:
+        raise BundleError(f"{folder} has no {CONFIG}; give the folder of a published model")
+    try:
+        published: dict[str, Any] = json.loads(files[CONFIG])
+        kind = family_of(str(published.get("model_type")))
+        weights = kind.weights()
+        config = weights.read_config(published, files)
+        tokenizers = weights.read_tokenizers(config, files)
+        state = weights.read_weights(config, read_tensors(folder))
+        with Unfilled():
+            model = kind.build(config)
+        model.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
+        reason = " ".join(str(error).split())[:500]
+        raise BundleError(f"{folder}: {reason}; this version does not read such a model") from error
+    origin = {"folder": folder.name, "model_type": published["model_type"]}
+    longest = int(config.model_dump().get("src_seq_len", 512))
+    return Bundle(config, model.eval(), tokenizers, {"imported": origin, "max_source_tokens": longest})
+
+
+def write_published(bundle: Bundle, folder: Path) -> None:
+    """Writes a bundle as a published folder, which `read_published` and `transformers` read.
+
+    Raises:
+        BundleError: the family has no published format, or the folder holds something already.
+    """
+    kind = family(bundle.family)
+    if not kind.published_types():
+        raise BundleError(f"a {bundle.family} model has no published format; import one, or keep the bundle")
+    if folder.exists() and any(folder.iterdir()):
+        raise BundleError(f"{folder} is not empty; choose another folder, or remove it first")
+    weights = kind.weights()
+    files: dict[str, bytes] = weights.write_tokenizers(bundle.config, bundle.tokenizers)
+    files[CONFIG] = json.dumps(weights.write_config(bundle.config), indent=2).encode()
+    tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
+    files[WEIGHTS] = safetensors.torch.save(tensors, {"format": "pt"})
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def family_of(model_type: str) -> Family:
+    """The family that reads a published type of model.
+
+    Raises:
+        BundleError: there is none.
+    """
+    known: list[str] = []
+    for name in family_names():
+        found = family(name)
+        types = found.published_types()
+        if model_type in types:
+            return found
+        known += types
+    raise BundleError(f"model_type={model_type!r} is not known; only {', '.join(known)} are")
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The weights of a folder, in one file or in shards.
+
+    Raises:
+        BundleError: there are none, or a shard is missing; or only pickled ones, which can run code when they are read.
+    """
+    names = [WEIGHTS]
+    if not (folder / WEIGHTS).is_file():
+        if (folder / INDEX).is_file():
+            names = sorted(set(json.loads((folder / INDEX).read_bytes())["weight_map"].values()))
+        elif pickled := sorted(path.name for path in folder.glob("*.bin")):
+            raise BundleError(
+                f"{folder} has pickled weights alone ({pickled[0]}), which can run code; convert them where you trust "
+                "them: transformers' from_pretrained(FOLDER).save_pretrained(FOLDER) writes safetensors"
+            )
+        else:
+            raise BundleError(f"{folder} has no {WEIGHTS}; copy the whole folder")
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise BundleError(f"{folder / name}, a part of the weights, is missing; copy the whole folder")
+        try:
+            tensors |= safetensors.torch.load_file(folder / name)
+        except (OSError, SafetensorError) as error:
+            raise BundleError(f"{folder / name} is no file of safetensors ({error}); copy it again") from error
+    return tensors
+
+
+def _small_files(folder: Path) -> dict[str, bytes]:
+    """The contents of all that is not weights, by name."""
+    if not folder.is_dir():
+        raise BundleError(f"{folder} is no folder; give that of a published model")
+    found: dict[str, bytes] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in SMALL_FILES and path.is_file() and path.stat().st_size <= MOST_BYTES:
+            found[path.name] = path.read_bytes()
+    return found

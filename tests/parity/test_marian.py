@@ -1,0 +1,256 @@
+"""Marian models: published folders made by the transformers package, read by us, and both compute the same."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+from conftest import digit_pairs
+from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle import load_bundle, save_bundle
+from transformer.decoding import Search, length_normalization
+from transformer.errors import BundleError
+from transformer.loading import load, make_translator
+from transformer.models.marian.weights import published_order
+from transformer.published import read_published, write_published
+from transformer.text.control import BOS_ID, PAD_ID
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+ODD: dict[str, dict[str, Any]] = {
+    "as most are": {"activation_function": "swish"},
+    "of unequal sides": {
+        "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 6,
+        "encoder_ffn_dim": 37, "decoder_ffn_dim": 53, "activation_function": "gelu",
+    },
+    "unscaled, relu": {"scale_embedding": False, "activation_function": "relu"},
+    "gelu by tanh, output of its own": {"activation_function": "gelu_new", "tie_word_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "activation_function": "silu"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with source.spm, target.spm and vocab.json."""
+    folder = tmp_path_factory.mktemp("pieces")
+    vocabulary = {"</s>": 0, "<unk>": 1}
+    for side, name in enumerate(("source", "target")):
+        lines = [pair[side] for pair in digit_pairs(400)] + ["Ein {Satz} mit % Zeichen, über Ähren."] * 3
+        (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / f"{name}.txt"), model_prefix=str(folder / name), vocab_size=70, character_coverage=1.0,
+            hard_vocab_limit=False, minloglevel=2,
+        )  # fmt: skip
+        (folder / f"{name}.model").rename(folder / f"{name}.spm")
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{name}.spm"))
+        for token in range(processor.get_piece_size()):
+            vocabulary.setdefault(processor.id_to_piece(token), len(vocabulary))
+    vocabulary |= {">>deu<<": len(vocabulary), "<pad>": len(vocabulary) + 1}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    return folder
+
+
+def published(pieces: Path, folder: Path, ends: float = 2.0, **odd: Any) -> MarianMTModel:
+    """Writes a random model with sharp choices, every parameter and buffer random."""
+    tokenizer = MarianTokenizer(*(str(pieces / name) for name in ("source.spm", "target.spm", "vocab.json")))
+    size = len(json.loads((pieces / "vocab.json").read_text(encoding="utf-8")))
+    settings: dict[str, Any] = {
+        "vocab_size": size, "max_position_embeddings": 48, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
+        "scale_embedding": True, "pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0,
+        "forced_eos_token_id": None, "dropout": 0.1,
+    }  # fmt: skip
+    torch.manual_seed(2)
+    model = MarianMTModel(MarianConfig(**settings | odd)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                parameter.normal_(std=0.1 if "bias" in name else 0.4).add_(float("norm.weight" in name))
+        model.final_logits_bias.normal_()
+        model.final_logits_bias[0, 0] = ends
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("name", ODD)
+@torch.no_grad()
+def test_logits_and_hidden_states_are_those_of_transformers(name: str, pieces: Path, tmp_path: Path) -> None:
+    """Catches a matrix under another name, another epsilon, activation, scale, order of positions, mask or bias."""
+    theirs = published(pieces, tmp_path / "hf", **ODD[name])
+    bundle = read_published(tmp_path / "hf")
+    model, config = bundle.model, bundle.config
+    order = torch.tensor(published_order(config, theirs.config.vocab_size))  # pyright: ignore[reportArgumentType]
+    src, tgt = torch.randint(4, len(order), (3, 9)), torch.randint(4, len(order), (3, 7))
+    src[1, 5:], tgt[:, 0] = PAD_ID, BOS_ID
+    mask = padding_mask(src)
+    found = theirs(
+        input_ids=order[src], attention_mask=(src != PAD_ID).long(), decoder_input_ids=order[tgt],
+        output_hidden_states=True,
+    )  # fmt: skip
+    encoded = model.encode(src, mask)
+    decoded = model.decode(encoded, mask, tgt, causal_mask(7))
+    kept = src != PAD_ID
+    torch.testing.assert_close(encoded[kept], found.encoder_hidden_states[-1][kept], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(decoded, found.decoder_hidden_states[-1], atol=1e-4, rtol=1e-4)
+    logits = model.project(decoded)
+    for ours in range(len(order)):
+        if ours != BOS_ID:
+            torch.testing.assert_close(logits[..., ours], found.logits[..., order[ours]], atol=1e-4, rtol=1e-4)
+    assert (logits[..., BOS_ID] < -1e8).all()
+
+
+LINES = ["one two three", "seven", "nine {Satz} über", ">>deu<< eight four one", "a % word ☃", ""]
+
+
+@pytest.mark.parametrize(("beam", "alpha", "ends"), [(1, 1.0, 6.0), (4, 1.0, 6.0), (3, 0.6, 5.6), (4, 1.0, 2.0)])
+@torch.no_grad()
+def test_translations_are_those_of_transformers(
+    beam: int, alpha: float, ends: float, pieces: Path, tmp_path: Path
+) -> None:
+    """Catches text that is split or joined otherwise, a wrong first token, and unknown pieces that shift the rest."""
+    model = published(pieces, tmp_path / "hf", ends, activation_function="swish")
+    tokenizer = MarianTokenizer.from_pretrained(tmp_path / "hf")
+    save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
+    search = Search(beam, length_normalization(alpha), guard=False, allow_unknown=True)
+    plain = make_translator(load_bundle(tmp_path / "ours"), search=search)
+    packed = load(tmp_path / "ours", search=search, precision="float32", workers=1)
+    checked: list[bool] = []
+    for line in LINES:
+        given = tokenizer([line], return_tensors="pt")
+        n = min(given.input_ids.size(1) + 50, 48)
+        written = model.generate(
+            **given, num_beams=beam, do_sample=False, max_new_tokens=n, length_penalty=alpha, bad_words_ids=None,
+            suppress_tokens=[model.config.pad_token_id], early_stopping=beam > 1,
+        )[0]  # fmt: skip
+        ours = plain.translations([line])[0]
+        if not line:
+            assert ours.text == ""
+        elif ours.alternatives[0].finished == (model.config.eos_token_id in written):
+            checked.append(ours.alternatives[0].finished)
+            assert ours.text == tokenizer.decode(written, skip_special_tokens=True)
+            assert packed.translations([line])[0].text == ours.text
+    assert len(checked) >= 4
+    assert any(checked) == (ends > 5), "some end by themselves, some at the limit"
+
+
+def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a model that is imported and cannot be described, scored or rounded."""
+    from transformer.cli.import_model import import_model
+    from transformer.cli.info import info
+
+    published(pieces, tmp_path / "hf")
+    import_model(tmp_path / "hf", tmp_path / "ours")
+    assert "marian model of" in capsys.readouterr().out
+    info(tmp_path / "ours")
+    assert "marian" in capsys.readouterr().out
+    for precision in ("int8", "bf16"):
+        assert load(tmp_path / "ours", precision=precision, workers=1).translations(["one two"])[0].text
+
+
+def change(name: str, **values: Any) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        (folder / name).write_text(json.dumps(content | values), encoding="utf-8")
+
+    return apply
+
+
+def rewrite(folder: Path, drop: str = "", **more: torch.Tensor) -> None:
+    tensors = {name: each for name, each in load_file(folder / "model.safetensors").items() if name != drop}
+    save_file(tensors | more, folder / "model.safetensors", {"format": "pt"})
+
+
+BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "another type": (change("config.json", model_type="whisper"), "model_type='whisper' is not known; only marian are"),
+    "pre-norm": (change("config.json", normalize_before=True), "normalize_before=True is not known"),
+    "an activation": (change("config.json", activation_function="mish"), "activation_function='mish' is not known"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no model.safetensors"),
+    "pickled": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), "pickled weights alone"
+    ),
+    "a parameter too few": (
+        lambda folder: rewrite(folder, "model.encoder.layers.1.fc1.bias"),
+        r"missing: \['model.encoder.layers.1.fc1.bias'\]",
+    ),
+    "a parameter too many": (
+        lambda folder: rewrite(folder, extra=torch.zeros(3)), r"unknown: \['extra'\]"
+    ),
+    "learned positions": (
+        lambda folder: rewrite(folder, **{"model.encoder.embed_positions.weight": torch.randn(48, 24)}),
+        "is not the table of sinusoids",
+    ),
+    "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json is missing"),
+    "no pieces": (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
+    "a token too far": (change("config.json", vocab_size=50), "is none of the 50 tokens of the configuration"),
+    "another size": (change("config.json", decoder_vocab_size=90), "rows, not the 90 of the configuration"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_not_known_is_refused_by_name(name: str, pieces: Path, tmp_path: Path) -> None:
+    """Catches a setting or parameter that is passed over, a pickle that is read, and a traceback."""
+    published(pieces, tmp_path / "hf")
+    break_it, message = BROKEN[name]
+    break_it(tmp_path / "hf")
+    with pytest.raises(BundleError, match=message):
+        read_published(tmp_path / "hf")
+
+
+def test_shards_are_read_as_one(pieces: Path, tmp_path: Path) -> None:
+    """Catches a shard that is left out, and one outside the folder."""
+    published(pieces, tmp_path / "hf")
+    shutil.copytree(tmp_path / "hf", tmp_path / "parts")
+    tensors = load_file(tmp_path / "parts" / "model.safetensors")
+    (tmp_path / "parts" / "model.safetensors").unlink()
+    places: dict[str, str] = {}
+    for number, name in enumerate(sorted(tensors)):
+        places[name] = f"model-{number % 2}.safetensors"
+    for part in set(places.values()):
+        save_file({name: tensors[name] for name, place in places.items() if place == part}, tmp_path / "parts" / part)
+    index = tmp_path / "parts" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}), encoding="utf-8")
+    whole, parts = (read_published(tmp_path / name).model.state_dict() for name in ("hf", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    index.write_text(json.dumps({"weight_map": {**places, "x": "../hf/model.safetensors"}}), encoding="utf-8")
+    with pytest.raises(BundleError, match="a part of the weights, is missing"):
+        read_published(tmp_path / "parts")
+
+
+def test_every_parameter_is_read(pieces: Path, tmp_path: Path) -> None:
+    """Catches a parameter that keeps what was in memory before."""
+    published(pieces, tmp_path / "hf")
+    first, second = (read_published(tmp_path / "hf").model for _ in range(2))
+    assert isinstance(first, nn.Module)
+    for name, parameter in first.named_parameters():
+        assert torch.equal(parameter, second.get_parameter(name))
+        assert parameter.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ODD)
+@torch.no_grad()
+def test_what_is_exported_is_what_was_imported(name: str, pieces: Path, tmp_path: Path) -> None:
+    """Catches a parameter, a number of a token or a setting that comes back as another."""
+    theirs = published(pieces, tmp_path / "hf", **ODD[name])
+    bundle = read_published(tmp_path / "hf")
+    write_published(bundle, tmp_path / "out")
+    again = MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    src, tgt = torch.randint(2, 60, (2, 8)), torch.randint(2, 60, (2, 6))
+    inputs = {"input_ids": src, "decoder_input_ids": tgt}
+    assert torch.equal(again(**inputs).logits, theirs(**inputs).logits)
+    tokenizers = [MarianTokenizer.from_pretrained(tmp_path / folder) for folder in ("hf", "out")]
+    encoded = [each(LINES)["input_ids"] for each in tokenizers]
+    assert encoded[0] == encoded[1]
+    back = read_published(tmp_path / "out")
+    assert back.config == bundle.config
+    assert back.tokenizers.to_files() == bundle.tokenizers.to_files()
+    assert all(torch.equal(each, back.model.state_dict()[key]) for key, each in bundle.model.state_dict().items())
+    with pytest.raises(BundleError, match="is not empty"):
+        write_published(bundle, tmp_path / "out")
