@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Where tensors go; the demo's grammar has none, and checking its large tables on every call takes minutes.
 TENSOR_PACKAGES := blocks transformer kernels packed decoding training translation inspection protocols models data.source \
-	loading scoring
+	loading scoring attended
 comma := ,
 SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
 
@@ -15,7 +15,7 @@ demo: install
 test: lint
 	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
-	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py
+	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py tests/unit/test_shortlist.py
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -12,6 +12,8 @@ from transformer.training.schedule import paper_peak
 
 DROPOUTS: Final = frozenset({"dropout", "attention_dropout", "activation_dropout"})
 """Keys of `model` that may differ from the model's: they have no weights."""
+TRAINED: Final = "transformer"
+"""The family that recipes train."""
 RATE: Final = 0.1
 """The default peak of the learning rate, as a part of the peak that the model was trained with."""
 WARMUP_STEPS: Final = 50
@@ -41,7 +43,8 @@ def read_start(recipe: Recipe) -> Start | None:
 
     Raises:
         BundleError: it is not a model.
-        ConfigError: a key of the recipe is not that of the model, or its schedule leaves the rate no choice.
+        ConfigError: it is of another family; a key of the recipe is not that of the model; or its schedule leaves the
+            rate no choice.
     """
     training = recipe.training
     if training.start_from is None:
@@ -52,6 +55,10 @@ def read_start(recipe: Recipe) -> Start | None:
             "inverse_sqrt"
         )
     bundle = load_bundle(Path(training.start_from))
+    if bundle.family != TRAINED:
+        raise ConfigError(
+            f"{bundle.folder} is a {bundle.family} model, which cannot be trained on here yet; translate with it"
+        )
     tokenizer = _tokenizer_settings(bundle)
     _refuse_difference(recipe, bundle, tokenizer)
     rate = RATE * _peak(bundle) if training.learning_rate is None else training.learning_rate

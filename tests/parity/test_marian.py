@@ -13,14 +13,16 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
-from conftest import digit_pairs
+from conftest import digit_pairs, tiny_recipe
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import load_bundle, save_bundle
 from transformer.decoding import Search, length_normalization
-from transformer.errors import BundleError
+from transformer.errors import BundleError, ConfigError
+from transformer.fine_tuning import read_start
 from transformer.loading import load, make_translator
 from transformer.models.marian.weights import published_order
 from transformer.published import read_published, write_published
+from transformer.recipe import parse_recipe
 from transformer.text.control import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -151,6 +153,12 @@ def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: p
     assert "marian model of" in capsys.readouterr().out
     info(tmp_path / "ours")
     assert "marian" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="is a marian model, which cannot be trained on here yet"):
+        read_start(
+            parse_recipe(
+                tiny_recipe((tmp_path / "a", tmp_path / "b")) | {"training": {"start_from": str(tmp_path / "ours")}}
+            )
+        )
     for precision in ("int8", "bf16"):
         assert load(tmp_path / "ours", precision=precision, workers=1).translations(["one two"])[0].text
 

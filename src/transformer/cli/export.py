@@ -15,9 +15,9 @@ def export(
 ) -> None:
     """Write a model in the format of its family, for other programs.
 
-    Models of families with a published format are written (Marian); fine-tune an imported model and hand it on.
+    Models of families with a published format are written: so far Marian.
 
-    Example: transformer export en-de --format hf --out opus-mt-en-de-tuned
+    Example: transformer export en-de --format hf --out opus-mt-en-de-again
     """
     from transformer.bundle import load_bundle
     from transformer.published import write_published  # loads torch
