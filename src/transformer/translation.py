@@ -115,8 +115,6 @@ class Translator:
         tokenizers: of both sides.
         max_source_tokens: longer lines are split; EOS counted. The longest source seen in training is the sensible
             choice, since positions beyond it were never learned.
-        batch_tokens: longest source x hypotheses that are searched at a time; if not given, `BATCH_TOKENS` for greedy
-            search and twice as many for a beam.
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same tokenizers, that translate together with it.
@@ -127,6 +125,8 @@ class Translator:
 
     Attributes:
         members: the model, and the others of the ensemble.
+        batch_tokens: longest source x hypotheses that are searched at a time; `BATCH_TOKENS` for greedy search, twice
+            as many for a beam.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
         description: how it computes, in words.
     """
@@ -137,7 +137,6 @@ class Translator:
         tokenizers: TokenizerPair,
         *,
         max_source_tokens: int,
-        batch_tokens: int | None = None,
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
@@ -151,7 +150,7 @@ class Translator:
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
-        self.batch_tokens = batch_tokens or BATCH_TOKENS * (1 if search.beam == 1 else 2)
+        self.batch_tokens = BATCH_TOKENS * (1 if search.beam == 1 else 2)
         self.workers = 1
         self.description = ""
         self._pool: Workers | None = None

@@ -31,7 +31,9 @@ class Echo(Translator):
 @pytest.fixture
 def echo(tiny_run: Path) -> Echo:
     translator = load(tiny_run)
-    return Echo(translator.model, translator.tokenizers, max_source_tokens=12, batch_tokens=40)
+    echo = Echo(translator.model, translator.tokenizers, max_source_tokens=12)
+    echo.batch_tokens = 40
+    return echo
 
 
 ODD = ["", "one two", "   ", "three", "a\x00b", "nine\u2028x", "zero " * 30, "[EOS] </s>", "🙂", "one. two. three"]

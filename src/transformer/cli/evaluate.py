@@ -8,26 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.search import (
-    AverageOption,
-    EnsembleOption,
-    PrecisionOption,
-    ShortlistOption,
-    WorkersOption,
-    takes_search,
-    with_average,
-)
+from transformer.cli.search import takes_loading, takes_search
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, chosen_metrics
 
 if TYPE_CHECKING:
+    from transformer.cli.search import Loading
     from transformer.decoding import Search
     from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
 
 Format = Literal["text", "json", "html"]
 
 
+@takes_loading
 @takes_search
 def evaluate(
     models: Annotated[list[Path] | None, typer.Argument(help="model folders, or run folders (their best)")] = None,
@@ -53,12 +47,8 @@ def evaluate(
     details: Annotated[bool, typer.Option("--details", help="scores by length and frequency, telling lines")] = False,
     report: Annotated[Path | None, typer.Option(help="also write all of it as a page of HTML")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    ensemble: EnsembleOption = None,
-    average: AverageOption = None,
-    precision: PrecisionOption = "auto",
-    workers: WorkersOption = None,
-    shortlist: ShortlistOption = None,
     *,
+    loading: "Loading",
     search: "Search",
 ) -> None:
     """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
@@ -68,10 +58,10 @@ def evaluate(
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
-    wanted, models, search = chosen_metrics(metrics), models or [], with_average(search, average, ensemble)
-    alone = {"--output": output, "--ensemble": ensemble, "--shortlist": shortlist}
+    wanted, models = chosen_metrics(metrics), models or []
+    alone = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
     _refuse(models, source, reference, translations, alone)
-    refuse_same([source, training, shortlist, *(reference or ()), *(translations or ())], [output, report])
+    refuse_same([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
 
@@ -79,9 +69,7 @@ def evaluate(
     for path in (output, report):
         if path is not None:
             path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    systems, runs = _translate(
-        models, test, search=search, ensemble=ensemble or [], precision=precision, workers=workers, shortlist=shortlist
-    )
+    systems, runs = _translate(models, test, loading, search)
     systems += [_read_system(path, test, invalid_utf8) for path in translations or ()]
     if output is not None:
         output.write_bytes("".join(f"{text}\n" for text in systems[0].translations).encode())
@@ -143,19 +131,18 @@ def _read_system(path: Path, test: "EvaluationSet", invalid_utf8: str) -> "Syste
 
 
 def _translate(
-    models: Sequence[Path], test: "EvaluationSet", **options: Any
+    models: Sequence[Path], test: "EvaluationSet", loading: "Loading", search: "Search"
 ) -> tuple[list["System"], list[dict[str, Any]]]:
     """The translations of every model, and how they came about; flags go to standard error."""
     if not models:
         return [], []
     from transformer.evaluation.comparison import System
-    from transformer.loading import load
 
     assert test.sources is not None
     systems: list[System] = []
     runs: list[dict[str, Any]] = []
     for model in models:
-        translator = load(model, **options)
+        translator = loading.translator(model, search)
         started = time.perf_counter()
         translations = translator.translations(test.sources)
         seconds = time.perf_counter() - started

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -13,21 +13,15 @@ from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
+    from transformer.translation import Translator
 
 Command = Callable[..., None]
 Penalty = Literal["paper", "normalize"]
 Stopping = Literal["early", "exhaustive"]
 
 
-PrecisionOption = Annotated[
-    Literal["auto", "float32", "bf16", "int8"],
-    typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
-]
 WorkersOption = Annotated[
     int | None, typer.Option(min=1, help="processes that translate at a time; one a thread, up to 8, if not given")
-]
-ShortlistOption = Annotated[
-    Path | None, typer.Option(help="file of transformer shortlist: compute only tokens that go with the source's")
 ]
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
@@ -50,11 +44,59 @@ def with_average(
     Raises:
         ConfigError: there is no ensemble.
     """
-    if average is None:
-        return search
-    if not ensemble:
+    refuse_average(average, ensemble)
+    return search if average is None else replace(search, average=average)
+
+
+def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None:
+    """Refuses an average of one model.
+
+    Raises:
+        ConfigError: there is no ensemble.
+    """
+    if average is not None and not ensemble:
         raise ConfigError("--average does nothing without --ensemble; add a model to it")
-    return replace(search, average=average)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What a model is loaded with."""
+
+    ensemble: list[Path]
+    average: Literal["log_probability", "probability"] | None
+    precision: str
+    workers: int | None
+    shortlist: Path | None
+
+    def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
+        """The model's translator."""
+        from transformer.loading import load  # loads torch
+
+        return load(
+            model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
+            precision=self.precision, workers=self.workers, shortlist=self.shortlist, **options,
+        )  # fmt: skip
+
+
+def loading_of(
+    precision: Annotated[
+        Literal["auto", "float32", "bf16", "int8"],
+        typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
+    ] = "auto",
+    workers: WorkersOption = None,
+    shortlist: Annotated[
+        Path | None, typer.Option(help="file of transformer shortlist: compute only tokens that go with the source's")
+    ] = None,
+    ensemble: EnsembleOption = None,
+    average: AverageOption = None,
+) -> Loading:
+    """What the options ask for.
+
+    Raises:
+        ConfigError: an average of one model.
+    """
+    refuse_average(average, ensemble)
+    return Loading(ensemble or [], average, precision, workers, shortlist)
 
 
 def search_of(
@@ -161,3 +203,5 @@ def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 takes_search = takes("search", search_of, "Search")
 """Gives a command the options of `search_of` for its parameter `search`."""
+takes_loading = takes("loading", loading_of, "Models and speed")
+"""Gives a command the options of `loading_of` for its parameter `loading`."""

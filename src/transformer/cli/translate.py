@@ -14,18 +14,11 @@ import typer
 from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_lexicon
 from transformer.cli.progress import counted
-from transformer.cli.search import (
-    AverageOption,
-    EnsembleOption,
-    PrecisionOption,
-    ShortlistOption,
-    WorkersOption,
-    takes_search,
-    with_average,
-)
+from transformer.cli.search import takes_loading, takes_search
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from transformer.cli.search import Loading
     from transformer.decoding import Search
     from transformer.text.lexicon import Lexicon
     from transformer.text.lines import Invalid
@@ -43,6 +36,7 @@ BOUND_BEAM = 8
 
 
 @takes_lexicon
+@takes_loading
 @takes_search
 def translate(
     model: ModelArgument,
@@ -66,12 +60,8 @@ def translate(
     attention: Annotated[
         Path | None, typer.Option(help=".npz file to write: cross-attention of all layers and heads")
     ] = None,
-    ensemble: EnsembleOption = None,
-    average: AverageOption = None,
-    precision: PrecisionOption = "auto",
-    workers: WorkersOption = None,
-    shortlist: ShortlistOption = None,
     *,
+    loading: "Loading",
     search: "Search",
     lexicon: "Lexicon",
 ) -> None:
@@ -82,10 +72,9 @@ def translate(
 
     Example: echo "A man sleeps." | transformer translate runs/first
     """
-    invalid, search = invalid_choice(invalid_utf8), with_average(search, average, ensemble)
+    invalid = invalid_choice(invalid_utf8)
     refuse_same([input_path, prefix], [output_path, alignment, attention])
 
-    from transformer.loading import load  # loads torch
     from transformer.memory import leave_out_of_collections
     from transformer.text.lexicon import Tally
 
@@ -93,15 +82,7 @@ def translate(
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = load(
-        model,
-        search=search,
-        lexicon=lexicon,
-        ensemble=ensemble or (),
-        precision=precision,
-        workers=workers,
-        shortlist=shortlist,
-    )
+    translator = loading.translator(model, search, lexicon=lexicon)
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()

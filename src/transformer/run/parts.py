@@ -84,9 +84,8 @@ class Parts:
         scores = validation_loss(objective, self.corpus.validation, training.budget, self.state.hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
-        translator = Translator(
-            model, self.tokenizers, max_source_tokens=longest, batch_tokens=8192, search=Search(guard=False)
-        )
+        translator = Translator(model, self.tokenizers, max_source_tokens=longest, search=Search(guard=False))
+        translator.batch_tokens = 8192
         translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
         self.outputs[:] = [translation.text for translation in translations]
         translated = corpus_scores(self.outputs, references)
