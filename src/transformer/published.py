@@ -34,6 +34,8 @@ def read_published(folder: Path) -> Bundle:
         raise BundleError(f"{folder} has no {CONFIG}; give the folder of a published model")
     try:
         published: dict[str, Any] = json.loads(files[CONFIG])
+        if not isinstance(published, dict):
+            raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
         kind = family_of(str(published.get("model_type")))
         weights = kind.weights()
         config = weights.read_config(published, files)
@@ -42,7 +44,7 @@ def read_published(folder: Path) -> Bundle:
         with Unfilled():
             model = kind.build(config)
         model.load_state_dict(state)
-    except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; this version does not read such a model") from error
     origin = {"folder": folder.name, "model_type": published["model_type"]}

@@ -1,10 +1,10 @@
 """Learns from a corpus which target tokens go with each source token."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.text.control import EOS_ID
 from transformer.text.pair import TokenizerPair
 
+Item = TypeVar("Item")
 Pair = tuple[Sequence[int], Sequence[int]]
 ITERATIONS: Final = 3
 CHUNK_PAIRS: Final = 10_000
@@ -72,6 +73,18 @@ def learn_shortlist(
     )
 
 
+def spaced(items: Iterable[Item], most: int) -> list[Item]:
+    """Every item, or every second, fourth, ... so that there are at most so many; no more than that are held."""
+    kept: list[Item] = []
+    step = 1
+    for place, item in enumerate(items):
+        if place % step == 0:
+            kept.append(item)
+            if len(kept) > most:
+                kept, step = kept[::2], 2 * step
+    return kept
+
+
 def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]:
     """The share of target tokens that the shortlists of their sources hold, and the tokens of a list on average."""
     held = total = listed = 0
@@ -97,15 +110,16 @@ def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            kept: dict[str, Any] = json.loads((file.metadata() or {}).get("shortlist", "{}"))
+            kept: dict[str, Any] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
             always, by_token = (file.get_tensor(name).long() for name in ("always", "by_token"))
-    except (SafetensorError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise DataError(f"{path} is no shortlist ({error}); make one with transformer shortlist") from error
     if kept.get("format") != FORMAT or kept.get("tokenizers") != _fingerprint(tokenizers):
         raise DataError(f"{path} was made for another model's tokenizers; make one with transformer shortlist")
     size = tokenizers.target.vocab_size
-    whole = torch.cat([always, by_token.flatten()])
-    if len(by_token) != tokenizers.source.vocab_size or not 0 <= int(whole.min()) <= int(whole.max()) < size:
+    whole = torch.cat([always.flatten(), by_token.flatten()])
+    fits = always.dim() == 1 and by_token.dim() == 2 and len(by_token) == tokenizers.source.vocab_size
+    if not fits or EOS_ID not in always or not 0 <= int(whole.min()) <= int(whole.max()) < size:
         raise DataError(f"{path} names tokens that there are not; make it again with transformer shortlist")
     return Shortlist(always, by_token, size)
 

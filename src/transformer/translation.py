@@ -28,7 +28,7 @@ from transformer.decoding import (
 )
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
-from transformer.text.control import EOS_ID
+from transformer.text.control import EOS_ID, UNK_ID
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
@@ -291,7 +291,8 @@ class Translator:
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
-                required = tuple(self._spelled(*each, text) for each in self.lexicon.required(text).items())
+                spelled = (self._spelled(*each, text) for each in self.lexicon.required(text).items())
+                required = tuple(phrase for phrase in spelled if phrase.spellings)  # the others are told as missing
                 pieces.append(_Piece(line, [*part, EOS_ID], () if place else prefix, number, required))
 
         for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
@@ -306,11 +307,15 @@ class Translator:
         return splits, pieces
 
     def _spelled(self, phrase: str, times: int, line: str) -> Phrase:
-        """The tokens of a phrase that must stand: as a word, or also within one where the line has it so."""
+        """The tokens of a phrase that must stand: as a word, or also within one where the line has it so.
+
+        It has no spelling where the vocabulary lacks a character of it.
+        """
         found, line = spellings(self.tokenizers.target, phrase), self.lexicon.normalize(line)
         is_whole = phrase in self.lexicon.spans(line) and re.search(r"\w$", phrase)
         within = re.search(rf"\S{re.escape(phrase)}", line)
-        return Phrase(tuple(found if within else found[:1]), times, self._letters if is_whole else frozenset())
+        writable = tuple(each for each in (found if within else found[:1]) if UNK_ID not in each)
+        return Phrase(writable, times, self._letters if is_whole else frozenset())
 
     @cached_property
     def _letters(self) -> frozenset[int]:
@@ -323,7 +328,8 @@ class Translator:
 
     def _request(self, piece: _Piece) -> Request:
         limit = self._limit(piece)
-        return Request(piece.tokens, limit, piece.prefix[: limit - 1], piece.number, piece.required)
+        known = piece.prefix[: piece.prefix.index(UNK_ID)] if UNK_ID in piece.prefix else piece.prefix
+        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required)
 
     def _join(self, line: str, split: SplitLine, own: Sequence[tuple[_Piece, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
@@ -340,6 +346,8 @@ class Translator:
             flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
         if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
+        if any(UNK_ID in piece.prefix for piece, _ in own):
+            flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
         flags += self.lexicon.violations(line, alternatives[0].text)
         return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
 

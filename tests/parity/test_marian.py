@@ -24,6 +24,7 @@ from transformer.models.marian.weights import published_order
 from transformer.published import read_published, write_published
 from transformer.recipe import parse_recipe
 from transformer.text.control import BOS_ID, PAD_ID
+from transformer.text.lexicon import Lexicon
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 ODD: dict[str, dict[str, Any]] = {
@@ -195,6 +196,20 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: rewrite(folder, **{"model.encoder.embed_positions.weight": torch.randn(48, 24)}),
         "is not the table of sinusoids",
     ),
+    "a list for a configuration": (
+        lambda folder: (folder / "config.json").write_text("[1]"), "is no object of settings"
+    ),
+    "half a configuration": (
+        lambda folder: (folder / "config.json").write_text('{"model_type": "mar'), "does not read such a model"
+    ),
+    "half of the weights": (
+        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:9999]),
+        "is no file of safetensors",
+    ),
+    "more layers than there is memory": (
+        change("config.json", encoder_layers=10**9), "encoder_layers=1000000000 is more than 1,000"
+    ),
+    "more tokens than there is memory": (change("config.json", vocab_size=10**12), "is more than 10,000,000"),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json is missing"),
     "no pieces": (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
     "a token too far": (change("config.json", vocab_size=50), "is none of the 50 tokens of the configuration"),
@@ -262,3 +277,18 @@ def test_what_is_exported_is_what_was_imported(name: str, pieces: Path, tmp_path
     assert all(torch.equal(each, back.model.state_dict()[key]) for key, each in bundle.model.state_dict().items())
     with pytest.raises(BundleError, match="is not empty"):
         write_published(bundle, tmp_path / "out")
+
+
+def test_what_the_vocabulary_lacks_is_told_and_nothing_is_lost(pieces: Path, tmp_path: Path) -> None:
+    """Catches a term that cannot be spelled and keeps every translation from ending, and a line that becomes empty."""
+    published(pieces, tmp_path / "hf", 6.0)
+    save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
+    line = ["one {Satz} \u2603 three"]
+    free = load(tmp_path / "ours", search=Search(4), precision="float32").translations(line)[0]
+    lexicon = Lexicon(glossary=[("one", "Schnee\u2603")])
+    bound = load(tmp_path / "ours", search=Search(4), lexicon=lexicon, precision="float32").translations(line)[0]
+    assert (bound.text, bound.alternatives[0].finished) == (free.text, free.alternatives[0].finished)
+    assert "'one' is not translated by 'Schnee\u2603'" in bound.flags
+    begun = load(tmp_path / "ours", precision="float32").translations(line, prefixes=["eins \u2603 zwei"])[0]
+    assert any("has characters that the vocabulary lacks" in flag for flag in begun.flags)
+    assert begun.text

@@ -20,7 +20,7 @@ def shortlist(
     best: Annotated[int, typer.Option(min=1, help="target tokens that each source token brings along")] = 30,
     frequent: Annotated[int, typer.Option(min=1, help="most frequent tokens that every sentence may use")] = 200,
     most_pairs: Annotated[
-        int, typer.Option(min=1, help="sentence pairs to learn from, evenly taken from the whole text")
+        int, typer.Option(min=1, help="most sentence pairs to learn from, evenly taken from the whole text")
     ] = 200_000,
     invalid_utf8: InvalidOption = "error",
 ) -> None:
@@ -34,13 +34,12 @@ def shortlist(
     from transformer.bundle import load_bundle  # loads torch
     from transformer.cli.progress import counted
     from transformer.data.readers import read_pairs
-    from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, save_shortlist
+    from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, save_shortlist, spaced
 
     refuse_same([source, target], [out])
-    tokenizers = load_bundle(model).tokenizers
-    lines = list(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
-    step = max(1, -(-len(lines) // most_pairs))
-    sides = zip(*lines[::step], strict=True)
+    tokenizers = load_bundle(model, packed_in="int8").tokenizers
+    lines = spaced(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
+    sides = zip(*lines, strict=True)
     encoded = [
         each.encode_batch(side) for each, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)
     ]

@@ -73,7 +73,7 @@ def translate(
     Example: echo "A man sleeps." | transformer translate runs/first
     """
     invalid = invalid_choice(invalid_utf8)
-    refuse_same([input_path, prefix], [output_path, alignment, attention])
+    refuse_same([input_path, prefix, loading.shortlist], [output_path, alignment, attention])
 
     from transformer.memory import leave_out_of_collections
     from transformer.text.lexicon import Tally

@@ -40,6 +40,11 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "is_encoder_decoder": (True,), "is_decoder": (False,), "encoder_layerdrop": (0, 0.0), "decoder_layerdrop": (0, 0.0),
 }  # fmt: skip
 """Settings of which only these values are known; the others of a configuration say nothing of what is computed."""
+MOST: Final = {
+    "vocab_size": 10**7, "decoder_vocab_size": 10**7, "encoder_layers": 1000, "decoder_layers": 1000, "d_model": 10**5,
+    "encoder_ffn_dim": 10**6, "decoder_ffn_dim": 10**6, "max_position_embeddings": 10**5,
+}  # fmt: skip
+"""No model comes near; a configuration beyond would be read until memory is full."""
 SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
     "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 )  # fmt: skip
@@ -63,6 +68,9 @@ def read_config(published: Mapping[str, Any], files: Mapping[str, bytes]) -> Mar
         if published.get(name, known[0]) not in known:
             raise BundleError(f"{name}={published[name]!r} is not known; only {known[0]!r} is")
     given = DEFAULTS | {name: value for name, value in published.items() if value is not None}
+    for name, most in MOST.items():
+        if given.get(name, 0) > most:
+            raise BundleError(f"{name}={given[name]} is more than {most:,}; the configuration is damaged")
     activation = given["activation_function"]
     if activation not in ACTIVATIONS:
         raise BundleError(f"activation_function={activation!r} is not known; only {', '.join(ACTIVATIONS)} are")
