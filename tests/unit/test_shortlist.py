@@ -169,10 +169,8 @@ def test_files_are_those_of_their_tokenizers(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="is no shortlist"):
         load_shortlist(path, first)
-    for odd in (
-        Shortlist(shortlist.always, shortlist.by_token[:-1], size), Shortlist(torch.tensor([7]), shortlist.by_token, size)
-    ):  # fmt: skip
-        save_shortlist(path, odd, first)
+    for always, by_token in ((shortlist.always, shortlist.by_token[:-1]), (torch.tensor([7]), shortlist.by_token)):
+        save_shortlist(path, Shortlist(always, by_token, size), first)
         with pytest.raises(DataError, match="names tokens that there are not"):
             load_shortlist(path, first)
     path.write_bytes(b"nothing")
