@@ -33,7 +33,7 @@ def read_published(folder: Path) -> Bundle:
     if CONFIG not in files:
         raise BundleError(f"{folder} has no {CONFIG}; give the folder of a published model")
     try:
-        published: dict[str, Any] = json.loads(files[CONFIG])
+        published: Any = json.loads(files[CONFIG])
         if not isinstance(published, dict):
             raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
         kind = family_of(str(published.get("model_type")))
