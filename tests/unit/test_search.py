@@ -22,6 +22,7 @@ from transformer.decoding import (
 )
 from transformer.decoding.beam import log_probabilities
 from transformer.errors import ConfigError
+from transformer.text.control import OURS
 from transformer.transformer import Transformer, build_transformer
 
 EOS, UNK, WRITABLE, NEVER = 2, 3, (2, 4, 5, 6), -float("inf")
@@ -263,7 +264,7 @@ def test_a_beam_wider_than_the_vocabulary() -> None:
 def test_control_tokens_are_never_written_and_scores_are_the_models() -> None:
     """Catches a renormalized score after a ban, and padding as output."""
     logits = torch.tensor([[9.0, 8.0, 1.0, 7.0, 2.0, 0.0]])
-    log_p = log_probabilities(logits)
+    log_p = log_probabilities(logits, OURS.never_written(allow_unknown=False))
     assert log_p.argmax(-1).tolist() == [4]
     assert log_p.isinf()[0].tolist() == [True, True, False, True, False, False]
     torch.testing.assert_close(log_p[:, 4], logits.log_softmax(-1)[:, 4])

@@ -4,26 +4,36 @@ Axis letters in the shapes of this package, written as jaxtyping strings:
 
     B batch   S source length   T target (or query) length   D model width (d_model)
     H heads   E width of one head (d_k)   F feed-forward width (d_ff)   V vocabulary
-    L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss
+    L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss   G heads of keys and values   C channels of an image
 
 Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means: may attend.
 """
 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
-from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.cache import CausalCache, DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.dropout import Dropout
-from transformer.blocks.embedding import InputEmbedding
+from transformer.blocks.embedding import InputEmbedding, PatchEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
-from transformer.blocks.feed_forward import FeedForwardBlock
+from transformer.blocks.feed_forward import ACTIVATIONS, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.initialization import initialize_embeddings, initialize_xavier_uniform
 from transformer.blocks.masks import causal_mask, padding_mask, target_mask
-from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.positional import PositionalEncoding, halved_sinusoid, sinusoid
+from transformer.blocks.normalization import LayerNormalization, RMSNormalization
+from transformer.blocks.position_bias import LinearBias, RelativePositionBias
+from transformer.blocks.positional import (
+    LearnedPositions,
+    NoPositions,
+    PositionalEncoding,
+    halved_sinusoid,
+    sinusoid,
+)
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
+from transformer.blocks.rotary import RotaryAttention, RotaryPositions
 
 __all__ = [
+    "ACTIVATIONS",
+    "CausalCache",
     "Decoder",
     "DecoderCache",
     "DecoderLayer",
@@ -31,14 +41,23 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForwardBlock",
+    "GatedFeedForward",
     "InputEmbedding",
     "KeyValueCache",
     "LayerCache",
     "LayerNormalization",
+    "LearnedPositions",
+    "LinearBias",
     "MultiHeadAttention",
+    "NoPositions",
+    "PatchEmbedding",
     "PositionalEncoding",
     "ProjectionLayer",
+    "RMSNormalization",
+    "RelativePositionBias",
     "ResidualConnection",
+    "RotaryAttention",
+    "RotaryPositions",
     "attention",
     "attention_weights",
     "causal_mask",

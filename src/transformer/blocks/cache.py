@@ -64,6 +64,52 @@ class KeyValueCache:
 
 
 @dataclass
+class CausalCache:
+    """The state of a search with a model that is a decoder alone.
+
+    Attributes:
+        layers: one cache a layer, of the prompt and of what was written.
+        positions: position the next token of each row will stand at.
+        longest: the largest of `positions`, known without reading the tensor.
+    """
+
+    layers: list[KeyValueCache]
+    positions: Int[Tensor, " B"]
+    longest: int = 0
+
+    @property
+    def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
+        """Each row may attend to its own positions up to the one being written."""
+        return reachable(self.positions, self.longest)
+
+    def make_room(self) -> None:
+        """Makes room for one more position."""
+        if self.longest == self.layers[0].keys.size(2):
+            self.layers = [layer.grow(ROOM) for layer in self.layers]
+
+    def advance(self) -> None:
+        """Moves every row one position on."""
+        self.positions = self.positions + 1
+        self.longest += 1
+
+    def select(self, rows: Int[Tensor, " R"]) -> "CausalCache":
+        """The given rows, in the given order; a row may appear more than once. This state is not to be used again."""
+        positions = self.positions[rows]
+        layers = [layer.select(rows, self.longest) for layer in self.layers]
+        return type(self)(layers, positions, int(positions.max()) if len(rows) else 0)
+
+    def join(self, other: "CausalCache") -> "CausalCache":
+        """The rows of both, which may stand at different positions."""
+        layers = [ours.join(theirs) for ours, theirs in zip(self.layers, other.layers, strict=True)]
+        return type(self)(layers, torch.cat([self.positions, other.positions]), max(self.longest, other.longest))
+
+
+def reachable(positions: Int[Tensor, " B"], longest: int) -> Bool[Tensor, "B 1 1 {longest}+1"]:
+    """Each row may attend to 0 .. its position, of the first `longest` + 1."""
+    return (torch.arange(longest + 1, device=positions.device) <= positions[:, None])[:, None, None, :]
+
+
+@dataclass
 class LayerCache:
     """The two caches of one decoder layer: over the target so far, and over the source."""
 
@@ -95,8 +141,7 @@ class DecoderCache:
     @property
     def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
         """Each row may attend to its own positions up to the one being written."""
-        reachable = torch.arange(self.longest + 1, device=self.positions.device)
-        return (reachable <= self.positions[:, None])[:, None, None, :]
+        return reachable(self.positions, self.longest)
 
     def make_room(self) -> None:
         """Makes room for one more position."""

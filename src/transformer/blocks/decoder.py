@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import cast
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from transformer.blocks.attention import Mask, MultiHeadAttention
+from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.residual import Norm, ResidualConnection
@@ -53,10 +54,11 @@ class DecoderLayer(nn.Module):
         encoder_output: Float[Tensor, "B S D"],
         src_mask: Mask | None = None,
         tgt_mask: Mask | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns the layer's output; masks as in `MultiHeadAttention`."""
+        """Returns the layer's output; masks, and the bias of self-attention, as in `MultiHeadAttention`."""
         attend, attend_source, feed_forward = self.residual_connections
-        x = attend(x, lambda x: self.self_attention_block(x, x, x, tgt_mask))
+        x = attend(x, lambda x: self.self_attention_block(x, x, x, tgt_mask, bias))
         x = attend_source(x, lambda x: self.cross_attention_block(x, encoder_output, encoder_output, src_mask))
         return feed_forward(x, self.feed_forward_block)
 
@@ -66,12 +68,17 @@ class DecoderLayer(nn.Module):
         return LayerCache(type(source).empty(source.keys, capacity), source)
 
     def step(
-        self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int, self_mask: Bool[Tensor, "B 1 1 T"]
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: DecoderCache,
+        index: int,
+        self_mask: Bool[Tensor, "B 1 1 T"],
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row; `index` is this layer's place in the cache."""
         attend, attend_source, feed_forward = self.residual_connections
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
-        x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, self_mask))
+        x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, self_mask, bias))
         x = attend_source(x, lambda x: self._attend_source(x, source, cache))
         return feed_forward(x, self.feed_forward_block)
 
@@ -88,14 +95,18 @@ class Decoder(nn.Module):
     Args:
         layers: the layers, first to last.
         norm: as in `Encoder`.
+        position_bias: as in `Encoder`, of self-attention.
 
     Source: Vaswani et al. 2017, Sec. 3.1.
     """
 
-    def __init__(self, layers: nn.ModuleList, norm: nn.Module | None = None) -> None:
+    def __init__(
+        self, layers: nn.ModuleList, norm: nn.Module | None = None, *, position_bias: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.layers = layers
         self.norm = LayerNormalization(cast(DecoderLayer, layers[0]).d_model) if norm is None else norm
+        self.position_bias = position_bias
 
     def forward(
         self,
@@ -105,8 +116,11 @@ class Decoder(nn.Module):
         tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Returns the decoded target; masks as in `MultiHeadAttention`."""
+        bias = None
+        if self.position_bias is not None:
+            bias = self.position_bias(torch.arange(x.size(1), device=x.device)[None], x.size(1))
         for layer in self.layers:
-            x = layer(x, encoder_output, src_mask, tgt_mask)
+            x = layer(x, encoder_output, src_mask, tgt_mask, bias)
         return self.norm(x)
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> list[LayerCache]:
@@ -115,7 +129,9 @@ class Decoder(nn.Module):
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
         """As `forward` for one new position a row, whose keys and values are added to `cache`."""
-        self_mask = cache.self_mask
+        self_mask, bias = cache.self_mask, None
+        if self.position_bias is not None:
+            bias = self.position_bias(cache.positions[:, None], self_mask.size(-1))
         for index, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
-            x = layer.step(x, cache, index, self_mask)
+            x = layer.step(x, cache, index, self_mask, bias)
         return self.norm(x)

@@ -1,4 +1,4 @@
-"""Token ids to vectors."""
+"""Token ids to vectors, and images to vectors."""
 
 import math
 
@@ -31,3 +31,25 @@ class InputEmbedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T {self.d_model}"]:
         """Returns the scaled vectors of `tokens`."""
         return self.embedding(tokens) * self.scale
+
+
+class PatchEmbedding(nn.Module):
+    """Cuts images into patches and maps each to a vector.
+
+    The linear map of flattened patches is written as a convolution whose stride is its size, as in published models.
+
+    Args:
+        d_model: width of the model.
+        patch: height and width of a patch in pixels.
+        channels: of the images.
+
+    Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", Sec. 3.1, Eq. 1.
+    """
+
+    def __init__(self, d_model: int, patch: tuple[int, int], channels: int) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(channels, d_model, kernel_size=patch, stride=patch)
+
+    def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
+        """Returns one vector a patch, row by row from the top left; what no whole patch covers is left out."""
+        return self.projection(images).flatten(2).transpose(1, 2)

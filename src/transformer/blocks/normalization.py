@@ -1,4 +1,4 @@
-"""Layer normalization."""
+"""Normalization of each position."""
 
 import torch
 import torch.nn.functional as F
@@ -29,3 +29,26 @@ class LayerNormalization(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Returns `x` with each row normalized, scaled and shifted."""
         return F.layer_norm(x, self.alpha.shape, self.alpha, self.beta, self.eps)
+
+
+class RMSNormalization(nn.Module):
+    """alpha * x / sqrt(mean(x^2) + eps) over the last axis, alpha learned: no mean is taken off and nothing added.
+
+    The mean of squares is computed in float32 at least.
+
+    Args:
+        d_model: width of the last axis.
+        eps: added to the mean of squares, which the paper leaves out.
+
+    Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", Eq. 4.
+    """
+
+    def __init__(self, d_model: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+        self.alpha = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Returns `x` with each row divided by its root mean square, and scaled."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return self.alpha * (wide * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt()).to(x.dtype)

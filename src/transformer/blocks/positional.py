@@ -1,4 +1,4 @@
-"""Where a token stands: the sinusoids of Sec. 3.5."""
+"""Where a token stands: the sinusoids of Sec. 3.5, learned vectors, or nothing."""
 
 from collections.abc import Callable
 
@@ -79,11 +79,56 @@ class PositionalEncoding(nn.Module):
         Raises:
             ConfigError: `x` is longer than `seq_len`.
         """
-        length = x.size(1)
-        if length > self.seq_len:
-            raise ConfigError(
-                f"length={length} exceeds seq_len={self.seq_len} positions; shorten the input or build with more"
-            )
-        if positions is None:
-            return self.dropout(x + self.pe[:length])
-        return self.dropout(x + self.pe[positions[:, None] + torch.arange(length, device=x.device)])
+        return self.dropout(x + _rows(self.pe, x, positions))
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector a position, then applies dropout.
+
+    Args:
+        d_model: width of the model.
+        seq_len: number of positions, 0 .. seq_len - 1.
+        dropout: probability of zeroing an element of the sum.
+
+    Source: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", Sec. 3.1; compared with the sinusoids in
+    Vaswani et al. 2017, Table 3, row (E).
+    """
+
+    def __init__(self, d_model: int, seq_len: int, dropout: float) -> None:
+        super().__init__()
+        self.seq_len = seq_len
+        self.dropout = Dropout(dropout)
+        self.embedding = nn.Embedding(seq_len, d_model)
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
+        """Returns dropout(x + vectors); `positions` and errors as of `PositionalEncoding`."""
+        return self.dropout(x + _rows(self.embedding.weight, x, positions))
+
+
+class NoPositions(nn.Module):
+    """Applies dropout alone, where attention itself knows positions.
+
+    Args:
+        seq_len: longest input that the model is meant for.
+        dropout: probability of zeroing an element.
+    """
+
+    def __init__(self, seq_len: int, dropout: float) -> None:
+        super().__init__()
+        self.seq_len = seq_len
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
+        """Returns dropout(x)."""
+        del positions
+        return self.dropout(x)
+
+
+def _rows(table: Tensor, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None) -> Tensor:
+    """The rows of a table that go with `x`."""
+    length = x.size(1)
+    if length > len(table):
+        raise ConfigError(
+            f"length={length} exceeds seq_len={len(table)} positions; shorten the input or build with more"
+        )
+    return table[:length] if positions is None else table[positions[:, None] + torch.arange(length, device=x.device)]

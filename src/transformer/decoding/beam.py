@@ -14,12 +14,6 @@ from torch import Tensor
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.penalties import LengthPenalty
 from transformer.kernels import best_tokens
-from transformer.text.control import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-
-
-def never_written(*, allow_unknown: bool) -> tuple[int, ...]:
-    """Tokens that no translation holds."""
-    return (PAD_ID, BOS_ID) if allow_unknown else (PAD_ID, BOS_ID, UNK_ID)
 
 
 @dataclass(frozen=True)
@@ -58,11 +52,10 @@ class Candidates:
         return cls(*(torch.cat(side, dim=1) for side in sides))
 
 
-def log_probabilities(logits: Float[Tensor, "*rows V"], *, allow_unknown: bool = False) -> Float[Tensor, "*rows V"]:
+def log_probabilities(logits: Float[Tensor, "*rows V"], never: tuple[int, ...]) -> Float[Tensor, "*rows V"]:
     """Log softmax in float32; -inf for tokens that are never written."""
     log_p = logits.float().log_softmax(dim=-1)
-    # after the softmax: scores stay those of the whole distribution
-    log_p[..., list(never_written(allow_unknown=allow_unknown))] = -torch.inf
+    log_p[..., list(never)] = -torch.inf  # after the softmax: scores stay those of the whole distribution
     return log_p
 
 
@@ -128,9 +121,9 @@ def expand(
     return Candidates(best.values, new_scores, origins + first_origin, tokens)
 
 
-def prune(candidates: Candidates, size: int) -> Candidates:
+def prune(candidates: Candidates, size: int, end: int) -> Candidates:
     """The best `size` that do not end, best first; where there are fewer, the others have the value -inf."""
-    values = candidates.values.masked_fill(candidates.tokens == EOS_ID, -torch.inf)
+    values = candidates.values.masked_fill(candidates.tokens == end, -torch.inf)
     kept = values.topk(min(size, values.size(1)), dim=1)
     taken = candidates.take(kept.indices)
     scores = kept.values if candidates.values is candidates.scores else taken.scores

@@ -17,7 +17,6 @@ from transformer.decoding.beam import (
     Candidates,
     expand,
     log_probabilities,
-    never_written,
     offer,
     offer_weighed,
     prune,
@@ -29,9 +28,9 @@ from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
 from transformer.decoding.shortlist import ShortlistedState, shortlisted
-from transformer.decoding.table import Table
+from transformer.decoding.table import Table, end_of
 from transformer.protocols import Generates
-from transformer.text.control import EOS_ID, N_CONTROL
+from transformer.text.control import OURS, ControlIds
 
 
 def search_each(
@@ -42,6 +41,7 @@ def search_each(
     batch_tokens: int = 4096,
     refill_below: float = 0.0,
     device: torch.device | None = None,
+    control: ControlIds = OURS,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Searches for every request; yields its index and up to `n_best` hypotheses, best first, as they are found.
 
@@ -55,6 +55,7 @@ def search_each(
         refill_below: waiting sentences enter once less than this share of the batch is left; 0 waits for the last.
             Among sentences of like length, joining costs more than it gains (`docs/log.md`).
         device: of the model; None is the CPU.
+        control: which of the model's tokens end a sentence, and which are never written.
 
     Raises:
         ConfigError: a source or a limit exceeds the model's positions.
@@ -64,11 +65,11 @@ def search_each(
     """
     waiting = Waiting(enumerate(requests), batch_tokens // search.beam, refill_below)
     table: Table | None = None
-    rules = rules_of(search)
+    rules = rules_of(search, end_of(control))
     while True:
         with torch.inference_mode():
             if newcomers := waiting.admit(table):
-                entered = Table.begin(model, newcomers, search, device or torch.device("cpu"))
+                entered = Table.begin(model, newcomers, search, device or torch.device("cpu"), control)
                 table = entered if table is None else table.join(entered)
             if table is None:
                 return
@@ -86,9 +87,12 @@ def search_all(
     *,
     batch_tokens: int = 4096,
     refill_below: float = 0.0,
+    control: ControlIds = OURS,
 ) -> list[list[Hypothesis]]:
     """As `search_each`, in the order of the requests, on the CPU."""
-    found = dict(search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below))
+    found = dict(
+        search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, control=control)
+    )
     return [found[index] for index in range(len(requests))]
 
 
@@ -100,7 +104,7 @@ def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule
         followed = choose_plain(table, logits, search, listed)
     else:
         logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
-        log_p = log_probabilities(logits, allow_unknown=search.allow_unknown)
+        log_p = log_probabilities(logits, table.control.never_written(allow_unknown=search.allow_unknown))
         worth = weigh(log_p, table, rules)
         if search.sampling:
             followed = sample(table, log_p, worth, search.sampling)
@@ -125,15 +129,15 @@ def choose_plain(
 ) -> Candidates:
     """As `choose`, from the most probable tokens alone; `listed` says which tokens the logits are of, if not of all."""
     is_early = table.sentences[0].length < search.min_tokens
-    never = (*never_written(allow_unknown=search.allow_unknown), *((EOS_ID,) if is_early else ()))
+    never = (*table.control.never_written(allow_unknown=search.allow_unknown), *((table.end_id,) if is_early else ()))
     if listed is not None:
-        never = tuple(place for place, token in enumerate(listed.ids[:N_CONTROL].tolist()) if token in never)
+        never = tuple(place for place, token in enumerate(listed.ids[: max(never) + 1].tolist()) if token in never)
     offered = offer(logits, 2 * search.beam, never)
     if listed is not None:
         offered = replace(offered, tokens=listed.ids[offered.tokens])
     candidates = expand(offered, table.scores, table.values, 2 * search.beam)
     table.end(candidates, slice(0, search.beam), 0)
-    return prune(candidates, search.beam)
+    return prune(candidates, search.beam, table.end_id)
 
 
 def has_prefix(table: Table) -> bool:
@@ -181,7 +185,7 @@ def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N 
         candidates = expand(offered, scores, values, 2 * size, first_origin=rows.start)
         bound = [row for row, sentence in enumerate(table.sentences) if sentence.request.required]
         table.end(candidates, slice(0, size), group, except_rows=bound)
-        followed.append(prune(candidates, size))
+        followed.append(prune(candidates, size, table.end_id))
         for row in bound:
             _hold_required(table, row, log_p, worth, candidates, followed[-1])
     return Candidates.join(followed)
@@ -205,7 +209,7 @@ def _hold_required(
     values = table.values[row, origins] + worth[row, origins, tokens]
     scores = table.scores[row, origins] + log_p[row, origins, tokens]
     found = [
-        option(value, origin, token, written[origin], sentence.request.required)
+        option(value, origin, token, written[origin], sentence.request.required, ends=token == table.end_id)
         for value, origin, token in zip(values.tolist(), origins.tolist(), tokens.tolist(), strict=True)
         if value != -torch.inf
     ]
@@ -242,7 +246,7 @@ def sample(
     )
     origins = torch.arange(width, device=tokens.device).expand(n, -1)
     table.end(Candidates(values, scores, origins, tokens), slice(0, width), 0)
-    return Candidates(values.masked_fill(tokens == EOS_ID, -torch.inf), scores, origins, tokens)
+    return Candidates(values.masked_fill(tokens == table.end_id, -torch.inf), scores, origins, tokens)
 
 
 @dataclass

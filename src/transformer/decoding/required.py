@@ -10,8 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from transformer.text.control import EOS_ID
-
 
 @dataclass(frozen=True)
 class Phrase:
@@ -54,12 +52,14 @@ class Option:
         origin: which hypothesis is continued.
         token: the new token.
         held: tokens of phrases that it then holds.
+        ends: it ends the sentence.
     """
 
     value: float
     origin: int
     token: int
     held: int
+    ends: bool
 
 
 def begun(tokens: Sequence[int], spelling: Sequence[int]) -> int:
@@ -101,12 +101,14 @@ def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
     return found
 
 
-def option(value: float, origin: int, token: int, written: Sequence[int], phrases: Sequence[Phrase]) -> Option | None:
-    """A continuation; None where it would end before all phrases stand."""
-    if token == EOS_ID:
-        ends = all(phrase.missing(written)[0] == 0 for phrase in phrases)
-        return Option(value, origin, token, held_tokens(written, phrases)) if ends else None
-    return Option(value, origin, token, held_tokens([*written, token], phrases))
+def option(
+    value: float, origin: int, token: int, written: Sequence[int], phrases: Sequence[Phrase], *, ends: bool
+) -> Option | None:
+    """A continuation, which `ends` the sentence or does not; None where it would end before all phrases stand."""
+    if ends:
+        is_whole = all(phrase.missing(written)[0] == 0 for phrase in phrases)
+        return Option(value, origin, token, held_tokens(written, phrases), ends) if is_whole else None
+    return Option(value, origin, token, held_tokens([*written, token], phrases), ends)
 
 
 def allot(options: Sequence[Option], size: int) -> tuple[list[Option], list[Option]]:
@@ -126,9 +128,9 @@ def allot(options: Sequence[Option], size: int) -> tuple[list[Option], list[Opti
     ended: list[Option] = []
     for place, held in enumerate(sorted(banks, reverse=True)):
         share = size // len(banks) + (place < size % len(banks))
-        goes_on = [each for each in banks[held] if each.token != EOS_ID]
-        ended += [each for each in banks[held][: max(1, share)] if each.token == EOS_ID]
+        goes_on = [each for each in banks[held] if not each.ends]
+        ended += [each for each in banks[held][: max(1, share)] if each.ends]
         followed += goes_on[:share]
-    left = [each for bank in banks.values() for each in bank if each.token != EOS_ID and each not in followed]
+    left = [each for bank in banks.values() for each in bank if not each.ends and each not in followed]
     followed += sorted(left, key=lambda option: -option.value)[: size - len(followed)]
     return sorted(followed, key=lambda option: -option.value), ended

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.search import Request, Search
-from transformer.text.control import EOS_ID, PAD_ID
 
 Rule = Callable[[Tensor, Tensor, Tensor], None]
 """Changes values (N, W, V) in place, given the tokens written so far (N, W, L) and how many they are (N)."""
 
 
-def rules_of(search: Search) -> list[Rule]:
-    """The rules that a search has for all sentences."""
+def rules_of(search: Search, end: int) -> list[Rule]:
+    """The rules that a search has for all sentences, `end` being the token that ends one."""
     rules: list[Rule] = []
     if search.repetition_penalty != 1:
         rules.append(partial(penalize_repetition, penalty=search.repetition_penalty))
@@ -28,7 +27,7 @@ def rules_of(search: Search) -> list[Rule]:
     if search.banned:
         rules.append(partial(forbid_sequences, sequences=search.banned))
     if search.min_tokens:
-        rules.append(partial(forbid_early_end, min_tokens=search.min_tokens))
+        rules.append(partial(forbid_early_end, min_tokens=search.min_tokens, end=end))
     return rules
 
 
@@ -37,8 +36,7 @@ def penalize_repetition(
 ) -> None:
     """Multiplies the log-probability of every token written already, see `Search.repetition_penalty`."""
     stands = torch.arange(written.size(2), device=written.device) < lengths[:, None]
-    tokens = written.masked_fill(~stands[:, None], PAD_ID)  # padding is never written anyway
-    values.scatter_(2, tokens, values.gather(2, tokens) * penalty)
+    values.copy_(torch.where(_marked(values, written, stands[:, None]), values * penalty, values))
 
 
 def forbid_repeated_ngrams(
@@ -53,7 +51,7 @@ def forbid_repeated_ngrams(
     if size > 1:
         ngrams = written.unfold(2, size - 1, 1)[:, :, : len(starts)]
         repeats = repeats & (ngrams == _last(written, lengths, size - 1)[:, :, None]).all(dim=-1)
-    values.scatter_(2, torch.where(repeats, follows, PAD_ID), -torch.inf)  # padding is never written anyway
+    values.masked_fill_(_marked(values, follows, repeats), -torch.inf)
 
 
 def forbid_sequences(
@@ -74,10 +72,10 @@ def forbid_sequences(
 
 
 def forbid_early_end(
-    values: Float[Tensor, "N W V"], written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], min_tokens: int
+    values: Float[Tensor, "N W V"], written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], min_tokens: int, end: int
 ) -> None:
-    """Forbids EOS in sentences with fewer than `min_tokens` tokens."""
-    values[:, :, EOS_ID].masked_fill_((lengths < min_tokens)[:, None], -torch.inf)
+    """Forbids the end of sentences with fewer than `min_tokens` tokens."""
+    values[:, :, end].masked_fill_((lengths < min_tokens)[:, None], -torch.inf)
 
 
 def force_prefixes(
@@ -89,6 +87,15 @@ def force_prefixes(
             token = request.prefix[length]
             values[row] = -torch.inf
             values[row, :, token] = log_p[row, :, token]
+
+
+def _marked(
+    values: Float[Tensor, "N W V"], tokens: Int[Tensor, "N W n"], counts: Bool[Tensor, "..."]
+) -> Bool[Tensor, "N W V"]:
+    """True for the tokens that count; `counts` broadcasts to their shape."""
+    places = tokens.masked_fill(~counts, values.size(2))  # one place more, for those that do not
+    marked = torch.zeros(*values.shape[:2], values.size(2) + 1, dtype=torch.bool, device=values.device)
+    return marked.scatter_(2, places, True)[:, :, :-1]
 
 
 def _last(written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], n: int) -> Int[Tensor, "N W n"]:

@@ -96,12 +96,13 @@ class Request:
     """One sentence to be searched for.
 
     Attributes:
-        source: its tokens, EOS last.
+        source: its tokens, EOS last; of a language model, the prompt without its last token.
         limit: most tokens of a hypothesis, EOS included; at least 1.
         prefix: tokens that every hypothesis begins with.
         number: tells its random numbers from those of other sentences.
         required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
             they have tokens finds good places for them; a narrow one writes them as soon as it can.
+        first: what the model reads before it writes; BOS of our vocabularies if not given.
     """
 
     source: Sequence[int]
@@ -109,3 +110,4 @@ class Request:
     prefix: Tokens = ()
     number: int = 0
     required: tuple[Phrase, ...] = ()
+    first: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.beam import Candidates, normalized, rank
@@ -15,7 +15,7 @@ from transformer.decoding.sampling import uniforms
 from transformer.decoding.search import Request, Search
 from transformer.errors import ConfigError
 from transformer.protocols import Generates, State
-from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
+from transformer.text.control import BOS_ID, PAD_ID, ControlIds
 
 ROOM = 16
 """Places for tokens that are added when those at hand are full."""
@@ -71,6 +71,7 @@ class Table:
         scores: sums of log-probabilities.
         values: what hypotheses are compared by; the same tensor as `scores` where no rule changes it.
         written: tokens of each hypothesis, of which each sentence has `length`.
+        control: the ids that steer the model.
         uniform: random numbers of each sentence, where tokens are drawn.
     """
 
@@ -80,24 +81,31 @@ class Table:
     scores: Float[Tensor, "N W"]
     values: Float[Tensor, "N W"]
     written: Int[Tensor, "N W L"]
+    control: ControlIds
     uniform: Float[Tensor, "N W M"] | None = None
 
     @classmethod
     def begin(
-        cls, model: Generates, numbered: Sequence[tuple[int, Request]], search: Search, device: torch.device
+        cls,
+        model: Generates,
+        numbered: Sequence[tuple[int, Request]],
+        search: Search,
+        device: torch.device,
+        control: ControlIds,
     ) -> "Table":
         """Reads the sources of new sentences."""
         requests = [request for _, request in numbered]
         if (search.groups > 1 or search.sampling) and any(request.required for request in requests):
             raise ConfigError("required phrases are held by a beam; leave out groups and sampling")
         n, width = len(requests), search.beam
-        src = _padded([request.source for request in requests]).to(device)
+        src, src_mask = (each.to(device) for each in _padded([request.source for request in requests]))
         limit = max(request.limit for request in requests)
-        state = model.begin(src, (src != PAD_ID)[:, None, None, :], limit)
+        state = model.begin(src, src_mask, limit)
         if width > 1:
             state = state.select(torch.arange(n, device=device).repeat_interleave(width))
         scores = torch.full((n, width), 0.0 if search.sampling else -torch.inf, device=device)
         scores[:, :: width // search.groups] = 0.0  # at first, a group has one hypothesis: the empty one
+        first = torch.tensor([BOS_ID if request.first is None else request.first for request in requests])
         uniform = None
         if (sampling := search.sampling) is not None:
             drawn = [uniforms(sampling.seed, request.number, width, request.limit) for request in requests]
@@ -105,12 +113,18 @@ class Table:
         return cls(
             [Sentence(index, request, [[] for _ in range(search.groups)]) for index, request in numbered],
             state,
-            tokens=torch.full((n, width), BOS_ID, device=device),
+            tokens=first.to(device)[:, None].repeat(1, width),
             scores=scores,
             values=scores,
             written=torch.full((n, width, min(limit, ROOM)), PAD_ID, device=device),
+            control=control,
             uniform=uniform,
         )
+
+    @property
+    def end_id(self) -> int:
+        """The token that ends a sentence; -1, which is none, where only the limit does."""
+        return end_of(self.control)
 
     @property
     def lengths(self) -> Int[Tensor, " N"]:
@@ -131,12 +145,13 @@ class Table:
             scores,
             scores if are_same else torch.cat([self.values, other.values]),
             _below(self.written, other.written),
+            self.control,
             uniform,
         )
 
     def end(self, candidates: Candidates, places: slice, group: int, except_rows: Sequence[int] = ()) -> None:
         """Keeps the candidates at some places that are EOS, each with the tokens before it."""
-        ends = (candidates.tokens[:, places] == EOS_ID) & (candidates.values[:, places] != -torch.inf)
+        ends = (candidates.tokens[:, places] == self.end_id) & (candidates.values[:, places] != -torch.inf)
         ends[list(except_rows)] = False
         for row, place in ends.nonzero().tolist():
             origin = int(candidates.origins[row, place])
@@ -194,8 +209,14 @@ class Table:
             scores,
             scores if self.values is self.scores else self.values[rows],
             self.written[rows],
+            self.control,
             None if self.uniform is None else self.uniform[rows],
         )
+
+
+def end_of(control: ControlIds) -> int:
+    """The token that ends a sentence; -1, which is none, where there is none."""
+    return -1 if control.eos is None else control.eos
 
 
 def _without_holes(stays: Sequence[bool]) -> list[int]:
@@ -211,8 +232,11 @@ def _below(ours: Tensor, theirs: Tensor) -> Tensor:
     return torch.cat([F.pad(each, (0, length - each.size(-1)), value=PAD_ID) for each in (ours, theirs)])
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "N S"]:
-    padded = np.full((len(rows), max(map(len, rows))), PAD_ID, dtype=np.int64)
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "N S"], Bool[Tensor, "N 1 1 S"]]:
+    """The rows filled up with padding, and which of them is none."""
+    lengths = np.array([len(row) for row in rows])
+    padded = np.full((len(rows), lengths.max()), PAD_ID, dtype=np.int64)
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = tokens
-    return torch.from_numpy(padded)
+    stands = np.arange(padded.shape[1]) < lengths[:, None]
+    return torch.from_numpy(padded), torch.from_numpy(stands)[:, None, None, :]

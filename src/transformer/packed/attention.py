@@ -1,12 +1,13 @@
 """Multi-head attention with packed projections."""
 
-from typing import Final
+import math
+from typing import Final, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer.blocks.attention import Mask, MultiHeadAttention, attention, attention_weights
+from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import KeyValueCache
 from transformer.kernels import fetch, remember, reorder, why_not
 from transformer.packed.matrices import Matrices
@@ -26,12 +27,18 @@ class PackedCache(KeyValueCache):
 class PackedAttention(nn.Module):
     """As `MultiHeadAttention`; the projections of one input are one product.
 
-    Keys and values are cached in bfloat16 where weights are rounded too.
+    Keys and values are cached in bfloat16 where weights are rounded too. A scale of the products other than
+    1 / sqrt(d_k) is put into the weights and biases of the queries.
     """
 
     def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
         super().__init__()
         self.h, self.d_k = block.h, block.d_k
+        if block.scale is not None:
+            factor = block.scale * math.sqrt(block.d_k)
+            block.W_q.weight.data *= factor  # of a model stored in int8, the stored weight has it already
+            if cast("Tensor | None", block.W_q.bias) is not None:
+                block.W_q.bias = nn.Parameter(block.W_q.bias.detach() * factor)
         self.self_projection = matrices.linear(block.W_q, block.W_k, block.W_v)
         self.W_q = self.self_projection.part(0, block.h * block.d_k)
         self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
@@ -45,24 +52,34 @@ class PackedAttention(nn.Module):
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
         mask: Mask | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B T D"]:
         """As `MultiHeadAttention.forward`; keys and values are projected from the same input."""
         assert key is value
         if query is not key:
-            return self.attend(query, self.keys_values(key, value), mask)
+            return self.attend(query, self.keys_values(key, value), mask, bias)
         queries, keys, values = self.self_projection(query).chunk(QUERIES_KEYS_VALUES, dim=-1)
-        return self._fetch(queries, KeyValueCache(self._split(keys), self._split(values)), mask)
+        return self._fetch(queries, KeyValueCache(self._split(keys), self._split(values)), mask, bias)
 
-    def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
+    def keys_values(
+        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
+    ) -> KeyValueCache:
         """The keys and values of every head, which a cache keeps."""
         assert key is value
+        del positions  # which these queries and keys do not tell apart
         return PackedCache(*(self._split(x).to(self.cached_type).contiguous() for x in self.W_kv(key).chunk(2, dim=-1)))
 
     def attend(
-        self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None
+        self,
+        query: Float[Tensor, "B T D"],
+        source: KeyValueCache,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        positions: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """As `forward`, with keys and values at hand."""
-        return self._fetch(self.W_q(query), source, mask)
+        del positions
+        return self._fetch(self.W_q(query), source, mask, bias)
 
     def step(
         self,
@@ -70,28 +87,33 @@ class PackedAttention(nn.Module):
         cache: KeyValueCache,
         positions: Int[Tensor, " B"],
         mask: Bool[Tensor, "B 1 1 T"],
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
         """As `MultiHeadAttention.step`."""
         queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
         remember(keys[:, 0], cache.keys, positions)
         remember(values[:, 0], cache.values, positions)
-        return self._fetch(queries, cache.first(mask.size(-1)), mask)
+        return self._fetch(queries, cache.first(mask.size(-1)), mask, bias)
 
     def attention_weights(
-        self, query: Float[Tensor, "B T D"], key: Float[Tensor, "B S D"], mask: Mask | None = None
+        self,
+        query: Float[Tensor, "B T D"],
+        key: Float[Tensor, "B S D"],
+        mask: Mask | None = None,
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B H T S"]:
         """The weights that `forward` uses, for inspection."""
         keys = self.W_kv(key).chunk(2, dim=-1)[0]
-        return attention_weights(self._split(self.W_q(query)), self._split(keys), mask)
+        return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
 
     def _fetch(
-        self, queries: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None
+        self, queries: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None, bias: Bias | None
     ) -> Float[Tensor, "B T D"]:
         allowed = None if mask is None else mask.bool()
-        heads = fetch(queries, source.keys, source.values, allowed)
+        heads = fetch(queries, source.keys, source.values, allowed) if bias is None else None
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
-            heads = attention(self._split(queries), keys, values, allowed).transpose(1, 2).flatten(2)
+            heads = attention(self._split(queries), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)
         return self.W_o(heads)
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:

@@ -5,6 +5,7 @@ from typing import cast
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from transformer.blocks.attention import Bias
 from transformer.blocks.cache import DecoderCache
 from transformer.blocks.decoder import DecoderLayer
 from transformer.kernels import LayerStep, cached
@@ -49,10 +50,16 @@ class PackedDecoderLayer(DecoderLayer):
         )
 
     def step(
-        self, x: Float[Tensor, "B 1 D"], cache: DecoderCache, index: int, self_mask: Bool[Tensor, "B 1 1 T"]
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: DecoderCache,
+        index: int,
+        self_mask: Bool[Tensor, "B 1 1 T"],
+        bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `DecoderLayer.step`."""
-        del self_mask  # each row attends up to its position
+        """As `DecoderLayer.step`; with a bias, block by block."""
+        if bias is not None:
+            return super().step(x, cache, index, self_mask, bias)
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         own = cached(target.keys, target.values, cache.longest + 1, 1, last=cache.positions)
         to_source = cached(source.keys, source.values, cache.src_mask.size(3), cache.width, mask=cache.src_mask)

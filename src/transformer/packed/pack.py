@@ -52,7 +52,7 @@ def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weigh
 
 def _pack(module: nn.Module, matrices: Matrices) -> None:
     for name, child in module.named_children():
-        rewrite = None if _has_another_norm(child) else PACKED.get(type(child))
+        rewrite = PACKED.get(type(child)) if _is_known(child) else None
         if rewrite is not None:
             setattr(module, name, rewrite(child, matrices))
             continue
@@ -61,8 +61,11 @@ def _pack(module: nn.Module, matrices: Matrices) -> None:
             setattr(module, name, PackedDecoderLayer(child))
 
 
-def _has_another_norm(block: nn.Module) -> bool:
-    return isinstance(block, ResidualConnection) and not isinstance(block.norm, LayerNormalization)
+def _is_known(block: nn.Module) -> bool:
+    """Whether the packed block can do what this one does."""
+    if isinstance(block, ResidualConnection):
+        return isinstance(block.norm, LayerNormalization)
+    return not isinstance(block, MultiHeadAttention) or block.kv_heads == block.h
 
 
 def packed_bytes(model: nn.Module) -> int:

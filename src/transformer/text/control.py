@@ -1,5 +1,6 @@
 """The ids that steer the model. No text, however it is typed, is ever encoded to one of them."""
 
+from dataclasses import dataclass
 from typing import Final
 
 PAD_ID: Final = 0
@@ -9,3 +10,29 @@ UNK_ID: Final = 3
 
 CONTROL_NAMES: Final = ("[PAD]", "[SOS]", "[EOS]", "[UNK]")
 N_CONTROL: Final = len(CONTROL_NAMES)
+
+
+@dataclass(frozen=True)
+class ControlIds:
+    """Which ids of a vocabulary steer the model; None for what it does not have.
+
+    Attributes:
+        pad: fills up rows; never written.
+        bos: what a decoder begins with; never written.
+        eos: what ends a text.
+        unk: what stands for text that the vocabulary lacks; written only where that is allowed.
+    """
+
+    pad: int | None
+    bos: int | None
+    eos: int | None
+    unk: int | None
+
+    def never_written(self, *, allow_unknown: bool) -> tuple[int, ...]:
+        """Ids that no text holds that a model writes."""
+        never = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
+        return tuple(dict.fromkeys(each for each in never if each is not None and each != self.eos))
+
+
+OURS: Final = ControlIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
+"""Those of the tokenizers that are trained here."""
