@@ -72,12 +72,12 @@ def average_bundles(paths: Sequence[Path]) -> Bundle:
             bundle.model.get_parameter(name).copy_(tensor)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     kept = {key: value for key, value in bundle.provenance.items() if key not in ("step", "validation")}
-    return Bundle(bundle.config, bundle.model, bundle.tokenizers, kept | {"averaged": sources, "created": created})
+    return Bundle(bundle.config, bundle.model, bundle.text, kept | {"averaged": sources, "created": created})
 
 
 def _identity(bundle: Bundle) -> dict[str, Any]:
     """What must be the same in all: the configuration's keys, and the tokenizers as they are stored."""
-    return bundle.config.model_dump() | bundle.tokenizers.to_files()
+    return bundle.config.model_dump() | (bundle.text.to_files() if bundle.text else {})
 
 
 def _refuse_difference(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:

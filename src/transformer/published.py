@@ -38,9 +38,10 @@ def read_published(folder: Path) -> Bundle:
             raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
         kind = family_of(str(published.get("model_type")))
         weights = kind.weights()
-        config = weights.read_config(published, files)
-        tokenizers = weights.read_tokenizers(config, files)
-        state = weights.read_weights(config, read_tensors(folder))
+        tensors = read_tensors(folder)
+        config = weights.read_config(kind.config, published, files, tensors.keys())
+        tokenizers = weights.read_tokenizers(config, files) if kind.reads_text else None
+        state = weights.read_weights(config, tensors)
         with Unfilled():
             model = kind.build(config)
         model.load_state_dict(state)
@@ -48,8 +49,9 @@ def read_published(folder: Path) -> Bundle:
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; this version does not read such a model") from error
     origin = {"folder": folder.name, "model_type": published["model_type"]}
-    longest = int(config.model_dump().get("src_seq_len", 512))
-    return Bundle(config, model.eval(), tokenizers, {"imported": origin, "max_source_tokens": longest})
+    sizes = config.model_dump()
+    longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
+    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest})
 
 
 def write_published(bundle: Bundle, folder: Path) -> None:
@@ -64,12 +66,14 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise BundleError(f"{folder} is not empty; choose another folder, or remove it first")
     weights = kind.weights()
-    files: dict[str, bytes] = weights.write_tokenizers(bundle.config, bundle.tokenizers)
-    files[CONFIG] = json.dumps(weights.write_config(bundle.config), indent=2).encode()
+    files: dict[str, bytes] = weights.write_tokenizers(bundle.config, bundle.tokenizers) if bundle.text else {}
+    described = {CONFIG: weights.write_config(bundle.config), **weights.write_files(bundle.config)}
+    files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
     tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
     files[WEIGHTS] = safetensors.torch.save(tensors, {"format": "pt"})
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
 
 
@@ -122,7 +126,7 @@ def _small_files(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise BundleError(f"{folder} is no folder; give that of a published model")
     found: dict[str, bytes] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted([*folder.iterdir(), *folder.glob("*/config.json")]):
         if path.suffix in SMALL_FILES and path.is_file() and path.stat().st_size <= MOST_BYTES:
-            found[path.name] = path.read_bytes()
+            found[path.relative_to(folder).as_posix()] = path.read_bytes()
     return found

@@ -115,7 +115,7 @@ def quantize(
     if not loss <= tolerance:
         raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")
     kept = {"quantized": {"from": bundle.fingerprint, **comparison.as_json()}}
-    save_quantized(out, Bundle(bundle.config, bundle.model, bundle.tokenizers, bundle.provenance | kept))
+    save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, bundle.provenance | kept))
     return comparison
 
 

@@ -22,6 +22,7 @@ from transformer.blocks import (
 )
 from transformer.blocks.attention import Mask
 from transformer.blocks.cache import ROOM
+from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
 
@@ -46,8 +47,8 @@ class Transformer(nn.Module):
         decoder: Decoder,
         src_embed: InputEmbedding,
         tgt_embed: InputEmbedding,
-        src_pos: PositionalEncoding,
-        tgt_pos: PositionalEncoding,
+        src_pos: Positions,
+        tgt_pos: Positions,
         projection_layer: ProjectionLayer,
     ) -> None:
         super().__init__()

@@ -1,6 +1,12 @@
-"""What every family keeps, at each of its presets with prime sizes. A family is found by its folder."""
+"""What every family keeps, at each of its presets with prime sizes. A family is found by its folder.
 
+A contract that is about writing (look-ahead, caches, search) holds for families that write: `KINDS_THAT_WRITE`; encoders
+read a text or an image as a whole and have no next token.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,23 +16,33 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.decoding import GREEDY, Request, search_all
 from transformer.models import family, family_names
+from transformer.packed import pack
 from transformer.settings import Settings
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
 B, S, T = 3, 7, 5
 VOCABULARY = 263
-
-
 PRESETS = [(name, preset) for name in family_names() for preset in family(name).presets()]
+KINDS_THAT_WRITE = ("encoder-decoder", "language model")
+TEXT_PRESETS = [each for each in PRESETS if family(each[0]).reads_text]
+WRITING_PRESETS = [each for each in PRESETS if family(each[0]).kind in KINDS_THAT_WRITE]
+
+SIZES: dict[str, dict[str, Any]] = {
+    "encoder-decoder": {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "vocab_size": VOCABULARY},
+    "language model": {"vocab_size": VOCABULARY},
+    "encoder": {"vocab_size": VOCABULARY, "labels": ("a", "b", "c"), "next_sentence": True},
+    "image encoder": {"image_size": (9, 10), "patch_size": (3, 5), "pooler_size": 7, "labels": ("a", "b", "c")},
+}
 
 
 def small(name: str, preset: str) -> tuple[Settings, nn.Module]:
     """A preset, narrow unless it is `tiny`, with every parameter random, in evaluation mode."""
     torch.manual_seed(11)
     found = family(name)
-    sizes = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "dropout": 0.1, "d_ff": 37}
-    narrow = {} if preset == "tiny" else {"d_model": 22, "h": 11}
+    known = found.config.model_fields
+    sizes = {key: value for key, value in SIZES[found.kind].items() if key in known} | {"dropout": 0.1, "d_ff": 37}
+    narrow = {} if preset == "tiny" else {"d_model": 22, "h": 11, **({"d_k": 2} if "d_k" in known else {})}
     config = found.config.model_validate({**found.presets()[preset], **sizes, **narrow})
     model = found.build(config)
     for parameter in model.parameters():
@@ -34,21 +50,49 @@ def small(name: str, preset: str) -> tuple[Settings, nn.Module]:
     return config, model.eval()
 
 
-@pytest.fixture(params=PRESETS, ids="-".join)
-def named(request: pytest.FixtureRequest) -> tuple[Settings, nn.Module]:
-    return small(*request.param)
+Named = tuple[Settings, nn.Module]
 
 
 @pytest.fixture
+def named(request: pytest.FixtureRequest) -> Named:
+    return small(*request.param)
+
+
+every_preset = pytest.mark.parametrize("named", PRESETS, indirect=True, ids="-".join)
+text_presets = pytest.mark.parametrize("named", TEXT_PRESETS, indirect=True, ids="-".join)
+writing_presets = pytest.mark.parametrize("named", WRITING_PRESETS, indirect=True, ids="-".join)
+
+
 def batch() -> tuple[Tensor, Tensor, Tensor]:
-    src, tgt = torch.randint(4, VOCABULARY, (B, S)), torch.randint(4, VOCABULARY, (B, T))
+    generator = torch.Generator().manual_seed(3)
+    src, tgt = (torch.randint(4, VOCABULARY, (B, length), generator=generator) for length in (S, T))
     src[1, 5:] = 0
     return src, tgt, padding_mask(src)
 
 
-def logits(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    src, tgt, src_mask = batch
-    return model(src, tgt, src_mask, causal_mask(tgt.size(1)))
+def outputs(named: Named, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """What the model gives at every position: all of its heads, side by side."""
+    config, model = named
+    src, tgt, mask = given
+    kind: str = family(config.model_dump()["family"]).kind
+    if kind == "encoder-decoder":
+        return model(src, tgt, mask, causal_mask(tgt.size(1)))
+    if kind == "language model":
+        return model(tgt)
+    if kind == "image encoder":
+        images = torch.nn.functional.one_hot(src[:, :1] % 90, 90).float().view(len(src), 1, 9, 10)
+        encoded = model.encode(images.expand(-1, config.model_dump()["channels"], -1, -1))
+        return torch.cat([model.label_logits(encoded), model.pooled(encoded)], dim=1)
+    encoded = model.encode(src, mask, torch.zeros_like(src))
+    heads = [
+        model.label_logits(encoded),
+        model.next_sentence_head(model.pooled(encoded)),
+        model.embeddings(encoded, mask),
+    ]
+    whole = torch.cat(
+        [model.masked_head(encoded), *(head[:, None].expand(-1, src.size(1), -1) for head in heads)], dim=2
+    )
+    return whole.masked_fill(~mask[:, 0, 0, :, None], 0.0)
 
 
 @pytest.mark.parametrize("name", family_names())
@@ -58,69 +102,83 @@ def test_tiny_has_two_of_everything(name: str) -> None:
     assert min(sizes["N"], sizes["h"]) >= 2
 
 
-def test_save_and_load_give_equal_logits(
-    named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor], tmp_path: Path
-) -> None:
+@every_preset
+def test_save_and_load_give_equal_outputs(named: Named, tmp_path: Path) -> None:
     """Catches a parameter or buffer that is not stored, to the bit."""
     config, model = named
     tokenizers = TokenizerPair.train(lambda: ["ab"], lambda: ["cd"], TokenizerSettings(vocab_size=260))
-    save_bundle(tmp_path / "m", Bundle(config, model, tokenizers))
-    assert torch.equal(logits(load_bundle(tmp_path / "m").model, batch), logits(model, batch))
+    reads_text = family(config.model_dump()["family"]).reads_text
+    save_bundle(tmp_path / "m", Bundle(config, model, tokenizers if reads_text else None))
+    loaded = load_bundle(tmp_path / "m")
+    assert torch.equal(outputs((loaded.config, loaded.model), batch()), outputs(named, batch()))
 
 
-def test_every_parameter_gets_a_gradient(
-    named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]
-) -> None:
+@every_preset
+def test_every_parameter_gets_a_gradient(named: Named) -> None:
     """Catches a block that is built and not used."""
-    logits(named[1], batch).logsumexp(-1).sum().backward()
+    outputs(named, batch()).logsumexp(-1).sum().backward()
     assert [name for name, parameter in named[1].named_parameters() if parameter.grad is None] == []
 
 
-def test_evaluation_is_deterministic_and_training_is_not(
-    named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]
-) -> None:
+@every_preset
+def test_evaluation_is_deterministic_and_training_is_not(named: Named) -> None:
     """Catches dropout in the wrong mode."""
     model = named[1]
-    assert torch.equal(logits(model, batch), logits(model, batch))
+    assert torch.equal(outputs(named, batch()), outputs(named, batch()))
     model.train()
-    assert not torch.equal(logits(model, batch), logits(model, batch))
+    assert not torch.equal(outputs(named, batch()), outputs(named, batch()))
 
 
-def test_padding_and_neighbours_are_neutral(
-    named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]
-) -> None:
+@every_preset
+def test_padding_and_neighbours_are_neutral(named: Named) -> None:
     """Catches attention to padding and a batch that changes its rows."""
-    src, tgt, src_mask = batch
-    together = logits(named[1], batch)
+    src, tgt, mask = batch()
+    together = outputs(named, (src, tgt, mask))
     for row, length in enumerate((S, 5, S)):
-        alone = (src[row : row + 1, :length], tgt[row : row + 1], src_mask[row : row + 1, ..., :length])
-        torch.testing.assert_close(logits(named[1], alone)[0], together[row], atol=1e-5, rtol=1e-4)
+        alone = outputs(named, (src[row : row + 1, :length], tgt[row : row + 1], mask[row : row + 1, ..., :length]))[0]
+        torch.testing.assert_close(alone, together[row][: len(alone)], atol=1e-5, rtol=1e-4)
 
 
-def test_no_causal_leak(named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]) -> None:
+@every_preset
+def test_packed_outputs_are_close(named: Named) -> None:
+    """Catches a packed block that stands for one that it does not do the work of."""
+    expected = outputs(named, batch())
+    pack(named[1], "float32")
+    torch.testing.assert_close(outputs(named, batch()), expected, atol=1e-4, rtol=1e-4)
+
+
+@writing_presets
+def test_no_causal_leak(named: Named) -> None:
     """Catches a decoder that sees ahead, to the bit."""
-    src, tgt, src_mask = batch
+    src, tgt, mask = batch()
     changed = tgt.clone()
     changed[:, 3:] = 4
-    before, after = logits(named[1], batch), logits(named[1], (src, changed, src_mask))
+    before, after = outputs(named, (src, tgt, mask)), outputs(named, (src, changed, mask))
     assert torch.equal(before[:, :3], after[:, :3])
 
 
-def test_cached_equals_uncached(named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Catches a step that differs from the full forward."""
-    src, tgt, src_mask = batch
-    expected = logits(named[1], batch)
-    state = named[1].begin(src, src_mask, T)
-    for t in range(T):
-        step_logits, state = named[1].step(tgt[:, t], state)
+@pytest.mark.parametrize(
+    "prepare", [lambda model: model, lambda model: pack(model, "float32")], ids=["plain", "packed"]
+)
+@writing_presets
+def test_cached_equals_uncached(named: Named, prepare: Callable[[nn.Module], nn.Module]) -> None:
+    """Catches a step that differs from the full forward; a language model reads a part of the text as its prompt."""
+    src, tgt, mask = batch()
+    expected = outputs(named, (src, tgt, mask))
+    model, first = prepare(named[1]), 0
+    if family(named[0].model_dump()["family"]).kind == "language model":
+        first = 2
+        src, mask = tgt[:, :first], torch.ones(B, 1, 1, first, dtype=torch.bool)
+    state = model.begin(src, mask, T)
+    for t in range(first, T):
+        step_logits, state = model.step(tgt[:, t], state)
         torch.testing.assert_close(step_logits, expected[:, t], atol=1e-4, rtol=1e-4)
 
 
-def test_searched_together_equals_one_by_one(
-    named: tuple[Settings, nn.Module], batch: tuple[Tensor, Tensor, Tensor]
-) -> None:
+@writing_presets
+def test_searched_together_equals_one_by_one(named: Named) -> None:
     """Catches a search whose result depends on the batch."""
-    requests = [Request(row[row != 0].tolist(), limit) for row, limit in zip(batch[0], (9, 4, 7), strict=True)]
+    requests = [Request(row[row != 0].tolist(), limit) for row, limit in zip(batch()[0], (9, 4, 7), strict=True)]
     together = search_all(named[1], requests, GREEDY)
     for request, (found,) in zip(requests, together, strict=True):
         ((alone,),) = search_all(named[1], [request], GREEDY)

@@ -178,7 +178,7 @@ def rewrite(folder: Path, drop: str = "", **more: torch.Tensor) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "another type": (change("config.json", model_type="whisper"), "model_type='whisper' is not known; only marian are"),
+    "another type": (change("config.json", model_type="whisper"), "model_type='whisper' is not known; only"),
     "pre-norm": (change("config.json", normalize_before=True), "normalize_before=True is not known"),
     "an activation": (change("config.json", activation_function="mish"), "activation_function='mish' is not known"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "has no model.safetensors"),

@@ -4,7 +4,8 @@ Axis letters in the shapes of this package, written as jaxtyping strings:
 
     B batch   S source length   T target (or query) length   D model width (d_model)
     H heads   E width of one head (d_k)   F feed-forward width (d_ff)   V vocabulary
-    L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss   G heads of keys and values   C channels of an image
+    L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss
+    G heads of keys and values   C channels of an image
 
 Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means: may attend.
 """
@@ -16,9 +17,14 @@ from transformer.blocks.dropout import Dropout
 from transformer.blocks.embedding import InputEmbedding, PatchEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import ACTIVATIONS, FeedForwardBlock, GatedFeedForward
-from transformer.blocks.initialization import initialize_embeddings, initialize_xavier_uniform
+from transformer.blocks.initialization import (
+    initialize_embeddings,
+    initialize_normal,
+    initialize_t5,
+    initialize_xavier_uniform,
+)
 from transformer.blocks.masks import causal_mask, padding_mask, target_mask
-from transformer.blocks.normalization import LayerNormalization, RMSNormalization
+from transformer.blocks.normalization import LayerNormalization, RMSNormalization, Scale
 from transformer.blocks.position_bias import LinearBias, RelativePositionBias
 from transformer.blocks.positional import (
     LearnedPositions,
@@ -58,11 +64,14 @@ __all__ = [
     "ResidualConnection",
     "RotaryAttention",
     "RotaryPositions",
+    "Scale",
     "attention",
     "attention_weights",
     "causal_mask",
     "halved_sinusoid",
     "initialize_embeddings",
+    "initialize_normal",
+    "initialize_t5",
     "initialize_xavier_uniform",
     "padding_mask",
     "sinusoid",

@@ -233,6 +233,6 @@ class MultiHeadAttention(nn.Module):
 
 def _project(x: Float[Tensor, "B T D"], *maps: nn.Linear) -> tuple[Tensor, ...]:
     """Several maps of one input as a single product: in training, x is rounded once and its gradient summed once."""
-    biases = [each.bias for each in maps if cast("Tensor | None", each.bias) is not None]
+    biases: list[Tensor] = [each.bias for each in maps if cast("Tensor | None", each.bias) is not None]
     joined = F.linear(x, torch.cat([each.weight for each in maps]), torch.cat(biases) if biases else None)
     return joined.split([each.out_features for each in maps], dim=-1)

@@ -1,6 +1,13 @@
 """First values of the parameters. The paper does not state its own."""
 
+import math
+from typing import Final
+
 from torch import nn
+
+DEVIATION: Final = 0.02
+"""Of the weights of BERT and GPT."""
+BRANCH_ENDS: Final = ("W_o.weight", "linear_2.weight")
 
 
 def initialize_xavier_uniform(module: nn.Module) -> None:
@@ -28,3 +35,46 @@ def initialize_embeddings(module: nn.Module) -> None:
     for block in module.modules():
         if isinstance(block, nn.Embedding):
             nn.init.normal_(block.weight, std=block.embedding_dim**-0.5)
+
+
+def initialize_normal(module: nn.Module, *, layers: int | None = None) -> None:
+    """Draws every parameter with more than one axis from N(0, 0.02^2); biases become 0, gains of norms stay 1.
+
+    Args:
+        module: whose parameters are drawn; a shared one once.
+        layers: of a pre-norm stack, whose matrices that end a residual branch are divided by sqrt(2 layers), so that
+            the sum of all branches does not grow with their number; None leaves them.
+
+    Source: Devlin et al. 2019, "BERT", and its code; Radford et al. 2019, "Language Models are Unsupervised Multitask
+    Learners", Sec. 2.3 (the division).
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.dim() > 1:
+            ends_branch = layers is not None and name.endswith(BRANCH_ENDS)
+            nn.init.normal_(parameter, std=DEVIATION / math.sqrt(2 * (layers or 1)) if ends_branch else DEVIATION)
+        elif name.endswith("bias") or name.endswith("beta"):
+            nn.init.zeros_(parameter)
+
+
+def initialize_t5(module: nn.Module, d_model: int, d_k: int) -> None:
+    """Draws the matrices of attention whose products are not scaled, and of what stands around it.
+
+    Queries come from N(0, 1 / (d_model d_k)), so that products of queries and keys have the variance that the scale
+    1 / sqrt(d_k) would give; other maps from N(0, 1 / fan_in), biases of positions from N(0, 1 / d_model).
+    Embeddings come from N(0, 1), and an output of its own from N(0, 1 / d_model).
+
+    Source: Raffel et al. 2020, and the authors' mesh_tensorflow, whose values these are.
+    """
+    drawn: set[int] = set()
+    for name, parameter in module.named_parameters():
+        if parameter.dim() < 2 or id(parameter) in drawn:
+            continue
+        variance = 1 / parameter.size(1)
+        if name.endswith("W_q.weight"):
+            variance /= d_k
+        elif "position_bias" in name:
+            variance = 1 / d_model
+        elif "embed" in name:
+            variance = 1.0
+        nn.init.normal_(parameter, std=math.sqrt(variance))
+        drawn.add(id(parameter))

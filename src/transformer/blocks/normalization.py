@@ -31,6 +31,22 @@ class LayerNormalization(nn.Module):
         return F.layer_norm(x, self.alpha.shape, self.alpha, self.beta, self.eps)
 
 
+class Scale(nn.Module):
+    """Multiplies by a constant.
+
+    Args:
+        factor: the constant.
+    """
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Returns factor * x."""
+        return x * self.factor
+
+
 class RMSNormalization(nn.Module):
     """alpha * x / sqrt(mean(x^2) + eps) over the last axis, alpha learned: no mean is taken off and nothing added.
 

@@ -124,6 +124,10 @@ class NoPositions(nn.Module):
         return self.dropout(x)
 
 
+Positions = PositionalEncoding | LearnedPositions | NoPositions
+"""What may tell a stack where its tokens stand."""
+
+
 def _rows(table: Tensor, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None) -> Tensor:
     """The rows of a table that go with `x`."""
     length = x.size(1)

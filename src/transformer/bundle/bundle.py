@@ -48,7 +48,7 @@ class Bundle:
     Attributes:
         config: of the model, which names its family.
         model: the weights in place.
-        tokenizers: of both sides.
+        text: the tokenizers of both sides, which are one where the model has one text; None where it reads no text.
         provenance: where it comes from: recipe, scores, data report, versions.
         folder: where it was read from.
         precision: that the weights are stored in; a model stored in int8 is packed, and can only translate.
@@ -56,10 +56,21 @@ class Bundle:
 
     config: Settings
     model: nn.Module
-    tokenizers: TokenizerPair
+    text: TokenizerPair | None
     provenance: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     precision: str = "float32"
+
+    @property
+    def tokenizers(self) -> TokenizerPair:
+        """The tokenizers of both sides.
+
+        Raises:
+            BundleError: the model reads no text.
+        """
+        if self.text is None:
+            raise BundleError(f"a {self.family} model reads no text; give one that does")
+        return self.text
 
     @property
     def family(self) -> str:
@@ -94,7 +105,7 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
     texts = {CONFIG: _json(bundle.config.model_dump()), PROVENANCE: _json(bundle.provenance)}
 
     def fill(temporary: Path) -> None:
-        for name, text in (texts | bundle.tokenizers.to_files()).items():
+        for name, text in (texts | (bundle.text.to_files() if bundle.text else {})).items():
             (temporary / name).write_bytes(text.encode())
         safetensors.torch.save_file(tensors, temporary / WEIGHTS[precision])
 
@@ -139,9 +150,10 @@ def _read(
         with Unfilled():
             model = model_family.build(config)
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
-        tokenizers = TokenizerPair.from_files(texts)
+        tokenizers = TokenizerPair.from_files(texts) if texts or model_family.reads_text else None
         provenance = dict(json.loads(files[PROVENANCE]))
-        _refuse_more_tokens(tokenizers, config)
+        if tokenizers:
+            _refuse_more_tokens(tokenizers, config)
         if packed_in is None or precision == "float32":
             place(model, load_tensors(weights), sealed.manifest.tied)
         else:
@@ -164,7 +176,7 @@ def _refuse_more_tokens(tokenizers: TokenizerPair, config: Settings) -> None:
     """
     sizes = config.model_dump()
     for side, tokenizer in (("src", tokenizers.source), ("tgt", tokenizers.target)):
-        known = sizes.get(f"{side}_vocab_size", tokenizer.vocab_size)
+        known = sizes.get(f"{side}_vocab_size", sizes.get("vocab_size", tokenizer.vocab_size))
         if tokenizer.vocab_size > known:
             raise BundleError(f"a tokenizer of {tokenizer.vocab_size:,} tokens does not go with {known:,} of the model")
 

@@ -11,6 +11,8 @@ from transformer.settings import Settings
 if TYPE_CHECKING:
     from torch import nn
 
+    from transformer.models.format import Format
+
 
 @dataclass(frozen=True)
 class Family:
@@ -28,14 +30,24 @@ class Family:
         """A freshly initialized model of the given configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 
-    def weights(self) -> Any:
-        """The module that reads the published format: `read_config`, `read_tokenizers`, `read_weights`."""
-        return import_module(f"transformer.models.{self.name}.weights")
+    def weights(self) -> "Format":
+        """How its models are published."""
+        return import_module(f"transformer.models.{self.name}.weights").FORMAT
 
     def published_types(self) -> tuple[str, ...]:
         """The `model_type`s of published configurations that it reads; none without a `weights.py`."""
         has_weights = (Path(__file__).parent / self.name / "weights.py").is_file()
-        return self.weights().MODEL_TYPES if has_weights else ()
+        return self.weights().model_types if has_weights else ()
+
+    @property
+    def kind(self) -> str:
+        """What its models are: "encoder-decoder", "language model", "encoder" or "image encoder"."""
+        return str(import_module(f"transformer.models.{self.name}.config").KIND)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its models have tokenizers."""
+        return self.kind != "image encoder"
 
     def presets(self) -> dict[str, dict[str, Any]]:
         """The named settings of the family; every family has one called `tiny`."""

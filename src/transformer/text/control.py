@@ -21,12 +21,14 @@ class ControlIds:
         bos: what a decoder begins with; never written.
         eos: what ends a text.
         unk: what stands for text that the vocabulary lacks; written only where that is allowed.
+        mask: what stands for a token that is to be guessed.
     """
 
     pad: int | None
     bos: int | None
     eos: int | None
     unk: int | None
+    mask: int | None = None
 
     def never_written(self, *, allow_unknown: bool) -> tuple[int, ...]:
         """Ids that no text holds that a model writes."""
@@ -34,5 +36,5 @@ class ControlIds:
         return tuple(dict.fromkeys(each for each in never if each is not None and each != self.eos))
 
 
-OURS: Final = ControlIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID)
-"""Those of the tokenizers that are trained here."""
+OURS: Final = ControlIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)
+"""Those of the tokenizers that are trained here. Their texts hold no unknown token, so that its id can mean a mask."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from transformer.text.byte_pair import BytePairTokenizer
+from transformer.text.published import PublishedTokenizer
 from transformer.text.sentence_piece import SentencePieceTokenizer
 from transformer.text.settings import TokenizerSettings
 from transformer.text.tokenizer import Tokenizer
@@ -64,5 +65,6 @@ class TokenizerPair:
 
 
 def _read(content: str) -> Tokenizer:
-    kind = SentencePieceTokenizer if content.startswith('{"sentencepiece"') else BytePairTokenizer
-    return kind.from_json(content)
+    kinds = {'{"sentencepiece"': SentencePieceTokenizer, '{"published"': PublishedTokenizer}
+    found = next((kind for start, kind in kinds.items() if content.startswith(start)), BytePairTokenizer)
+    return found.from_json(content)

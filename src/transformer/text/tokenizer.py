@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.text.control import CONTROL_NAMES, N_CONTROL
+from transformer.text.control import CONTROL_NAMES, N_CONTROL, OURS, ControlIds
 from transformer.text.settings import NormalizationSettings
 
 
@@ -18,10 +18,20 @@ class Tokenizer(ABC):
 
     Attributes:
         normalization: what is changed in a text before.
+        control: the ids that steer a model of this vocabulary.
     """
+
+    control: ControlIds = OURS
 
     def __init__(self, normalization: NormalizationSettings) -> None:
         self.normalization = normalization
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that stand before and after a text that an encoder reads as a whole."""
+        return tuple(each for each in (self.control.bos,) if each is not None), tuple(
+            each for each in (self.control.eos,) if each is not None
+        )
 
     @property
     @abstractmethod

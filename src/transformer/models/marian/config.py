@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from transformer.settings import Settings
 
+KIND: Final = "encoder-decoder"
+
 
 class MarianConfig(Settings):
     """A post-norm Transformer with halved sinusoids; of what OPUS-MT models vary in, everything.

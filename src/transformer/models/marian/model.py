@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Final
 
-import torch.nn.functional as F
 from torch import nn
 
 from transformer.blocks import (
+    ACTIVATIONS,
     Decoder,
     DecoderLayer,
     Encoder,
@@ -21,16 +21,12 @@ from transformer.blocks import (
     initialize_embeddings,
     initialize_xavier_uniform,
 )
-from transformer.blocks.feed_forward import Activation
 from transformer.errors import ConfigError
 from transformer.models.marian.config import MarianConfig
 from transformer.transformer import Transformer
 
 EPSILON: Final = 1e-5
 """Of the norms, in every published model."""
-ACTIVATIONS: Final[dict[str, Activation]] = {
-    "relu": F.relu, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")
-}  # fmt: skip
 
 
 def build(config: MarianConfig) -> Transformer:

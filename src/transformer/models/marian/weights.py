@@ -1,7 +1,7 @@
 """Between a Marian model of ours and the published format: names, numbering of tokens, configuration."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -9,13 +9,14 @@ from torch import Tensor
 
 from transformer.blocks import halved_sinusoid
 from transformer.errors import BundleError
+from transformer.models.format import Format
 from transformer.models.marian.config import MarianConfig
+from transformer.models.renaming import refuse_unknown
 from transformer.settings import Settings
 from transformer.text.control import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
 from transformer.text.pair import TokenizerPair
 from transformer.text.sentence_piece import SentencePieceTokenizer
 
-MODEL_TYPES: Final = ("marian",)
 SHARED: Final = "model.shared.weight"
 NEVER: Final = -1e9
 """The logit of BOS, which published models do not have; a finite number, as all weights are."""
@@ -64,9 +65,7 @@ def read_config(published: Mapping[str, Any], files: Mapping[str, bytes]) -> Mar
     Raises:
         BundleError: a value that is not known.
     """
-    for name, known in FIXED.items():
-        if published.get(name, known[0]) not in known:
-            raise BundleError(f"{name}={published[name]!r} is not known; only {known[0]!r} is")
+    refuse_unknown(published, FIXED)
     given = DEFAULTS | {name: value for name, value in published.items() if value is not None}
     for name, most in MOST.items():
         if given.get(name, 0) > most:
@@ -297,3 +296,37 @@ def write_tokenizers(config: Settings, tokenizers: TokenizerPair) -> dict[str, b
     special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     files["tokenizer_config.json"] = json.dumps(facts | special, indent=2).encode()
     return files
+
+
+class MarianFormat(Format):
+    """As `Format`, with tokens that are numbered anew and two tokenizers of SentencePiece."""
+
+    def read_config(
+        self, kind: type[Settings], published: Mapping[str, Any], files: Mapping[str, bytes], names: Collection[str]
+    ) -> Settings:
+        """As of `Format`."""
+        del kind, names
+        return read_config(published, files)
+
+    def write_config(self, config: Settings) -> dict[str, Any]:
+        """As of `Format`."""
+        return write_config(config)
+
+    def read_weights(self, config: Settings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As of `Format`."""
+        return read_weights(config, tensors)
+
+    def write_weights(self, config: Settings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As of `Format`."""
+        return write_weights(config, state)
+
+    def read_tokenizers(self, config: Settings, files: Mapping[str, bytes]) -> TokenizerPair:
+        """As of `Format`."""
+        return read_tokenizers(config, files)
+
+    def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+        """As of `Format`."""
+        return write_tokenizers(config, tokenizers)
+
+
+FORMAT: Final = MarianFormat(("marian",))

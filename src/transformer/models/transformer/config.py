@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from transformer.settings import Settings
 
+KIND: Final = "encoder-decoder"
+
 
 class TransformerConfig(Settings):
     """What `build_transformer` needs, under the paper's names.

@@ -1,0 +1,1 @@
+"""BERT: an encoder that reads a text as a whole."""

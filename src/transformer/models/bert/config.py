@@ -1,0 +1,55 @@
+"""The sizes and choices of one BERT."""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from transformer.settings import Settings
+
+KIND: Final = "encoder"
+
+
+class BertConfig(Settings):
+    """A post-norm encoder with learned positions, and what stands on top of it."""
+
+    family: Literal["bert"] = "bert"
+    vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    seq_len: int = Field(default=512, ge=2, description="positions")
+    d_model: int = Field(default=768, ge=1, description="width of the model")
+    N: int = Field(default=12, ge=1, description="layers")
+    h: int = Field(default=12, ge=1, description="attention heads")
+    d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu", description="between the two maps")
+    token_types: int = Field(default=2, ge=1, description="kinds of tokens: 0 for the first text, 1 for the second")
+    eps: float = Field(default=1e-12, gt=0, description="of the norms")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
+    head_dropout: float | None = Field(default=None, ge=0, lt=1, description="before labels; dropout if not set")
+    pooler: bool = Field(default=True, description="a map of the first position stands for the whole text")
+    masked: bool = Field(default=False, description="a head that guesses masked tokens")
+    next_sentence: bool = Field(default=False, description="a head that tells whether the second text follows")
+    labels: tuple[str, ...] = Field(default=(), description="of texts; with them, a head that chooses one")
+    embedding: Literal["mean", "first", "pooled"] = Field(
+        default="mean", description="what stands for a text: the mean of its positions, the first, or the pooler's"
+    )
+    pad_id: int | None = Field(default=0, ge=0, description="of padding; the tokenizer's if not set")
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "BertConfig":
+        if self.d_model % self.h:
+            raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
+        if not self.pooler and (self.next_sentence or self.labels or self.embedding == "pooled"):
+            raise ValueError("next_sentence, labels and embedding='pooled' read what the pooler gives; set pooler=true")
+        return self
+
+
+Config = BertConfig
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"d_model": 128, "N": 2, "h": 2, "d_ff": 512, "masked": True},
+    "mini": {"d_model": 256, "N": 4, "h": 4, "d_ff": 1024, "masked": True},
+    "base": {"masked": True},
+    "large": {"d_model": 1024, "N": 24, "h": 16, "d_ff": 4096, "masked": True},
+}
+"""`base` and `large` are those of Devlin et al. 2019, Sec. 3; `tiny` and `mini` of Turc et al. 2019, "Well-Read
+Students Learn Better", Table 1."""

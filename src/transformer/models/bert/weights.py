@@ -1,0 +1,137 @@
+"""Between a BERT of ours and the published format."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from transformer.errors import BundleError
+from transformer.models.bert.config import BertConfig
+from transformer.models.format import Format
+from transformer.models.renaming import (
+    ACTIVATION_NAMES,
+    PUBLISHED_ACTIVATIONS,
+    Renamed,
+    chosen,
+    labels_of,
+    layer_norm,
+    linear,
+    refuse_unknown,
+    written_labels,
+)
+
+MODULES, POOLING = "modules.json", "1_Pooling/config.json"
+SETTINGS: Final = {
+    "vocab_size": ("vocab_size", 30522), "seq_len": ("max_position_embeddings", 512), "d_model": ("hidden_size", 768),
+    "N": ("num_hidden_layers", 12), "h": ("num_attention_heads", 12), "d_ff": ("intermediate_size", 3072),
+    "token_types": ("type_vocab_size", 2), "eps": ("layer_norm_eps", 1e-12), "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1), "head_dropout": ("classifier_dropout", None),
+}  # fmt: skip
+FIXED: Final[dict[str, tuple[Any, ...]]] = {
+    "is_decoder": (False,), "add_cross_attention": (False,), "position_embedding_type": ("absolute",),
+    "tie_word_embeddings": (True,), "problem_type": (None, "single_label_classification"),
+    "is_encoder_decoder": (False,),
+}  # fmt: skip
+
+
+def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The settings that are not only called otherwise; the parameters tell which heads there are."""
+    refuse_unknown(published, FIXED)
+    has_labels = "classifier.weight" in names
+    return {
+        "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
+        "pooler": "bert.pooler.dense.weight" in names,
+        "masked": "cls.predictions.transform.dense.weight" in names,
+        "next_sentence": "cls.seq_relationship.weight" in names,
+        "labels": labels_of(published) if has_labels else (),
+        "embedding": _embedding(files),
+    }
+
+
+def _embedding(files: Mapping[str, bytes]) -> str:
+    """What stands for a text, as sentence-transformers write it; the mean where they say nothing.
+
+    Raises:
+        BundleError: something else than the mean, the first position or the pooler.
+    """
+    kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(files.get(MODULES, b"[]"))]
+    if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
+        raise BundleError(f"{MODULES} names {', '.join(kinds)}; only Transformer, Pooling and Normalize are known")
+    modes = {name for name, is_on in json.loads(files.get(POOLING, b"{}")).items() if is_on is True}
+    modes = {name for name in modes if name.startswith("pooling_mode_")}
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+    if not modes:
+        return "mean"
+    if len(modes) > 1 or not modes <= known.keys():
+        raise BundleError(f"{POOLING} asks for {', '.join(sorted(modes))}; only one of {', '.join(known)} is known")
+    return known[modes.pop()]
+
+
+def write_files(config: BertConfig) -> dict[str, Any]:
+    """What sentence-transformers read beside the model."""
+    modes = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token"}
+    if config.embedding not in modes:
+        return {}
+    names = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for place, (path, name) in enumerate(names)
+    ]
+    pooling = {name: kind == config.embedding for kind, name in modes.items()}
+    return {MODULES: modules, POOLING: {"word_embedding_dimension": config.d_model, **pooling}}
+
+
+def write(config: BertConfig) -> dict[str, Any]:
+    """What `read` reads."""
+    heads = {
+        (True, True): "BertForPreTraining", (True, False): "BertForMaskedLM",
+        (False, True): "BertForNextSentencePrediction", (False, False): "BertModel",
+    }  # fmt: skip
+    architecture = "BertForSequenceClassification" if config.labels else heads[config.masked, config.next_sentence]
+    activation = PUBLISHED_ACTIVATIONS[config.activation]
+    return {"architectures": [architecture], "hidden_act": activation, **written_labels(config.labels)}
+
+
+def table(config: BertConfig) -> list[Renamed]:
+    """Every parameter."""
+    embedding = "embed.tokens.embedding.weight"
+    tied = ("masked_head.projection_layer.proj.weight",) if config.masked else ()
+    entries = [
+        Renamed("bert.embeddings.word_embeddings.weight", (embedding,), tied=tied,
+                aliases=("cls.predictions.decoder.weight",) if config.masked else ()),
+        Renamed("bert.embeddings.position_embeddings.weight", ("embed.positions.embedding.weight",)),
+        Renamed("bert.embeddings.token_type_embeddings.weight", ("embed.types.weight",)),
+        *layer_norm("bert.embeddings.LayerNorm", "embed.norm"),
+    ]  # fmt: skip
+    for number in range(config.N):
+        theirs, ours = f"bert.encoder.layer.{number}", f"encoder.layers.{number}"
+        for name, matrix in (
+            ("self.query", "W_q"),
+            ("self.key", "W_k"),
+            ("self.value", "W_v"),
+            ("output.dense", "W_o"),
+        ):
+            entries += linear(f"{theirs}.attention.{name}", f"{ours}.self_attention_block.{matrix}")
+        for name, matrix in (("intermediate.dense", "linear_1"), ("output.dense", "linear_2")):
+            entries += linear(f"{theirs}.{name}", f"{ours}.feed_forward_block.{matrix}")
+        for place, name in enumerate(("attention.output.LayerNorm", "output.LayerNorm")):
+            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+    if config.pooler:
+        entries += linear("bert.pooler.dense", "pooler")
+    if config.masked:
+        entries += linear("cls.predictions.transform.dense", "masked_head.transform")
+        entries += layer_norm("cls.predictions.transform.LayerNorm", "masked_head.norm")
+        bias = "masked_head.projection_layer.proj.bias"
+        entries.append(Renamed("cls.predictions.bias", (bias,), aliases=("cls.predictions.decoder.bias",)))
+    if config.next_sentence:
+        entries += linear("cls.seq_relationship", "next_sentence_head")
+    if config.labels:
+        entries += linear("classifier", "label_head.1")
+    return entries
+
+
+FORMAT: Final = Format(
+    ("bert",), SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
+    heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", tokenizer="BertTokenizer",
+    frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
+    write_files=write_files,
+)  # fmt: skip

@@ -1,0 +1,114 @@
+"""How a family's models are published: settings, names of parameters, tokenizer. Each `weights.py` has one `FORMAT`."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, write_renamed
+from transformer.settings import Settings
+from transformer.text.control import ControlIds
+from transformer.text.pair import TokenizerPair
+from transformer.text.published import published_ids, read_tokenizer, write_tokenizer
+
+Names = Mapping[str, tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A published format.
+
+    Attributes:
+        model_types: the `model_type`s of configurations in it; the first is written.
+        settings: our setting -> the published one, and what its absence means.
+        table: every parameter of a configuration.
+        read: further settings of ours, of a published configuration, the names of the parameters and the small files
+            beside it; refuses values that are not known.
+        write: further published settings of a configuration.
+        ids: our settings that hold ids of control tokens, as in `settings`.
+        special: published role of a control token -> what it is called where the tokenizer does not tell.
+        prefix: that names lack where the model was published without a head.
+        heads: names that begin so never have the prefix.
+        ignored: pattern of names of parameters that say nothing.
+        tokenizer: the class of transformers that reads the tokenizer.
+        frame: of texts, for tokenizers trained here, see `write_tokenizer`.
+        write_files: further files of a configuration, name -> content.
+    """
+
+    model_types: tuple[str, ...]
+    settings: Names = field(default_factory=dict[str, tuple[str, Any]])
+    table: Callable[[Any], Sequence[Renamed]] = lambda _: ()
+    read: Callable[[Mapping[str, Any], Collection[str], Mapping[str, bytes]], dict[str, Any]] = lambda *_: {}
+    write: Callable[[Any], dict[str, Any]] = lambda _: {}
+    ids: Names = field(default_factory=dict[str, tuple[str, Any]])
+    special: Mapping[str, str] = field(default_factory=dict[str, str])
+    prefix: str = ""
+    heads: tuple[str, ...] = ()
+    ignored: str = ""
+    tokenizer: str = "PreTrainedTokenizerFast"
+    frame: str = ""
+    write_files: Callable[[Any], dict[str, Any]] = lambda _: {}
+
+    def read_config(
+        self, kind: type[Settings], published: Mapping[str, Any], files: Mapping[str, bytes], names: Collection[str]
+    ) -> Settings:
+        """The configuration of a published model.
+
+        Args:
+            kind: the class of our configuration.
+            published: content of config.json.
+            files: the other small files of its folder by name.
+            names: of its parameters.
+
+        Raises:
+            BundleError: a value is not known.
+            ValueError: a value is none.
+        """
+        whole = [theirs for theirs, default in self.settings.values() if type(default) is int]
+        refuse_beyond(published, whole)
+        known = {**self.settings, **self.ids}
+        values = {ours: published.get(theirs, default) for ours, (theirs, default) in known.items()}
+        return kind.model_validate({**values, **self.read(published, self._named(names), files)})
+
+    def write_config(self, config: Settings) -> dict[str, Any]:
+        """What `read_config` reads."""
+        values = config.model_dump()
+        found = {theirs: values[ours] for ours, (theirs, _) in {**self.settings, **self.ids}.items()}
+        return {"model_type": self.model_types[0], **found, **self.write(config)}
+
+    def read_weights(self, config: Settings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Our parameters, by name, of the published ones.
+
+        Raises:
+            BundleError: parameters are missing or unknown.
+        """
+        named = dict(zip(self._named(tensors), tensors.values(), strict=True))
+        return read_renamed(self.table(config), named, self.ignored)
+
+    def write_weights(self, config: Settings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What `read_weights` reads."""
+        return write_renamed(self.table(config), state)
+
+    def read_tokenizers(self, config: Settings, files: Mapping[str, bytes]) -> TokenizerPair:
+        """The tokenizer of a published model; both sides of the pair are it.
+
+        Raises:
+            BundleError: its files are missing or damaged.
+        """
+        values = config.model_dump()
+        control = {name.removesuffix("_id").replace("start", "bos"): values[name] for name in self.ids}
+        special = published_ids(files, self.special)
+        control |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
+        tokenizer = read_tokenizer(files, ControlIds(**{"pad": None, "bos": None, "eos": None, "unk": None} | control))
+        return TokenizerPair(tokenizer, tokenizer)
+
+    def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+        """The files that `read_tokenizers` reads."""
+        del config
+        return write_tokenizer(tokenizers.source, self.tokenizer, self.frame)
+
+    def _named(self, names: Collection[str]) -> list[str]:
+        """Names with their prefix, and those of norms as they are called today."""
+        renewed = [name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in names]
+        return [name if name.startswith((self.prefix, *self.heads)) else self.prefix + name for name in renewed]

@@ -1,0 +1,1 @@
+"""GPT: a decoder that predicts the next token of a text."""

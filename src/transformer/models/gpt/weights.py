@@ -1,0 +1,68 @@
+"""Between a GPT of ours and the published GPT-2 format."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from transformer.models.format import Format
+from transformer.models.gpt.config import GptConfig
+from transformer.models.renaming import (
+    ACTIVATION_NAMES,
+    PUBLISHED_ACTIVATIONS,
+    Renamed,
+    chosen,
+    layer_norm,
+    refuse_unknown,
+)
+
+SETTINGS: Final = {
+    "vocab_size": ("vocab_size", 50257), "seq_len": ("n_positions", 1024), "d_model": ("n_embd", 768),
+    "N": ("n_layer", 12), "h": ("n_head", 12), "eps": ("layer_norm_epsilon", 1e-5), "dropout": ("resid_pdrop", 0.1),
+    "embedding_dropout": ("embd_pdrop", 0.1), "attention_dropout": ("attn_pdrop", 0.1),
+    "scale_by_width": ("scale_attn_weights", True), "scale_by_layer": ("scale_attn_by_inverse_layer_idx", False),
+    "share_embeddings": ("tie_word_embeddings", True), "d_ff": ("n_inner", None),
+}  # fmt: skip
+
+
+def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The settings that are not only called otherwise."""
+    del names, files
+    refuse_unknown(published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,)})
+    return {"activation": chosen(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
+
+
+def write(config: GptConfig) -> dict[str, Any]:
+    """What `read` reads."""
+    activation = PUBLISHED_ACTIVATIONS[config.activation]
+    dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
+    return {"architectures": ["GPT2LMHeadModel"], "activation_function": activation, "embd_pdrop": dropout}
+
+
+def table(config: GptConfig) -> list[Renamed]:
+    """Every parameter; matrices but those of embeddings are stored transposed, queries, keys and values as one."""
+    entries = [Renamed("transformer.wpe.weight", ("positions.embedding.weight",))]
+    embedding, projection = "embed.embedding.weight", "projection_layer.proj.weight"
+    if config.share_embeddings:
+        entries.append(Renamed("transformer.wte.weight", (embedding,), tied=(projection,), aliases=("lm_head.weight",)))
+    else:
+        entries += [Renamed("transformer.wte.weight", (embedding,)), Renamed("lm_head.weight", (projection,))]
+    for number in range(config.N):
+        theirs, ours = f"transformer.h.{number}", f"decoder.layers.{number}"
+        attention = [f"{ours}.self_attention_block.{matrix}" for matrix in ("W_q", "W_k", "W_v")]
+        maps = {
+            "attn.c_attn": attention, "attn.c_proj": [f"{ours}.self_attention_block.W_o"],
+            "mlp.c_fc": [f"{ours}.feed_forward_block.linear_1"], "mlp.c_proj": [f"{ours}.feed_forward_block.linear_2"],
+        }  # fmt: skip
+        for name, matrices in maps.items():
+            for kind in ("weight", "bias"):
+                parameters = tuple(f"{matrix}.{kind}" for matrix in matrices)
+                entries.append(Renamed(f"{theirs}.{name}.{kind}", parameters, transposed=kind == "weight"))
+        for place, name in enumerate(("ln_1", "ln_2")):
+            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+    return [*entries, *layer_norm("transformer.ln_f", "decoder.norm")]
+
+
+FORMAT: Final = Format(
+    ("gpt2",), SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
+    ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
+    ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)", tokenizer="GPT2Tokenizer",
+)  # fmt: skip

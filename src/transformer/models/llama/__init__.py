@@ -1,0 +1,1 @@
+"""Llama: a decoder with rotary positions, gated networks and RMS norms."""

@@ -1,0 +1,57 @@
+"""Between a Llama of ours and the published format."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from transformer.models.format import Format
+from transformer.models.llama.config import LlamaConfig
+from transformer.models.renaming import Renamed, linear, refuse_unknown
+
+SETTINGS: Final = {
+    "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),
+    "N": ("num_hidden_layers", 32), "h": ("num_attention_heads", 32), "kv_heads": ("num_key_value_heads", None),
+    "d_k": ("head_dim", None), "d_ff": ("intermediate_size", 11008), "eps": ("rms_norm_eps", 1e-6),
+    "attention_dropout": ("attention_dropout", 0.0), "network_bias": ("mlp_bias", False),
+    "attention_bias": ("attention_bias", False), "share_embeddings": ("tie_word_embeddings", False),
+}  # fmt: skip
+
+
+def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The base of the frequencies."""
+    del names, files
+    rope = published.get("rope_parameters") or published.get("rope_scaling") or {}
+    known = {"pretraining_tp": (1, None), "rope_type": ("default",), "type": ("default",), "hidden_act": ("silu",)}
+    refuse_unknown({**published, **rope}, known)
+    return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
+
+
+def write(config: LlamaConfig) -> dict[str, Any]:
+    """What `read` reads."""
+    rope = {"rope_theta": config.base, "rope_type": "default"}
+    return {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_parameters": rope}
+
+
+def table(config: LlamaConfig) -> list[Renamed]:
+    """Every parameter."""
+    embedding, projection = "embed.embedding.weight", "projection_layer.proj.weight"
+    entries = [Renamed("model.norm.weight", ("decoder.norm.alpha",))]
+    if config.share_embeddings:
+        entries += [Renamed("model.embed_tokens.weight", (embedding,), tied=(projection,), aliases=("lm_head.weight",))]
+    else:
+        entries += [Renamed("model.embed_tokens.weight", (embedding,)), Renamed("lm_head.weight", (projection,))]
+    for number in range(config.N):
+        theirs, ours = f"model.layers.{number}", f"decoder.layers.{number}"
+        for name, matrix in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("o_proj", "W_o")):
+            place = f"{theirs}.self_attn.{name}", f"{ours}.self_attention_block.{matrix}"
+            entries += linear(*place, bias=config.attention_bias)
+        for name, matrix in (("gate_proj", "gate"), ("up_proj", "linear_1"), ("down_proj", "linear_2")):
+            entries += linear(f"{theirs}.mlp.{name}", f"{ours}.feed_forward_block.{matrix}", bias=config.network_bias)
+        for place, name in enumerate(("input_layernorm", "post_attention_layernorm")):
+            entries += [Renamed(f"{theirs}.{name}.weight", (f"{ours}.residual_connections.{place}.norm.alpha",))]
+    return entries
+
+
+FORMAT: Final = Format(
+    ("llama",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, ignored=r".*rotary_emb\.inv_freq",
+    ids={"bos_id": ("bos_token_id", 1), "eos_id": ("eos_token_id", 2), "pad_id": ("pad_token_id", None)},
+)  # fmt: skip

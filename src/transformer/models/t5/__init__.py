@@ -1,0 +1,1 @@
+"""T5: an encoder and a decoder, text to text."""

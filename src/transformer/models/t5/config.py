@@ -1,0 +1,49 @@
+"""The sizes and choices of one T5."""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from transformer.settings import Settings
+
+KIND: Final = "encoder-decoder"
+
+
+class T5Config(Settings):
+    """A pre-norm Transformer with relative positions, RMS norms and no biases."""
+
+    family: Literal["t5"] = "t5"
+    vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
+    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included; longer ones are dropped")
+    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included; longer ones are dropped")
+    d_model: int = Field(default=512, ge=1, description="width of the model")
+    d_k: int | None = Field(default=None, ge=1, description="width of a head; d_model / h if not set")
+    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
+    decoder_layers: int | None = Field(default=None, ge=1, description="decoder layers; N if not set")
+    h: int = Field(default=8, ge=1, description="attention heads")
+    d_ff: int = Field(default=1024, ge=1, description="inner width of the feed-forward networks")
+    gated: bool = Field(default=True, description="gated feed-forward networks, as of version 1.1")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu_tanh", description="inside them")
+    buckets: int = Field(default=32, ge=4, description="of relative positions")
+    max_distance: int = Field(default=128, ge=4, description="where the last bucket begins")
+    eps: float = Field(default=1e-6, gt=0, description="of the norms")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
+    activation_dropout: float = Field(default=0.1, ge=0, lt=1, description="inside the feed-forward networks")
+    share_embeddings: Literal["all", "inputs"] = Field(
+        default="all", description="what is one matrix: embeddings and output, or both embeddings"
+    )
+    scale_output: bool = Field(default=True, description="multiply the decoder's output by d_model^-0.5")
+    pad_id: int | None = Field(default=None, ge=0, description="of padding; the tokenizer's if not set")
+    eos_id: int | None = Field(default=None, ge=0, description="of the end of a text; the tokenizer's if not set")
+    start_id: int | None = Field(default=None, ge=0, description="of what the decoder begins with; BOS if not set")
+
+
+Config = T5Config
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
+    "small": {"d_model": 512, "N": 8, "h": 6, "d_k": 64, "d_ff": 1024},
+    "base": {"d_model": 768, "N": 12, "h": 12, "d_ff": 2048},
+}
+"""`small` and `base` have the sizes of version 1.1 of the published models of Raffel et al. 2020."""

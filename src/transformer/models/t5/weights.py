@@ -1,0 +1,102 @@
+"""Between a T5 of ours and the published format."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from transformer.models.format import Format
+from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, refuse_unknown
+from transformer.models.t5.config import T5Config
+
+SETTINGS: Final = {
+    "vocab_size": ("vocab_size", 32128), "src_seq_len": ("n_positions", 512), "d_model": ("d_model", 512),
+    "d_k": ("d_kv", 64), "N": ("num_layers", 6), "decoder_layers": ("num_decoder_layers", None),
+    "h": ("num_heads", 8), "d_ff": ("d_ff", 2048), "buckets": ("relative_attention_num_buckets", 32),
+    "max_distance": ("relative_attention_max_distance", 128), "eps": ("layer_norm_epsilon", 1e-6),
+    "dropout": ("dropout_rate", 0.1),
+}  # fmt: skip
+NETWORKS: Final = {
+    "relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh"), "gelu": (False, "gelu"), "silu": (False, "silu"),
+    "gated-relu": (True, "relu"), "gated-silu": (True, "silu"), "gelu_new": (False, "gelu_tanh"),
+}  # fmt: skip
+"""Published name -> gated, activation; "gated-gelu" means the approximation by tanh."""
+FIXED: Final[dict[str, tuple[Any, ...]]] = {
+    "feed_forward_proj": tuple(NETWORKS), "is_encoder_decoder": (True,), "is_decoder": (False,)
+}  # fmt: skip
+OUTPUT: Final = "lm_head.weight"
+
+
+def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The settings that are not only called otherwise."""
+    del files
+    refuse_unknown(published, FIXED)
+    gated, activation = NETWORKS[published.get("feed_forward_proj", "relu")]
+    dropout = published.get("dropout_rate", 0.1)
+    return {
+        "tgt_seq_len": published.get("n_positions", 512), "gated": gated, "activation": activation,
+        "attention_dropout": dropout, "activation_dropout": dropout,
+        "share_embeddings": "inputs" if OUTPUT in names else "all",
+        "scale_output": published.get("scale_decoder_outputs", published.get("tie_word_embeddings") is not False),
+    }  # fmt: skip
+
+
+def write(config: T5Config) -> dict[str, Any]:
+    """What `read` reads."""
+    plain = {"gelu_tanh": "gelu"} if config.gated else PUBLISHED_ACTIVATIONS
+    network = plain.get(config.activation, config.activation)
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "d_kv": config.d_k or config.d_model // config.h, "num_decoder_layers": config.decoder_layers or config.N,
+        "feed_forward_proj": f"gated-{network}" if config.gated else network,
+        "tie_word_embeddings": config.share_embeddings == "all", "scale_decoder_outputs": config.scale_output,
+        "is_encoder_decoder": True,
+    }  # fmt: skip
+
+
+def table(config: T5Config) -> list[Renamed]:
+    """Every parameter."""
+    shares_output = config.share_embeddings == "all"
+    projection = "projection_layer.proj.weight"
+    tied = ("tgt_embed.embedding.weight",) + ((projection,) if shares_output else ())
+    aliases = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    entries = [Renamed("shared.weight", ("src_embed.embedding.weight",), tied=tied, aliases=aliases)]
+    entries += [] if shares_output else [Renamed(OUTPUT, (projection,))]
+    norm_of_decoder = "decoder.norm.0.alpha" if config.scale_output else "decoder.norm.alpha"
+    entries += [
+        Renamed("encoder.final_layer_norm.weight", ("encoder.norm.alpha",)),
+        Renamed("decoder.final_layer_norm.weight", (norm_of_decoder,)),
+    ]
+    for side, layers in (("encoder", config.N), ("decoder", config.decoder_layers or config.N)):
+        first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        entries.append(Renamed(first, (f"{side}.position_bias.embedding.weight",)))
+        for number in range(layers):
+            entries += _layer(config, f"{side}.block.{number}.layer", f"{side}.layers.{number}")
+    return entries
+
+
+def _layer(config: T5Config, theirs: str, ours: str) -> list[Renamed]:
+    """The parameters of a layer of either side."""
+    attentions = [("SelfAttention", "self_attention_block")]
+    if theirs.startswith("decoder"):
+        attentions.append(("EncDecAttention", "cross_attention_block"))
+    entries: list[Renamed] = []
+    for place, (name, block) in enumerate(attentions):
+        for matrix in ("q", "k", "v", "o"):
+            entries.append(Renamed(f"{theirs}.{place}.{name}.{matrix}.weight", (f"{ours}.{block}.W_{matrix}.weight",)))
+    gated = (("wi_0", "gate"), ("wi_1", "linear_1"), ("wo", "linear_2"))
+    last = len(attentions)
+    for name, matrix in gated if config.gated else (("wi", "linear_1"), ("wo", "linear_2")):
+        ours_there = f"{ours}.feed_forward_block.{matrix}.weight"
+        entries.append(Renamed(f"{theirs}.{last}.DenseReluDense.{name}.weight", (ours_there,)))
+    for place in range(last + 1):
+        alpha = f"{ours}.residual_connections.{place}.norm.alpha"
+        entries.append(Renamed(f"{theirs}.{place}.layer_norm.weight", (alpha,)))
+    return entries
+
+
+FORMAT: Final = Format(
+    ("t5",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, tokenizer="T5Tokenizer", frame="$A [EOS]",
+    ids={
+        "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
+    },
+    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""ViT: an encoder that reads an image as patches."""

@@ -1,0 +1,59 @@
+"""The sizes and choices of one Vision Transformer."""
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from transformer.settings import Settings
+
+KIND: Final = "image encoder"
+Pair = tuple[int, int]
+Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
+
+
+class VitConfig(Settings):
+    """A pre-norm encoder of patches, and what stands on top of it."""
+
+    family: Literal["vit"] = "vit"
+    image_size: Pair = Field(default=(224, 224), description="height and width of images in pixels")
+    patch_size: Pair = Field(default=(16, 16), description="height and width of patches in pixels")
+    channels: int = Field(default=3, ge=1, description="of images: 3 for colours, 1 for grey")
+    mean: tuple[float, ...] = Field(default=(0.5,), description="of each channel, taken off pixels from 0 to 1")
+    deviation: tuple[float, ...] = Field(default=(0.5,), description="of each channel, which pixels are divided by")
+    d_model: int = Field(default=768, ge=1, description="width of the model")
+    N: int = Field(default=12, ge=1, description="layers")
+    h: int = Field(default=12, ge=1, description="attention heads")
+    d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
+    activation: Activation = Field(default="gelu", description="between the two maps")
+    attention_bias: bool = Field(default=True, description="biases of the maps of queries, keys and values")
+    eps: float = Field(default=1e-12, gt=0, description="of the norms")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="of residual connections and embeddings")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
+    pooler_size: int | None = Field(
+        default=None, ge=1, description="width of a map of the first position; none if not set"
+    )
+    pooler_activation: Literal["tanh", "relu", "gelu"] = Field(default="tanh", description="after that map")
+    labels: tuple[str, ...] = Field(default=(), description="of images; with them, a head that chooses one")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "VitConfig":
+        if self.d_model % self.h:
+            raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
+        if any(not 0 < patch <= image for patch, image in zip(self.patch_size, self.image_size, strict=True)):
+            raise ValueError(f"patch_size={self.patch_size} does not fit into image_size={self.image_size}")
+        if any(len(each) not in (1, self.channels) for each in (self.mean, self.deviation)):
+            raise ValueError(f"mean and deviation have one number, or one of each of the {self.channels} channels")
+        if min(self.deviation) <= 0:
+            raise ValueError(f"deviation={self.deviation} is not above 0; pixels are divided by it")
+        return self
+
+
+Config = VitConfig
+
+PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "tiny": {"image_size": (28, 28), "patch_size": (4, 4), "channels": 1, "d_model": 128, "N": 4, "h": 4, "d_ff": 256},
+    "small": {"d_model": 384, "h": 6, "d_ff": 1536},
+    "base": {},
+    "large": {"d_model": 1024, "N": 24, "h": 16, "d_ff": 4096},
+}
+"""`base` and `large` are those of Dosovitskiy et al. 2021, Table 1; `small` is that of Touvron et al. 2021, "DeiT"."""

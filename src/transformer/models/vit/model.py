@@ -1,0 +1,100 @@
+"""The Vision Transformer, and its builder."""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transformer.blocks import (
+    ACTIVATIONS,
+    Encoder,
+    EncoderLayer,
+    FeedForwardBlock,
+    LayerNormalization,
+    LearnedPositions,
+    MultiHeadAttention,
+    PatchEmbedding,
+    initialize_normal,
+)
+from transformer.models.vit.config import VitConfig
+
+
+class Vit(nn.Module):
+    """An encoder of images, and heads that read it.
+
+    Args:
+        patches: cuts images into patches and embeds them.
+        positions: adds positions to the learned first vector and the patches.
+        encoder: pre-norm, looks everywhere.
+        pooler: maps the first position, if there.
+        label_head: a logit a label, if there.
+
+    Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", Sec. 3.1, Eq. 1-4.
+    """
+
+    def __init__(
+        self,
+        patches: PatchEmbedding,
+        positions: LearnedPositions,
+        encoder: Encoder,
+        pooler: nn.Sequential | None,
+        label_head: nn.Linear | None,
+    ) -> None:
+        super().__init__()
+        self.patches = patches
+        self.first = nn.Parameter(torch.zeros(positions.embedding.embedding_dim))
+        self.positions = positions
+        self.encoder = encoder
+        self.pooler = pooler
+        self.label_head = label_head
+
+    def encode(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
+        """Returns the encoder's output: the first vector's, then one a patch.
+
+        Args:
+            images: normalized pixels.
+
+        Raises:
+            ConfigError: the images have more patches than positions.
+        """
+        patches = self.patches(images)
+        first = self.first.expand(len(patches), 1, -1)
+        return self.encoder(self.positions(torch.cat([first, patches], dim=1)))
+
+    def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
+        """As `encode`."""
+        return self.encode(images)
+
+    def pooled(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B pooled"]:
+        """Returns the pooler's vector of each image."""
+        assert self.pooler is not None
+        return self.pooler(encoded[:, 0])
+
+    def label_logits(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B labels"]:
+        """Returns a logit a label."""
+        assert self.label_head is not None
+        return self.label_head(encoded[:, 0])
+
+
+def build(config: VitConfig) -> Vit:
+    """A freshly initialized model."""
+    d_model, norm = config.d_model, partial(LayerNormalization, eps=config.eps)
+    bias = "all" if config.attention_bias else "output"
+
+    def layer() -> EncoderLayer:
+        attention = MultiHeadAttention(d_model, config.h, config.attention_dropout, bias=bias)
+        network = FeedForwardBlock(d_model, config.d_ff, 0.0, activation=ACTIVATIONS[config.activation])
+        return EncoderLayer(d_model, attention, network, config.dropout, norm=norm)
+
+    rows, columns = (image // patch for image, patch in zip(config.image_size, config.patch_size, strict=True))
+    after = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "gelu": nn.GELU()}[config.pooler_activation]
+    model = Vit(
+        PatchEmbedding(d_model, config.patch_size, config.channels),
+        LearnedPositions(d_model, rows * columns + 1, config.dropout),
+        Encoder(nn.ModuleList(layer() for _ in range(config.N)), norm(d_model)),
+        nn.Sequential(nn.Linear(d_model, config.pooler_size), after) if config.pooler_size else None,
+        nn.Linear(d_model, len(config.labels)) if config.labels else None,
+    )
+    initialize_normal(model, layers=config.N)
+    return model

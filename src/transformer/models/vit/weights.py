@@ -1,0 +1,113 @@
+"""Between a Vision Transformer of ours and the published format."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from transformer.errors import BundleError
+from transformer.models.format import Format
+from transformer.models.renaming import (
+    ACTIVATION_NAMES,
+    PUBLISHED_ACTIVATIONS,
+    Renamed,
+    chosen,
+    labels_of,
+    layer_norm,
+    linear,
+    written_labels,
+)
+from transformer.models.vit.config import VitConfig
+
+SETTINGS: Final = {
+    "channels": ("num_channels", 3), "d_model": ("hidden_size", 768), "N": ("num_hidden_layers", 12),
+    "h": ("num_attention_heads", 12), "d_ff": ("intermediate_size", 3072), "attention_bias": ("qkv_bias", True),
+    "eps": ("layer_norm_eps", 1e-12), "dropout": ("hidden_dropout_prob", 0.0),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+}  # fmt: skip
+PROCESSOR: Final = "preprocessor_config.json"
+CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
+POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
+
+
+def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The settings that are not only called otherwise."""
+    sizes = {ours: published.get(ours, default) for ours, default in (("image_size", 224), ("patch_size", 16))}
+    processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
+    if processor.get("rescale_factor", 1 / 255) not in (1 / 255, 0.00392156862745098):
+        raise BundleError(f"rescale_factor={processor['rescale_factor']} is not known; only 1/255 is")
+    if "vit.embeddings.mask_token" in names:
+        raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
+    has_pooler = "vit.pooler.dense.weight" in names
+    pooler_size = published.get("pooler_output_size") or published.get("hidden_size", 768)
+    return {
+        **{name: (size, size) if isinstance(size, int) else size for name, size in sizes.items()},
+        "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
+        "pooler_size": pooler_size if has_pooler else None,
+        "pooler_activation": chosen(published, "pooler_act", POOLED, "tanh"),
+        "labels": labels_of(published) if "classifier.weight" in names else (),
+        **{ours: _least(processor[theirs]) for ours, theirs in CHANNELS.items() if theirs in processor},
+    }
+
+
+def _least(numbers: list[float]) -> tuple[float, ...]:
+    """One number where all channels have the same."""
+    return tuple(numbers if len(set(numbers)) > 1 else numbers[:1])
+
+
+def write(config: VitConfig) -> dict[str, Any]:
+    """What `read` reads."""
+    return {
+        "architectures": ["ViTForImageClassification" if config.labels else "ViTModel"],
+        "image_size": _one(config.image_size), "patch_size": _one(config.patch_size),
+        "hidden_act": PUBLISHED_ACTIVATIONS[config.activation],
+        "pooler_output_size": config.pooler_size or config.d_model, "pooler_act": config.pooler_activation,
+        **written_labels(config.labels),
+    }  # fmt: skip
+
+
+def write_files(config: VitConfig) -> dict[str, Any]:
+    """How images are made ready."""
+    height, width = config.image_size
+    mean, deviation = (
+        list(each if len(each) == config.channels else each * config.channels)
+        for each in (config.mean, config.deviation)
+    )
+    facts = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True, "do_normalize": True}
+    return {
+        PROCESSOR: {**facts, "size": {"height": height, "width": width}, "image_mean": mean, "image_std": deviation}
+    }
+
+
+def _one(size: tuple[int, int]) -> int | list[int]:
+    """A square by one number."""
+    return size[0] if size[0] == size[1] else list(size)
+
+
+def table(config: VitConfig) -> list[Renamed]:
+    """Every parameter."""
+    entries = [
+        Renamed("vit.embeddings.cls_token", ("first",), added_axes=2),
+        Renamed("vit.embeddings.position_embeddings", ("positions.embedding.weight",), added_axes=1),
+        *linear("vit.embeddings.patch_embeddings.projection", "patches.projection"),
+        *layer_norm("vit.layernorm", "encoder.norm"),
+    ]
+    for number in range(config.N):
+        theirs, ours = f"vit.encoder.layer.{number}", f"encoder.layers.{number}"
+        for name, matrix in (("query", "W_q"), ("key", "W_k"), ("value", "W_v")):
+            place = f"{theirs}.attention.attention.{name}", f"{ours}.self_attention_block.{matrix}"
+            entries += linear(*place, bias=config.attention_bias)
+        entries += linear(f"{theirs}.attention.output.dense", f"{ours}.self_attention_block.W_o")
+        for name, matrix in (("intermediate.dense", "linear_1"), ("output.dense", "linear_2")):
+            entries += linear(f"{theirs}.{name}", f"{ours}.feed_forward_block.{matrix}")
+        for place, name in enumerate(("layernorm_before", "layernorm_after")):
+            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+    if config.pooler_size:
+        entries += linear("vit.pooler.dense", "pooler.0")
+    if config.labels:
+        entries += linear("classifier", "label_head")
+    return entries
+
+
+FORMAT: Final = Format(
+    ("vit",), SETTINGS, table, read, write, prefix="vit.", heads=("classifier.",), write_files=write_files
+)

@@ -1,0 +1,227 @@
+"""Tokenizers of published models, as the tokenizers library reads them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from transformer.errors import BundleError, DataError
+from transformer.text.byte_pair import BytePairTokenizer
+from transformer.text.control import CONTROL_NAMES, N_CONTROL, ControlIds
+from transformer.text.settings import NormalizationSettings
+from transformer.text.tokenizer import Tokenizer
+
+WHOLE, WORDS, PIECES, MERGES, FACTS = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
+)  # fmt: skip
+KIND: Final = "published"
+"""The key that a stored form begins with."""
+
+
+class PublishedTokenizer(Tokenizer):
+    """Encodes text as a published model was trained to read it: WordPiece, byte-level BPE, Unigram.
+
+    Tokens that steer the model are not found in typed text: `[MASK]` is read as what it looks like. What is decoded is
+    the text as far as the vocabulary and its normalization keep it: WordPiece forgets spaces and perhaps case.
+
+    Args:
+        content: of a tokenizer.json.
+        control: the ids that steer the model.
+
+    Raises:
+        DataError: the content is something else.
+    """
+
+    def __init__(self, content: str, control: ControlIds) -> None:
+        super().__init__(NormalizationSettings())
+        try:
+            self._library = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(
+                f"not a tokenizer.json that the tokenizers library reads ({error}); copy it again"
+            ) from error
+        self.content = content
+        self.control = control
+        self._library.no_truncation()
+        self._library.no_padding()
+        with_frame = self._library.encode("a", add_special_tokens=True)
+        inner = [place for place, special in enumerate(with_frame.special_tokens_mask) if not special]
+        first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
+        self._frame = tuple(with_frame.ids[:first]), tuple(with_frame.ids[last:])
+        self._library.encode_special_tokens = True
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """As of `Tokenizer`: what the published tokenizer puts around a text."""
+        return self._frame
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+        return max(self._library.get_vocab(with_added_tokens=True).values()) + 1
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of many texts, without those of the frame."""
+        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids; control ids are left out."""
+        return self._library.decode(list(ids), skip_special_tokens=True)
+
+    def normalize(self, text: str) -> str:
+        """The text as the published tokenizer normalizes it."""
+        normalizer: Any = self._library.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
+
+    def fallback_bytes(self) -> list[int]:
+        """Unknown text is one token here; no id spends bytes."""
+        return [0] * self.vocab_size
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A printable piece for each id, control ids by their published names."""
+        return [self._piece(token) for token in ids]
+
+    def _piece(self, token: int) -> str:
+        """As `Tokenizer._piece`."""
+        piece = self._library.id_to_token(token)
+        return f"[{token}]" if piece is None else piece.replace("Ġ", "▁")
+
+    def to_json(self) -> str:
+        """The file content from which `from_json` makes the same tokenizer."""
+        control = {name: getattr(self.control, name) for name in ("pad", "bos", "eos", "unk", "mask")}
+        return json.dumps({KIND: self.content, "control": control}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, content: str) -> "PublishedTokenizer":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            DataError: the content is something else.
+        """
+        try:
+            fields = json.loads(content)
+            return cls(fields[KIND], ControlIds(**fields["control"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a tokenizer of this package ({error}); import the model again") from error
+
+
+def read_tokenizer(files: Mapping[str, bytes], control: ControlIds) -> PublishedTokenizer:
+    """The tokenizer of a published folder: tokenizer.json, or vocab.txt, or vocab.json with merges.txt.
+
+    Args:
+        files: the small files of the folder by name.
+        control: the ids that steer the model, see `published_ids`.
+
+    Raises:
+        BundleError: none of them is there.
+    """
+    return PublishedTokenizer(_content(files), control)
+
+
+def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[str, int | None]:
+    """The ids of control tokens.
+
+    Args:
+        files: the small files of the folder by name.
+        names: of the token of each role where the folder does not tell, e.g. {"mask_token": "[MASK]"}.
+
+    Raises:
+        BundleError: there is no tokenizer.
+    """
+    facts: dict[str, Any] = {}
+    for name in (FACTS, "special_tokens_map.json"):
+        facts |= json.loads(files[name]) if name in files else {}
+    library = tokenizers.Tokenizer.from_str(_content(files))
+    found: dict[str, int | None] = {}
+    for role, usual in names.items():
+        token = facts.get(role) or usual
+        found[role] = library.token_to_id(token["content"] if isinstance(token, dict) else str(token))
+    return found
+
+
+def _content(files: Mapping[str, bytes]) -> str:
+    if WHOLE in files:
+        return files[WHOLE].decode("utf-8")
+    if WORDS in files:
+        return _word_pieces(files[WORDS], json.loads(files.get(FACTS, b"{}"))).to_str()
+    if PIECES in files and MERGES in files:
+        return _byte_pairs(files[PIECES], files[MERGES]).to_str()
+    raise BundleError(
+        f"there is no {WHOLE}, nor {WORDS}, nor {PIECES} with {MERGES}; copy the whole folder (AutoTokenizer of "
+        "transformers writes tokenizer.json)"
+    )
+
+
+def _word_pieces(words: bytes, facts: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """BERT's tokenizer from the list of its words (Devlin et al. 2019, Sec. 3)."""
+    vocabulary = {word: token for token, word in enumerate(words.decode("utf-8").rstrip("\n").split("\n"))}
+    if not {"[UNK]", "[CLS]", "[SEP]"} <= vocabulary.keys():
+        raise BundleError(f"{WORDS} lacks [UNK], [CLS] or [SEP]; copy it again")
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    library.normalizer = normalizers.BertNormalizer(
+        lowercase=bool(facts.get("do_lower_case", True)),
+        strip_accents=facts.get("strip_accents"),
+        handle_chinese_chars=bool(facts.get("tokenize_chinese_chars", True)),
+    )
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece()
+    library.add_special_tokens([word for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if word in vocabulary])
+    library.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
+    )
+    return library
+
+
+def _byte_pairs(pieces: bytes, merges: bytes) -> tokenizers.Tokenizer:
+    """GPT-2's tokenizer from its vocabulary and merges (Radford et al. 2019, Sec. 2.2)."""
+    lines = [line for line in merges.decode("utf-8").split("\n") if line and not line.startswith("#version")]
+    pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
+    vocabulary: dict[str, int] = json.loads(pieces)
+    library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
+    return library
+
+
+def write_tokenizer(tokenizer: Tokenizer, kind: str, frame: str = "") -> dict[str, bytes]:
+    """The files of a published folder: tokenizer.json and what says which tokens steer the model.
+
+    Args:
+        tokenizer: published, or byte pairs that were trained here.
+        kind: the class of transformers that reads it, where it is published.
+        frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]".
+
+    Raises:
+        BundleError: another one.
+    """
+    if isinstance(tokenizer, PublishedTokenizer):
+        content, facts = tokenizer.content, {"tokenizer_class": kind}
+    elif isinstance(tokenizer, BytePairTokenizer):
+        content, facts = _of_ours(tokenizer, frame), {"tokenizer_class": "PreTrainedTokenizerFast"}
+    else:
+        raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
+    names = {role: getattr(tokenizer.control, role) for role in ("pad", "bos", "eos", "unk", "mask")}
+    facts |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
+    return {WHOLE: content.encode(), FACTS: json.dumps(facts, indent=2, ensure_ascii=False).encode()}
+
+
+def _of_ours(tokenizer: BytePairTokenizer, frame: str) -> str:
+    """Our byte pairs with the control ids before them, and the space before a text, as one tokenizer.json."""
+    content = json.loads(tokenizer.to_json())["merges"]
+    vocabulary = {piece: token + N_CONTROL for piece, token in content["model"]["vocab"].items()}
+    content["model"]["vocab"] = {name: token for token, name in enumerate(CONTROL_NAMES)} | vocabulary
+    library = tokenizers.Tokenizer.from_str(json.dumps(content))
+    steps: list[Any] = [normalizers.NFC()] * (tokenizer.normalization.unicode == "nfc")
+    steps += [normalizers.Lowercase()] * tokenizer.normalization.lowercase
+    library.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
+    library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    library.add_special_tokens(list(CONTROL_NAMES))
+    if frame:
+        special = [(name, token) for token, name in enumerate(CONTROL_NAMES)]
+        library.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
+    return library.to_str()

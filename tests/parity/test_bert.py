@@ -1,0 +1,121 @@
+"""BERT: published folders made by the transformers package, read by us, and both compute the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+)
+
+from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from transformer.errors import BundleError
+from transformer.models.bert.model import Bert
+from transformer.published import read_published
+
+SIZE = 53
+SIZES: dict[str, Any] = {
+    "vocab_size": SIZE, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37,
+    "max_position_embeddings": 40,
+}  # fmt: skip
+SPECIAL = {
+    "unk_token": "[UNK]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+MODELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "plain": (BertModel, {}, {}),
+    "without pooler, other epsilon": (BertModel, {"layer_norm_eps": 1e-3}, {"add_pooling_layer": False}),
+    "masked words": (BertForMaskedLM, {"hidden_act": "gelu_new"}, {}),
+    "masked words and next sentence": (BertForPreTraining, {"type_vocab_size": 3}, {}),
+    "next sentence": (BertForNextSentencePrediction, {"hidden_act": "relu"}, {}),
+    "classification": (BertForSequenceClassification, {"id2label": {0: "no", 1: "maybe", 2: "yes"}}, {}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Catches a matrix under another name, a head on the wrong vector, another activation, epsilon, type or mask."""
+    kind, odd, more = MODELS[name]
+    theirs = randomized(kind(BertConfig(**{**SIZES, **odd}), **more))
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
+    bundle = imported(theirs, tmp_path / "hf")
+    model = bundle.model
+    assert isinstance(model, Bert)
+    tokens, types = torch.randint(0, SIZE, (3, 11)), torch.randint(0, 2, (3, 11))
+    mask = torch.ones(3, 11, dtype=torch.bool)
+    mask[1, 6:] = False
+    given = {"input_ids": tokens, "attention_mask": mask.long(), "token_type_ids": types}
+    found = theirs(**given, output_hidden_states=True)
+    encoded = model.encode(tokens, mask[:, None, None], types)
+    close(encoded[mask], found.hidden_states[-1][mask])
+    if kind is BertModel and not more:
+        close(model.pooled(encoded), found.pooler_output)
+    if model.masked_head:
+        logits = found.logits if kind is BertForMaskedLM else found.prediction_logits
+        close(model.masked_head(encoded)[mask], logits[mask])
+    if model.next_sentence_head:
+        logits = found.seq_relationship_logits if kind is BertForPreTraining else found.logits
+        close(model.next_sentence_head(model.pooled(encoded)), logits)
+    if model.label_head:
+        close(model.label_logits(encoded), found.logits)
+        assert bundle.config.model_dump()["labels"] == ("no", "maybe", "yes")
+    assert [bool(x) for x in (model.masked_head, model.next_sentence_head, model.label_head)] == [
+        "masked" in name, "next" in name, "class" in name
+    ]  # fmt: skip
+    again = assert_round_trip(bundle, tmp_path, lambda folder: kind.from_pretrained(folder, **more))
+    for ours, expected in zip(again(**given).to_tuple(), theirs(**given).to_tuple(), strict=True):
+        close(ours, expected)
+
+
+TEXTS = ["Hello, wörld!", "the cat\tsat  unaffable 中文 résumé", "x" * 120, "[MASK] is [SEP] text", ""]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: bool, tmp_path: Path) -> None:
+    """Catches another normalization, split or frame where a folder holds vocab.txt alone."""
+    words = [*SPECIAL.values(), "hello", "Hello", ",", "!", "the", "cat", "sat", "un", "##aff", "##able", "resume",
+             "résumé", "中", "文", "w", "##orld", "##ö", "wor", "##ld", "is", "text", "[", "]", "mask",
+             "sep"]  # fmt: skip
+    config = BertConfig(**{**SIZES, "vocab_size": len(words)})
+    randomized(BertModel(config)).save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    theirs = BertTokenizerFast(vocab=str(tmp_path / "hf" / "vocab.txt"), do_lower_case=lowercase)
+    facts = f'{{"do_lower_case": {str(lowercase).lower()}}}'
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
+    ours = read_published(tmp_path / "hf").tokenizers.source
+    before, after = ours.frame
+    for text in TEXTS:
+        expected = theirs(text, split_special_tokens=True)["input_ids"]
+        assert [*before, *ours.encode(text), *after] == expected
+    assert ours.control.mask == theirs.mask_token_id
+    assert ours.control.mask not in ours.encode("[MASK]")
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    """Catches a setting, a module over the model or a parameter that is passed over."""
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
+    with pytest.raises(BundleError, match="problem_type='regression' is not known"):
+        imported(BertForSequenceClassification(BertConfig(**SIZES, problem_type="regression")), tmp_path / "hf")
+    model = BertModel(BertConfig(**SIZES))
+    (tmp_path / "hf" / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]', encoding="utf-8")
+    with pytest.raises(BundleError, match="names Dense; only Transformer, Pooling and Normalize are known"):
+        imported(model, tmp_path / "hf")
+    (tmp_path / "hf" / "modules.json").unlink()
+    model.extra = torch.nn.Linear(2, 2)
+    with pytest.raises(BundleError, match=r"unknown: bert.extra.bias, bert.extra.weight"):
+        imported(model, tmp_path / "hf")
+    del model.extra
+    model.embeddings.LayerNorm = torch.nn.Identity()
+    with pytest.raises(BundleError, match=r"missing: bert.embeddings.LayerNorm.weight, bert.embeddings.LayerNorm.bias"):
+        imported(model, tmp_path / "hf")

@@ -1,0 +1,121 @@
+"""Language models: published folders made by the transformers package, read by us, and both compute the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
+
+from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from transformer.decoding import Request, Search, length_normalization, search_all
+from transformer.errors import BundleError
+
+SIZE = 53
+SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
+ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+GPTS: dict[str, dict[str, Any]] = {
+    "as published": {},
+    "relu, inner width": {"activation_function": "relu", "n_inner": 37},
+    "exact gelu, other epsilon": {"activation_function": "gelu", "layer_norm_epsilon": 1e-3},
+    "scaled by layer": {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True},
+    "not scaled": {"scale_attn_weights": False},
+    "untied": {"tie_word_embeddings": False, "activation_function": "silu"},
+}
+LLAMA: dict[str, Any] = {
+    "vocab_size": SIZE, "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "max_position_embeddings": 40,
+}  # fmt: skip
+LLAMAS: dict[str, dict[str, Any]] = {
+    "as published": {},
+    "shared key heads": {"num_key_value_heads": 2},
+    "one key head, wide": {"num_key_value_heads": 1, "head_dim": 10, "rms_norm_eps": 1e-3},
+    "biases, tied, another base": {
+        "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    },
+}  # fmt: skip
+
+
+def gpt(**odd: Any) -> Any:
+    return randomized(GPT2LMHeadModel(GPT2Config(**{**SIZES, **ENDS, **odd})))
+
+
+def llama(**odd: Any) -> Any:
+    return randomized(LlamaForCausalLM(LlamaConfig(**{**LLAMA, **ENDS, **odd})))
+
+
+ALL = {f"gpt: {name}": (gpt, odd) for name, odd in GPTS.items()} | {
+    f"llama: {name}": (llama, odd) for name, odd in LLAMAS.items()
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Catches a matrix under another name or transposed, another activation, scale, epsilon, rotation or mask."""
+    make, odd = ALL[name]
+    theirs = make(**odd)
+    write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
+    bundle = imported(theirs, tmp_path / "hf")
+    model = bundle.model
+    tokens = torch.randint(0, SIZE, (3, 11))
+    mask = torch.ones(3, 11, dtype=torch.bool)
+    mask[1, 6:] = False
+    found = theirs(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True)
+    hidden = model.decode(tokens, mask[:, None, None])
+    close(hidden[mask], found.hidden_states[-1][mask])
+    close(model.project(hidden)[mask], found.logits[mask])
+    again = assert_round_trip(bundle, tmp_path, type(theirs).from_pretrained)
+    close(again(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
+
+
+@torch.no_grad()
+def test_positions_may_begin_anywhere_and_a_headless_model_is_read(tmp_path: Path) -> None:
+    """Catches ignored offsets, and names without their prefix."""
+    theirs = gpt()
+    write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
+    bare = GPT2Model(theirs.config).eval()
+    bare.load_state_dict(theirs.transformer.state_dict())
+    model = imported(bare, tmp_path / "hf").model
+    tokens, first = torch.randint(0, SIZE, (2, 5)), torch.tensor([3, 17])
+    places = first[:, None] + torch.arange(5)
+    close(model.decode(tokens, None, first), bare(input_ids=tokens, position_ids=places).last_hidden_state)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("kind", ["gpt", "llama"])
+@torch.no_grad()
+def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path: Path) -> None:
+    """Catches a cache that differs from the full forward, a wrong end, and padded prompts that move places."""
+    theirs = gpt(n_layer=2) if kind == "gpt" else llama(num_key_value_heads=2)
+    head = theirs.lm_head.weight
+    theirs.lm_head.weight = torch.nn.Parameter(head * 3)
+    theirs.lm_head.weight[0] *= 0.2
+    if kind == "gpt":
+        theirs.transformer.wte.weight = theirs.lm_head.weight
+    write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
+    bundle = imported(theirs, tmp_path / "hf")
+    generator = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3)]
+    search = Search(beam, length_normalization(1.0))
+    requests = [Request(prompt[:-1], 20, first=prompt[-1]) for prompt in prompts]
+    found = search_all(bundle.model, requests, search, control=bundle.tokenizers.source.control)  # pyright: ignore[reportArgumentType]
+    for prompt, (best,) in zip(prompts, found, strict=True):
+        expected = theirs.generate(
+            torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=1.0,
+            early_stopping=True, pad_token_id=0,
+        )[0, len(prompt) :].tolist()  # fmt: skip
+        assert best.tokens == expected[: expected.index(0)] if 0 in expected else expected
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    """Catches a setting that is passed over: the model would compute something else."""
+    for number, (model, message) in enumerate((
+        (gpt(add_cross_attention=True), "add_cross_attention=True is not known"),
+        (llama(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}), "rope_type='linear' is not"),
+        (llama(hidden_act="relu"), "hidden_act='relu' is not known"),
+    )):  # fmt: skip
+        write_word_level(tmp_path / str(number), SIZE, {"eos_token": "<end>"})
+        with pytest.raises(BundleError, match=message):
+            imported(model, tmp_path / str(number))

@@ -1,0 +1,94 @@
+"""T5: published folders made by the transformers package, read by us, and both compute the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from transformer.blocks import causal_mask, padding_mask
+from transformer.decoding import Request, Search, length_normalization, search_all
+from transformer.errors import BundleError
+from transformer.transformer import Transformer
+
+SIZE = 53
+SIZES: dict[str, Any] = {
+    "vocab_size": SIZE, "d_model": 24, "d_kv": 6, "num_heads": 4, "d_ff": 37, "num_layers": 3,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+ODD: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "gated, untied": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "heads wider than the model": {"d_kv": 10, "num_heads": 3, "layer_norm_epsilon": 1e-3},
+    "few near buckets": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12},
+    "another depth, gated silu": {"num_decoder_layers": 1, "feed_forward_proj": "gated-silu"},
+}
+SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def published(**odd: Any) -> Any:
+    """Random weights; of an untied model, an output of its own."""
+    model = T5ForConditionalGeneration(T5Config(**{**SIZES, **odd}))
+    if odd.get("tie_word_embeddings") is False:
+        model.lm_head.weight = torch.nn.Parameter(torch.zeros(SIZE, 24))
+    return randomized(model)
+
+
+@pytest.mark.parametrize("name", ODD)
+@torch.no_grad()
+def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Catches a wrong bucket, a scale, a width of heads, a gate on the wrong side, or an output that is tied."""
+    theirs = published(**ODD[name])
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
+    bundle = imported(theirs, tmp_path / "hf")
+    model = bundle.model
+    assert isinstance(model, Transformer)
+    src, tgt = torch.randint(3, SIZE, (3, 41)), torch.randint(3, SIZE, (3, 29))
+    src[1, 17:], tgt[:, 0] = 0, 0
+    mask = padding_mask(src)
+    given = {"input_ids": src, "attention_mask": (src != 0).long(), "decoder_input_ids": tgt}
+    found = theirs(**given, output_hidden_states=True)
+    encoded = model.encode(src, mask)
+    decoded = model.decode(encoded, mask, tgt, causal_mask(29))
+    close(encoded[src != 0], found.encoder_last_hidden_state[src != 0])
+    scale = 24**-0.5 if bundle.config.model_dump()["scale_output"] else 1.0
+    close(decoded, found.decoder_hidden_states[-1] * scale)
+    close(model.project(decoded), found.logits)
+    state = model.begin(src, mask, 29)
+    for place in range(29):
+        logits, state = model.step(tgt[:, place], state)
+        close(logits, found.logits[:, place])
+    again = assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
+    close(again(**given).logits, theirs(**given).logits)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.no_grad()
+def test_what_is_written_is_what_generate_writes(beam: int, tmp_path: Path) -> None:
+    """Catches a decoder that begins with another token or ends at another."""
+    theirs = published(tie_word_embeddings=False)
+    theirs.lm_head.weight *= 4
+    theirs.lm_head.weight[1] *= 0.5
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
+    bundle = imported(theirs, tmp_path / "hf")
+    control = bundle.tokenizers.source.control
+    generator = torch.Generator().manual_seed(1)
+    sources = [[*torch.randint(3, SIZE, (n,), generator=generator).tolist(), 1] for n in (5, 1, 9, 3)]
+    requests = [Request(source, 20, first=control.bos) for source in sources]
+    search = Search(beam, length_normalization(1.0))
+    found = search_all(bundle.model, requests, search, control=control)
+    for source, (best,) in zip(sources, found, strict=True):
+        expected = theirs.generate(
+            torch.tensor([source]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=1.0,
+            early_stopping=True, bad_words_ids=[[0], [2]],
+        )[0, 1:].tolist()  # fmt: skip
+        assert best.tokens == (expected[: expected.index(1)] if 1 in expected else expected)
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    """Catches a network that is passed over."""
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
+    with pytest.raises(BundleError, match="feed_forward_proj='gated-tanh' is not known"):
+        imported(published(feed_forward_proj="gated-tanh"), tmp_path / "hf")

@@ -1,0 +1,77 @@
+"""ViT: published folders made by the transformers package, read by us, and both compute the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImageModeling, ViTModel
+
+from parity.published import assert_round_trip, close, imported, randomized
+from transformer.errors import BundleError
+from transformer.models.vit.model import Vit
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37, "image_size": 12,
+    "patch_size": 4,
+}  # fmt: skip
+MODELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "plain": (ViTModel, {}, {}),
+    "without pooler, no biases": (ViTModel, {"qkv_bias": False, "layer_norm_eps": 1e-3}, {"add_pooling_layer": False}),
+    "another pooler": (ViTModel, {"pooler_output_size": 7, "pooler_act": "relu"}, {}),
+    "grey, oblong": (ViTModel, {"num_channels": 1, "image_size": [10, 15], "patch_size": [3, 5]}, {}),
+    "classification": (ViTForImageClassification, {"id2label": {0: "cat", 1: "dog"}, "hidden_act": "gelu_new"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Catches patches in another order, a matrix under another name, another activation, epsilon or pooler."""
+    kind, odd, more = MODELS[name]
+    theirs = randomized(kind(ViTConfig(**{**SIZES, **odd}), **more))
+    bundle = imported(theirs, tmp_path / "hf")
+    model, config = bundle.model, bundle.config.model_dump()
+    assert isinstance(model, Vit)
+    images = torch.randn(3, config["channels"], *config["image_size"])
+    found = theirs(pixel_values=images, output_hidden_states=True)
+    encoded = model.encode(images)
+    if kind is ViTModel:
+        close(encoded, found.last_hidden_state)
+    else:
+        close(model.label_logits(encoded), found.logits)
+        assert config["labels"] == ("cat", "dog")
+    if model.pooler:
+        close(model.pooled(encoded), found.pooler_output)
+    again = assert_round_trip(bundle, tmp_path, lambda folder: kind.from_pretrained(folder, **more))
+    for ours, expected in zip(again(pixel_values=images).to_tuple(), found.to_tuple(), strict=False):
+        if isinstance(ours, torch.Tensor):
+            close(ours, expected)
+
+
+def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
+    """Catches a head that is passed over, and pickled weights."""
+    with pytest.raises(BundleError, match="models that guess masked patches are not known"):
+        imported(ViTForMaskedImageModeling(ViTConfig(**SIZES, encoder_stride=4)), tmp_path / "hf")
+    model = ViTModel(ViTConfig(**SIZES))
+    model.save_pretrained(tmp_path / "pickled")
+    (tmp_path / "pickled" / "model.safetensors").rename(tmp_path / "pickled" / "pytorch_model.bin")
+    with pytest.raises(BundleError, match="pickled weights alone"):
+        imported_from(tmp_path / "pickled")
+
+
+def test_shards_are_read(tmp_path: Path) -> None:
+    """Catches a part of the weights that is left out."""
+    theirs = randomized(ViTModel(ViTConfig(**SIZES)))
+    bundle = imported(theirs, tmp_path / "hf", max_shard_size="20KB")
+    assert len(list((tmp_path / "hf").glob("*.safetensors"))) > 1
+    images = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        close(bundle.model.encode(images), theirs(pixel_values=images).last_hidden_state)  # pyright: ignore[reportCallIssue]
+
+
+def imported_from(folder: Path) -> Any:
+    """The model of a folder."""
+    from transformer.published import read_published
+
+    return read_published(folder)
