@@ -1,19 +1,30 @@
 """Beginning a run with a trained model: its configuration and tokenizer, other data, smaller steps."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from torch import Tensor, nn
+
 from transformer.bundle import Bundle, load_bundle
-from transformer.errors import ConfigError
+from transformer.errors import BundleError, ConfigError
+from transformer.models import family
 from transformer.recipe import Recipe, make_model_config
+from transformer.text.byte_pair import BytePairTokenizer
+from transformer.text.characters import CharacterTokenizer
 from transformer.text.settings import TokenizerSettings
 from transformer.training.schedule import paper_peak
 
-DROPOUTS: Final = frozenset({"dropout", "attention_dropout", "activation_dropout"})
-"""Keys of `model` that may differ from the model's: they have no weights."""
-TRAINED: Final = "transformer"
-"""The family that recipes train."""
+MAY_DIFFER: Final = frozenset({
+    "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "head_dropout",
+    "pooler", "masked", "next_sentence", "labels", "embedding", "pooler_size",
+})  # fmt: skip
+"""Keys of `model` that may differ from the model's: they have no weights, or are of what stands on top of it."""
+HEADS: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")
+"""What the names of parameters on top of an encoder begin with: a task brings its own."""
+ENCODER_RATE: Final = 5e-5
+"""The default peak for encoders: the best of those that Devlin et al. 2019, Appendix A.3, try on most tasks."""
 RATE: Final = 0.1
 """The default peak of the learning rate, as a part of the peak that the model was trained with."""
 WARMUP_STEPS: Final = 50
@@ -35,15 +46,19 @@ class Start:
     origin: dict[str, Any]
 
 
-def read_start(recipe: Recipe) -> Start | None:
+def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) -> Start | None:
     """The model that the recipe's `training.start_from` names, or None where it names none.
 
-    Where the recipe leaves them open, the learning rate is a tenth of the peak that the model was trained with and the
-    warm-up 50 updates.
+    Where the recipe leaves them open, the learning rate is a tenth of the peak that the model was trained with, of an
+    encoder 5e-5, and the warm-up 50 updates.
+
+    Args:
+        recipe: as given.
+        kinds: of families that can do the recipe's task, see `Family.kind`.
 
     Raises:
         BundleError: it is not a model.
-        ConfigError: it is of another family; a key of the recipe is not that of the model; or its schedule leaves the
+        ConfigError: it is of another kind; a key of the recipe is not that of the model; or its schedule leaves the
             rate no choice.
     """
     training = recipe.training
@@ -55,13 +70,16 @@ def read_start(recipe: Recipe) -> Start | None:
             "inverse_sqrt"
         )
     bundle = load_bundle(Path(training.start_from))
-    if bundle.family != TRAINED:
+    kind = family(bundle.family).kind
+    if kind not in kinds:
         raise ConfigError(
-            f"{bundle.folder} is a {bundle.family} model, which cannot be trained on here yet; translate with it"
+            f"{bundle.folder} is a {bundle.family} model ({kind}), which this task cannot train; it needs one of kind "
+            f"{' or '.join(kinds)}"
         )
     tokenizer = _tokenizer_settings(bundle)
     _refuse_difference(recipe, bundle, tokenizer)
-    rate = RATE * _peak(bundle) if training.learning_rate is None else training.learning_rate
+    usual = ENCODER_RATE if "encoder" in kinds else RATE * _peak(bundle)
+    rate = usual if training.learning_rate is None else training.learning_rate
     warmup_steps = WARMUP_STEPS if training.warmup_steps is None else training.warmup_steps
     smaller = training.model_copy(update={"learning_rate": rate, "warmup_steps": warmup_steps})
     origin = {
@@ -71,6 +89,25 @@ def read_start(recipe: Recipe) -> Start | None:
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer)
     return Start(bundle, inherited.model_copy(update={"training": smaller}), origin)
+
+
+def place_start(model: nn.Module, stored: Mapping[str, Tensor]) -> list[str]:
+    """Puts the weights of the start in place; heads that a task brings keep their first values.
+
+    Returns:
+        The parameters that do.
+
+    Raises:
+        BundleError: other parameters than those of heads are missing, or too many.
+    """
+    wanted = model.state_dict()
+    fitting = {name: x for name, x in stored.items() if name in wanted and wanted[name].shape == x.shape}
+    fresh, left = sorted(wanted.keys() - fitting.keys()), sorted(stored.keys() - fitting.keys())
+    wrong = [name for name in (*fresh, *left) if not name.startswith(HEADS)]
+    if wrong:
+        raise BundleError(f"{', '.join(wrong[:5])} do not go with the recipe's model; start from another one")
+    model.load_state_dict(fitting, strict=False)
+    return fresh
 
 
 def take_over(recipe: Recipe, earlier: Recipe) -> Recipe:
@@ -87,8 +124,9 @@ def take_over(recipe: Recipe, earlier: Recipe) -> Recipe:
 
 def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerSettings) -> Recipe:
     """The recipe with model and tokenizer as they are, but for the keys it gives itself."""
-    sizes = {"src_vocab_size": None, "tgt_vocab_size": None}  # the run sets them from the tokenizer
-    config = make_model_config({**model, **sizes, **_given(recipe.model)})
+    sizes = [key for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size") if key in model]
+    opened = dict.fromkeys(sizes)  # the run sets them from the tokenizer
+    config = make_model_config({**model, **opened, **_given(recipe.model)})
     settings = TokenizerSettings.model_validate({**tokenizer.model_dump(), **_given(recipe.tokenizer)})
     return recipe.model_copy(update={"model": config, "tokenizer": settings})
 
@@ -99,7 +137,7 @@ def _refuse_difference(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerSetti
         f"{section}.{key}={value} (there {has[section].get(key)})"
         for section, settings in (("model", recipe.model), ("tokenizer", recipe.tokenizer))
         for key, value in _given(settings).items()
-        if key not in DROPOUTS and has[section].get(key) != value
+        if key not in MAY_DIFFER and has[section].get(key) != value
     ]
     if differing:
         raise ConfigError(
@@ -113,8 +151,14 @@ def _given(settings: Any) -> dict[str, Any]:
 
 def _tokenizer_settings(bundle: Bundle) -> TokenizerSettings:
     """How the model's tokenizer was trained, as far as the model tells."""
-    pair = bundle.tokenizers
+    pair = bundle.text
+    if pair is None:
+        return TokenizerSettings()
+    if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
+        return TokenizerSettings(joint=pair.is_joint)
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
+    if isinstance(pair.source, CharacterTokenizer):
+        facts = {**facts, "kind": "characters", "vocab_size": None}
     return TokenizerSettings.model_validate(facts | bundle.provenance.get("recipe", {}).get("tokenizer", {}))
 
 

@@ -135,3 +135,114 @@ class PairBatch:
         """The same batch on another device."""
         src, tgt, labels = (tensor.to(device) for tensor in (self.src, self.tgt, self.labels))
         return PairBatch(src, tgt, labels, self.scored_tokens)
+
+
+@dataclass(frozen=True)
+class WindowBatch:
+    """Windows of running text, all of one length.
+
+    Attributes:
+        tokens: of the windows.
+        scored_tokens: number of tokens that the loss counts.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    scored_tokens: int
+
+    def to(self, device: torch.device) -> "WindowBatch":
+        """The same batch on another device."""
+        return WindowBatch(self.tokens.to(device), self.scored_tokens)
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Texts with labels, framed and padded.
+
+    Attributes:
+        tokens: of the texts.
+        mask: which of them are no padding.
+        labels: one a text.
+    """
+
+    tokens: Int[Tensor, "B S"]
+    mask: Bool[Tensor, "B 1 1 S"]
+    labels: Int[Tensor, " B"]
+
+    @property
+    def scored_tokens(self) -> int:
+        """Number of texts."""
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "TextBatch":
+        """The same batch on another device."""
+        return TextBatch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True)
+class NeighbourBatch:
+    """Pairs of texts that mean the same; text i of one side goes with text i of the other.
+
+    Attributes:
+        first: tokens of one side.
+        first_mask: which of them are no padding.
+        second: tokens of the other.
+        second_mask: which of them are no padding.
+    """
+
+    first: Int[Tensor, "B S"]
+    first_mask: Bool[Tensor, "B 1 1 S"]
+    second: Int[Tensor, "B T"]
+    second_mask: Bool[Tensor, "B 1 1 T"]
+
+    @property
+    def scored_tokens(self) -> int:
+        """Number of pairs."""
+        return len(self.first)
+
+    def to(self, device: torch.device) -> "NeighbourBatch":
+        """The same batch on another device."""
+        return NeighbourBatch(*(x.to(device) for x in (self.first, self.first_mask, self.second, self.second_mask)))
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Images with labels.
+
+    Attributes:
+        images: normalized pixels.
+        labels: one an image.
+    """
+
+    images: Float[Tensor, "B C height width"]
+    labels: Int[Tensor, " B"]
+
+    @property
+    def scored_tokens(self) -> int:
+        """Number of images."""
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "ImageBatch":
+        """The same batch on another device."""
+        return ImageBatch(self.images.to(device), self.labels.to(device))
+
+
+@runtime_checkable
+class WritesText(Protocol):
+    """A model that scores the next token at every position of a text."""
+
+    def decode(self, tokens: Int[Tensor, "B T"], mask: Any = None, positions: Any = None) -> Float[Tensor, "B T D"]:
+        """What is projected to the vocabulary, at every position."""
+        ...
+
+
+@runtime_checkable
+class Encodes(Protocol):
+    """A model that reads a text, or an image, as a whole."""
+
+    def encode(self, x: Any, mask: Any = None) -> Float[Tensor, "B S D"]:
+        """A vector at every position; the mask says which positions of a text are no padding."""
+        ...
+
+    def label_logits(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B labels"]:
+        """A logit a label."""
+        ...

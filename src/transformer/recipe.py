@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from transformer.data.settings import DataSettings
+from transformer.data.settings import TaskData
+from transformer.data.tasks import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family
 from transformer.settings import Settings
@@ -26,10 +27,15 @@ class Recipe(Settings):
     `model.preset` stands for the family's settings of that name; keys beside it override them.
     """
 
-    data: DataSettings
+    data: SerializeAsAny[TaskData]
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: SerializeAsAny[Settings] | None = Field(default=None, description="chosen by corpus size if not set")
     training: TrainingSettings = TrainingSettings()
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _of_its_task(cls, value: Any) -> Any:
+        return make_data_settings(value) if isinstance(value, Mapping) else value
 
     @field_validator("model", mode="before")
     @classmethod
@@ -41,10 +47,9 @@ class Recipe(Settings):
         if self.model is None:
             return self
         given = self.model.model_dump(include=self.model.model_fields_set, exclude_none=True)
-        if given.get("src_vocab_size") or given.get("tgt_vocab_size"):
-            raise ValueError(
-                "model.src_vocab_size and tgt_vocab_size come from the tokenizer; set tokenizer.vocab_size"
-            )
+        for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size"):
+            if given.get(key):
+                raise ValueError(f"model.{key} comes from the tokenizer; set tokenizer.vocab_size")
         if given.get("share_embeddings") == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.share_embeddings='all' needs one vocabulary, but tokenizer.joint=false; share 'target' or 'none'"
@@ -58,6 +63,19 @@ class Recipe(Settings):
             f"[{name}]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
             for name, keys in sections.items()
         )
+
+
+def make_data_settings(values: Mapping[str, Any]) -> TaskData:
+    """The settings of a recipe's `data` section, of the task that it names.
+
+    Raises:
+        ConfigError: the task is unknown.
+        ValidationError: a value is wrong.
+    """
+    task = values.get("task", "translation")
+    if task not in TASKS:
+        raise ConfigError(f"data.task={task!r} is unknown; choose one of {', '.join(TASKS)}")
+    return TASKS[task].model_validate(values)
 
 
 def make_model_config(values: Mapping[str, Any]) -> Settings:
@@ -163,38 +181,72 @@ def _parse_override(override: str) -> tuple[str, str, Any]:
         return section, name, text
 
 
+class Defaults(Settings):
+    """What a task takes where a recipe leaves it open.
+
+    Attributes:
+        vocab_size: of the tokenizer.
+        model: keys of the `model` section.
+        training: keys of the `training` section.
+        epochs: length of the run.
+    """
+
+    vocab_size: int | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    epochs: int = 10
+
+
 def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
-    """Sets what the recipe leaves open by the size of the corpus.
+    """Sets what the recipe of a translator leaves open by the size of the corpus; see `complete`.
+
+    Raises:
+        ConfigError: a given size does not fit to one filled in.
+    """
+    size = next(size for size in SIZES if pairs < size.below_pairs)
+    family_name = recipe.model.model_dump()["family"] if recipe.model else "transformer"
+    model: dict[str, Any] = {"family": family_name, "dropout": size.dropout}
+    known = family(family_name).presets()
+    model["preset"] = size.preset if size.preset in known else next(iter(known))
+    if family_name != "t5":
+        model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
+    defaults = Defaults(vocab_size=size.vocab_size, model=model, epochs=size.epochs)
+    return complete(recipe, defaults, steps_per_epoch, earlier)
+
+
+def complete(
+    recipe: Recipe, defaults: Defaults, steps_per_epoch: int | None = None, earlier: Recipe | None = None
+) -> Recipe:
+    """Sets what the recipe leaves open.
 
     Args:
         recipe: as given.
-        pairs: line pairs of the training text.
+        defaults: of its task.
         steps_per_epoch: known once the text is encoded; without it, the length of the run stays open.
         earlier: the filled-in recipe of the run that goes on, whose schedule holds although `max_steps` may change.
 
     Raises:
         ConfigError: a given size does not fit to one filled in.
     """
-    size = next(size for size in SIZES if pairs < size.below_pairs)
     tokenizer, training = recipe.tokenizer, recipe.training
     if tokenizer.vocab_size is None:
-        tokenizer = tokenizer.model_copy(update={"vocab_size": size.vocab_size})
-    share = "all" if tokenizer.joint else "target"
-    defaults = {"preset": size.preset, "dropout": size.dropout, "share_embeddings": share}
+        tokenizer = tokenizer.model_copy(update={"vocab_size": defaults.vocab_size})
     given = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
     try:
-        model = make_model_config({**defaults, **given})
+        model = make_model_config({**defaults.model, **given})
     except ValidationError as error:
         raise ConfigError("model: " + "; ".join(_problem(entry) for entry in error.errors())) from error
+    open_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
+    training = training.model_copy(update=open_keys)
     if steps_per_epoch is not None:
-        training = _fill_in_training(training, size, steps_per_epoch, earlier.training if earlier else None)
+        training = _fill_in_training(training, defaults.epochs, steps_per_epoch, earlier.training if earlier else None)
     return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
 
 
 def _fill_in_training(
-    training: TrainingSettings, size: "CorpusSize", steps_per_epoch: int, earlier: TrainingSettings | None
+    training: TrainingSettings, epochs: int, steps_per_epoch: int, earlier: TrainingSettings | None
 ) -> TrainingSettings:
-    max_steps = training.max_steps or max(MIN_STEPS, size.epochs * steps_per_epoch)
+    max_steps = training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
     interval = max(100, min(5000, steps_per_epoch))
     defaults = {

@@ -1,7 +1,7 @@
 """What every family keeps, at each of its presets with prime sizes. A family is found by its folder.
 
-A contract that is about writing (look-ahead, caches, search) holds for families that write: `KINDS_THAT_WRITE`; encoders
-read a text or an image as a whole and have no next token.
+A contract that is about writing (look-ahead, caches, search) holds for families that write: `KINDS_THAT_WRITE`;
+encoders read a text or an image as a whole and have no next token.
 """
 
 from collections.abc import Callable

@@ -108,7 +108,7 @@ def test_rotary_attention_depends_on_distances_alone() -> None:
 
 
 def test_relative_buckets_are_those_of_a_loop() -> None:
-    """Catches a bucket that is one off: exact up to half, then logarithmic, the last open; keys ahead have their own."""
+    """Catches a bucket that is one off: exact up to half, then logarithmic, the last open; keys ahead apart."""
 
     def bucket(distance: int, *, bidirectional: bool) -> int:
         buckets, first = (4, 4 * (distance > 0)) if bidirectional else (8, 0)

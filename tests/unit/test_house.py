@@ -40,7 +40,7 @@ ARROWS = {
     "reporting": {"bundle", "evaluation", "inspection", "markup"},
     "recipe": {"data", "models", "settings", "text", "training"},
     "averaging": {"bundle", "storage", "training"},
-    "fine_tuning": {"bundle", "recipe", "text", "training"},
+    "fine_tuning": {"bundle", "models", "recipe", "text", "training"},
     "shortlisting": {"decoding", "text"},
     "loading": {"bundle", "decoding", "packed", "shortlisting", "text", "transformer", "translation"},
     "quantization": {"bundle", "decoding", "evaluation", "loading", "packed", "translation"},

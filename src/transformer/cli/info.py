@@ -28,10 +28,8 @@ def info(model: ModelArgument) -> None:
         f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
         {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
     )
-    tokenizers = bundle.tokenizers
-    kind = "joint" if tokenizers.is_joint else "separate"
-    vocabulary = f"{tokenizers.source.vocab_size:,} source, {tokenizers.target.vocab_size:,} target tokens"
-    _table("tokenizer", {"kind": f"byte-level BPE, {kind}", "size": vocabulary})
+    if bundle.text:
+        _table("tokenizer", {"kind": str(bundle.text)})
     provenance = bundle.provenance
     validation = provenance.get("validation", {})
     signatures = validation.get("signatures", {})

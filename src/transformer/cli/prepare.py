@@ -31,7 +31,7 @@ def prepare(
 
     from transformer.run import prepare as prepare_run  # loads torch
 
-    corpus = prepare_run(loaded, out)
-    for line in (*corpus.notes, *corpus.report.lines()):
+    material = prepare_run(loaded, out)
+    for line in (*material.notes, *material.lines):
         typer.echo(line)
     typer.echo(f"next: transformer train ... --set data.prepared={out}")

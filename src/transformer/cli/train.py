@@ -100,7 +100,21 @@ def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str,
     typer.echo(f"model: {model}")
     typer.echo(f"curve: {picture}" if picture else "no training curve: pip install matplotlib to have it drawn")
     typer.echo(f"report: {folder / 'report.html'}")
-    typer.echo(f"next: transformer translate {folder} --input FILE")
+    typer.echo(f"next: transformer {_next(model)}".replace("FOLDER", str(folder)))
+
+
+def _next(model: Path) -> str:
+    """What can be done with a model of its kind."""
+    from transformer.bundle import load_bundle
+
+    config = load_bundle(model).config.model_dump()
+    kind = family(config["family"]).kind
+    if kind == "encoder":
+        return (
+            "classify FOLDER TEXT" if config["labels"] else "fill FOLDER TEXT" if config["masked"] else "embed FOLDER"
+        )
+    commands = {"language model": "generate FOLDER PROMPT", "image encoder": "classify FOLDER IMAGE"}
+    return commands.get(kind, "translate FOLDER --input FILE")
 
 
 EPILOG = train_help()

@@ -12,13 +12,31 @@ Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(gt=0, le=1000)]
 
 
-class DataSettings(Settings):
-    """Where the text lies and which pairs are kept.
+class TaskData(Settings):
+    """What every task's `data` section has, beside `task`, which says what the model is trained to do."""
+
+    prepared: str | None = Field(
+        default=None, description="folder of prepared data that runs share; in the run's folder if not set"
+    )
+    workers: int | None = Field(default=None, ge=1, description="processes that prepare; as many as cores if not set")
+    invalid_utf8: Literal["error", "replace"] = Field(
+        default="error", description="what to do with bytes that are not UTF-8"
+    )
+
+    @property
+    def name(self) -> str:
+        """What to call the corpus in messages."""
+        raise NotImplementedError
+
+
+class DataSettings(TaskData):
+    """Where the text of a translator lies and which pairs are kept.
 
     Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced from the
     environment. Any file may be compressed (.gz, .zst).
     """
 
+    task: Literal["translation"] = "translation"
     source: Paths | None = Field(default=None, description="text to translate from, one sentence a line; or a list")
     target: Paths | None = Field(default=None, description="its translation, line by line; or a list")
     pairs: Paths | None = Field(
@@ -39,28 +57,21 @@ class DataSettings(Settings):
     test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
     max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
     drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")
-    invalid_utf8: Literal["error", "replace"] = Field(
-        default="error", description="what to do with bytes that are not UTF-8"
-    )
-    prepared: str | None = Field(
-        default=None, description="folder of prepared data that runs share; in the run's folder if not set"
-    )
-    workers: int | None = Field(default=None, ge=1, description="processes that prepare; as many as cores if not set")
 
     @property
     def text_files(self) -> list[tuple[str, str]]:
         """Source files with their target files."""
-        return list(zip(_listed(self.source), _listed(self.target), strict=True))
+        return list(zip(listed(self.source), listed(self.target), strict=True))
 
     @property
     def pair_files(self) -> list[str]:
         """Files that hold both sides."""
-        return _listed(self.pairs)
+        return listed(self.pairs)
 
     @property
     def name(self) -> str:
         """What to call the corpus in messages: its first file."""
-        return (_listed(self.source) + self.pair_files)[0]
+        return (listed(self.source) + self.pair_files)[0]
 
     @model_validator(mode="after")
     def _validation_has_both_sides(self) -> "DataSettings":
@@ -70,7 +81,7 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _training_text_has_both_sides(self) -> "DataSettings":
-        sides = len(_listed(self.source)), len(_listed(self.target))
+        sides = len(listed(self.source)), len(listed(self.target))
         if sides[0] != sides[1]:
             if not all(sides):
                 missing = "source" if sides[1] else "target"
@@ -111,5 +122,6 @@ def kind_of(path: str) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def _listed(paths: Paths | None) -> list[str]:
+def listed(paths: Paths | None) -> list[str]:
+    """None, one path or several, as a list."""
     return [paths] if isinstance(paths, str) else list(paths or ())

@@ -12,47 +12,51 @@ from torch import Tensor
 from transformer.data.ragged import Ragged, positions
 from transformer.data.store import TokenStore
 from transformer.protocols import PairBatch, Part
-from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
+from transformer.text.control import OURS, PAD_ID, ControlIds
 
 
 class PairSource:
     """Serves the pairs of a token store, whose rows hold text tokens without control ids."""
 
-    def __init__(self, store: TokenStore, parts: tuple[Part, ...] = ()) -> None:
+    def __init__(
+        self, store: TokenStore, parts: tuple[Part, ...] = (), control: tuple[ControlIds, ControlIds] = (OURS, OURS)
+    ) -> None:
         """A source of the store's examples.
 
         Args:
             store: of the tokens.
             parts: the files that the examples come from, in order; none sees every example once an epoch.
+            control: the ids that steer the model, of source and of target.
         """
         self._store = store
+        self._control = control
         self.lengths: NDArray[np.int32] = store.lengths
         self.parts = parts
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> PairBatch:
         """The padded batch of the given pairs."""
-        return _batch(self._store.take(ids, 0), self._store.take(ids, 1))
+        return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._control)
 
 
 def pair_batch(sources: Sequence[NDArray[np.int32]], targets: Sequence[NDArray[np.int32]]) -> PairBatch:
     """Adds control ids and padding to sentence pairs."""
-    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets))
+    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), OURS, OURS)
 
 
-def _batch(sources: Ragged, targets: Ragged) -> PairBatch:
+def _batch(sources: Ragged, targets: Ragged, of_source: ControlIds, of_target: ControlIds) -> PairBatch:
     return PairBatch(
-        src=pad(sources, after=EOS_ID),
-        tgt=pad(targets, before=BOS_ID),
-        labels=pad(targets, after=EOS_ID),
+        src=pad(sources, after=of_source.eos, fill=of_source.pad or 0),
+        tgt=pad(targets, before=of_target.bos, fill=of_target.pad or 0),
+        labels=pad(targets, after=of_target.eos, fill=of_target.pad or 0),
         scored_tokens=len(targets.values) + len(targets),
     )
 
 
-def pad(rows: Ragged, *, before: int | None = None, after: int | None = None) -> Int[Tensor, "B T"]:
-    """One tensor of all rows, with an id before or after each, padded to the longest."""
+def pad(rows: Ragged, *, before: int | None = None, after: int | None = None, fill: int = PAD_ID) -> Int[Tensor, "B T"]:
+    """One tensor of all rows, with an id before or after each, filled up to the longest."""
     shift = int(before is not None)
     width = int(rows.lengths.max()) + shift + int(after is not None)
-    padded = np.full((len(rows), width), PAD_ID, dtype=np.int64)
+    padded = np.full((len(rows), width), fill, dtype=np.int64)
     starts = np.arange(len(rows)) * width + shift
     flat = padded.reshape(-1)
     flat[positions(starts, rows.lengths)] = rows.values

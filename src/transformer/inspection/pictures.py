@@ -3,13 +3,16 @@
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from transformer.inspection.attention import CrossAttention
 
+SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
+"""Figures that are drawn beside the loss."""
+
 
 def training_curve(run: Path) -> Path | None:
-    """Draws loss and BLEU of a run from its `metrics.jsonl` into `curve.png`.
+    """Draws loss, and BLEU or accuracy, of a run from its `metrics.jsonl` into `curve.png`.
 
     Returns:
         The picture, or None where matplotlib is not installed.
@@ -25,10 +28,13 @@ def training_curve(run: Path) -> Path | None:
     axes.plot(
         [row["step"] for row in validation], [row["loss"] for row in validation], "o-", ms=3, label="validation loss"
     )
-    axes.set(xlabel="step", ylabel="label-smoothed loss a token (nats)", title=run.name)
-    scores = axes.twinx()
-    scores.plot([row["step"] for row in validation], [row["bleu"] for row in validation], "s-", ms=3, color="tab:green")
-    scores.set_ylabel("validation BLEU", color="tab:green")
+    axes.set(xlabel="step", ylabel="loss (nats)", title=run.name)
+    metric = next((name for name in SCORES if any(name in row for row in validation)), None)
+    if metric:
+        scores = axes.twinx()
+        points = [(row["step"], row[metric]) for row in validation if row.get(metric) is not None]
+        scores.plot(*zip(*points, strict=True), "s-", ms=3, color="tab:green")
+        scores.set_ylabel(f"validation {SCORES[metric]}", color="tab:green")
     axes.legend(loc="center right")
     return _save(figure, run / "curve.png")
 

@@ -73,7 +73,7 @@ def read_renamed(table: Sequence[Renamed], tensors: Mapping[str, Tensor], ignore
         whole = whole.flatten(0, entry.added_axes) if entry.added_axes else whole
         parts = whole.chunk(len(entry.ours), dim=0) if len(entry.ours) > 1 else (whole,)
         found |= {name: part.contiguous() for name, part in zip(entry.ours, parts, strict=True)}
-        found |= dict.fromkeys(entry.tied, found[entry.ours[0]])
+        found |= dict.fromkeys(entry.tied, parts[0].contiguous())
     if missing or left:
         raise BundleError("; ".join([*_listed("missing", missing), *_listed("unknown", sorted(left))]))
     return found

@@ -9,7 +9,7 @@ from transformer.markup import Markup, element, join, table
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
 from transformer.reporting.record import Record, Row, Sentence
 
-SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "perplexity": "perplexity", "loss": "loss"}
+SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy (%)", "perplexity": "perplexity", "loss": "loss"}
 N_EXAMPLES, N_WORST, LOW = 10, 10, 25.0
 
 
@@ -34,16 +34,16 @@ def curves(record: Record) -> Markup | None:
     train, validation = record.of_kind("train"), record.of_kind("validation")
     charts = [
         line_chart(
-            "loss a token, label-smoothed (nats)",
+            "loss (nats)",
             [Series("training", _points(train, "loss")), Series("validation", _points(validation, "loss"), True)],
         ),
         line_chart(
             "validation scores",
-            [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf")],
+            [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
         ),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
-        line_chart("target tokens a second", [Series("speed", _points(train, "target_tokens_per_second"))]),
+        line_chart("scored tokens a second", [Series("speed", _points(train, "target_tokens_per_second"))]),
         line_chart("norm of the gradient, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
     ]
     drawn = [chart for chart in charts if chart is not None]
@@ -57,26 +57,30 @@ def scores(record: Record) -> Markup | None:
     if not present:
         return None
     validation = record.bundle.provenance.get("validation", {})
-    names = list(SCORE_NAMES)
+    names = [name for name in SCORE_NAMES if any(name in row for row in present.values())]
     body = [[name, f"{row['step']:,}", *(_figure(row.get(key)) for key in names)] for name, row in present.items()]
     given: dict[str, str] = validation.get("signatures", {})
     signatures = {SCORE_NAMES.get(name, name): element("code", text) for name, text in given.items()}
     return join(
-        table(body, ["", "step", *SCORE_NAMES.values()]),
-        element("p", "Signatures, without which scores cannot be compared:"),
-        table(signatures),
+        table(body, ["", "step", *(SCORE_NAMES[name] for name in names)]),
+        *(
+            [element("p", "Signatures, without which scores cannot be compared:"), table(signatures)]
+            if signatures
+            else ()
+        ),
     )
 
 
 def data(record: Record) -> Markup | None:
-    """What became of every pair of the corpus."""
+    """What became of every example of the corpus."""
     report: dict[str, Any] = dict(record.bundle.provenance.get("data", {}))
     if not report:
         return None
     dropped = {f"dropped: {reason}": int(count) for reason, count in report.pop("dropped", {}).items()}
     kinds = {name.replace("_", " "): int(report.pop(name)) for name in ("kept", "held_out") if name in report}
     others = {name.replace("_", " "): _plain(value) for name, value in report.items() if value is not None}
-    return join(bars("pairs", kinds | dropped), element("h3", "Figures"), table(others))
+    counted = bars("pairs", kinds | dropped) if dropped else join()
+    return join(counted, element("h3", "Figures"), table(others))
 
 
 def translations(record: Record) -> Markup | None:
@@ -113,17 +117,13 @@ def blocks(record: Record) -> Markup | None:
 def model(record: Record) -> Markup:
     """Sizes of the parts, and the configuration."""
     sizes = parameters_by_block(record.bundle.model)
-    tokenizers = record.bundle.tokenizers
-    kind = "joint" if tokenizers.is_joint else "separate"
-    vocabulary = (
-        f"byte-level BPE, {kind}: {tokenizers.source.vocab_size:,} source, {tokenizers.target.vocab_size:,} target"
-    )
+    tokenizers = record.bundle.text
     settings = {name: _plain(value) for name, value in record.bundle.config.model_dump(exclude_none=True).items()}
     own = {name: size for name, size in sizes.items() if size}
     return join(
         bars("parameters; a shared matrix counts once", own),
         element("h3", "Configuration"),
-        table({**settings, "tokenizer": vocabulary}),
+        table({**settings, **({"tokenizer": str(tokenizers)} if tokenizers else {})}),
     )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from transformer.data.prepare import Preparation
 from transformer.data.progress import shown_progress
 from transformer.memory import keep_freed_memory
 from transformer.recipe import Recipe, load_recipe
 from transformer.reporting import write_report
 from transformer.run.assembly import RECIPE_FILE, assemble
 from transformer.run.parts import Parts
+from transformer.run.tasks import make_task
 from transformer.storage.checkpoints import MODEL, resolve_model
 from transformer.training.distributed import join_world
 from transformer.training.hardware import keep_compiled_products
@@ -86,8 +86,8 @@ def train(
         with hold_run(folder) if world.is_main else nullcontext():
             left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()
             with nothing_left(folder, left), shown_progress(quiet=quiet) as progress:
-                preparation = Preparation(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
-                parts = assemble(given, folder, preparation, allow_changed, notes, world)
+                task = make_task(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
+                parts = assemble(given, folder, task, allow_changed, notes, world)
             interruption = _train(parts, quiet=quiet)
     model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
     return RunResult(folder, model, parts.progress, interruption, parts.average_scores, world.is_main)
@@ -108,7 +108,7 @@ def _train(parts: Parts, *, quiet: bool) -> Interruption:
                 parts.save(progress)
 
             hooks = Hooks(parts.validate, save, reporter, interruption)
-            train_loop(parts.state, parts.corpus.train, training, parts.schedule, progress, hooks)
+            train_loop(parts.state, parts.material.train, training, parts.schedule, progress, hooks)
         if progress.finished and parts.world.is_main:
             parts.average(reporter)
             write_report(parts.folder)

@@ -8,24 +8,21 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
-from transformer.data.prepare import Corpus
-from transformer.decoding import Search
-from transformer.evaluation.scores import corpus_scores
 from transformer.inspection.machine import machine
 from transformer.recipe import Recipe
-from transformer.reporting.record import TRANSLATIONS, translation_lines
+from transformer.reporting.record import TRANSLATIONS
 from transformer.resuming import OPTIMIZER, record_of
-from transformer.settings import Settings
+from transformer.run.task import Material, Task
 from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
 from transformer.storage.durable import replace_text
-from transformer.text.pair import TokenizerPair
 from transformer.training.averaging import running_mean_in_place
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.distributed import World
 from transformer.training.loop import HIGHER_IS_BETTER, steps_per_epoch, why_finished
-from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer_state import optimizer_tensors
 from transformer.training.plan import plan_run
 from transformer.training.progress import Progress
@@ -33,9 +30,6 @@ from transformer.training.replicas import Replicas, gathered
 from transformer.training.report import Reporter
 from transformer.training.schedule import Schedule
 from transformer.training.step import TrainingState
-from transformer.training.validation import validation_loss
-from transformer.transformer import Transformer
-from transformer.translation import Translator
 
 
 @dataclass(frozen=True)
@@ -44,9 +38,8 @@ class Parts:
 
     folder: Path
     recipe: Recipe
-    corpus: Corpus
-    tokenizers: TokenizerPair
-    config: Settings
+    task: Task
+    material: Material
     replicas: Replicas
     state: TrainingState
     schedule: Schedule
@@ -58,7 +51,7 @@ class Parts:
     """The model that the run began with, where it fine-tunes one."""
     signatures: dict[str, str] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list[str])
-    """Translations of the validation text, of the last validation."""
+    """What the model wrote at the last validation."""
     average_scores: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -67,30 +60,21 @@ class Parts:
         return self.state.world
 
     @property
-    def model(self) -> Transformer:
+    def model(self) -> nn.Module:
         """The model, whole; on rank 0 as `replicas.gather` last brought it together."""
-        assert isinstance(self.replicas.whole, Transformer)
         return self.replicas.whole
 
     def validate(self) -> dict[str, float]:
-        """Loss, perplexity, BLEU and chrF of the model on the validation pairs, worked out by rank 0."""
+        """The task's figures of the model on the validation examples, worked out by rank 0."""
         with running_mean_in_place(self.state.optimizer):
             self.replicas.gather()
             return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
 
-    def _scores(self, model: Transformer) -> dict[str, float]:
-        training = self.recipe.training
-        objective = TranslationObjective(model, training.label_smoothing)
-        scores = validation_loss(objective, self.corpus.validation, training.budget, self.state.hardware)
-        sources, references = zip(*self.corpus.validation_text, strict=True)
-        longest = self.corpus.report.longest_source
-        translator = Translator(model, self.tokenizers, max_source_tokens=longest, search=Search(guard=False))
-        translator.batch_tokens = 8192
-        translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
-        self.outputs[:] = [translation.text for translation in translations]
-        translated = corpus_scores(self.outputs, references)
-        self.signatures.update({score.name.lower(): score.signature for score in translated})
-        return scores | {score.name.lower(): score.value for score in translated}
+    def _scores(self, model: nn.Module) -> dict[str, float]:
+        found = self.task.scores(model, self.recipe.training, self.material, self.state.hardware)
+        self.outputs[:] = found.outputs
+        self.signatures.update(found.signatures)
+        return found.values
 
     def save(self, progress: Progress) -> None:
         """Writes a checkpoint whose model folder is a bundle: whole tensors, whatever the ranks hold of them."""
@@ -98,7 +82,7 @@ class Parts:
             self.replicas.gather()
             tensors = {OPTIMIZER: gathered(optimizer_tensors(self.replicas.model, self.state.optimizer), self.world)}
             if self.world.is_main:
-                bundle = Bundle(self.config, self.model, self.tokenizers, self._provenance(progress))
+                bundle = Bundle(self.material.config, self.model, self.material.text, self._provenance(progress))
                 facts = record_of(self.recipe, self.inputs)
                 self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
         if self.world.is_main and progress.best_step == progress.scored_step == progress.step:
@@ -113,7 +97,6 @@ class Parts:
             self.average_scores.update(stored.provenance["validation"]["scores"])
         elif len(steps) > 1:
             bundle = average_bundles([self.checkpoints.folder(step) / MODEL for step in steps])
-            assert isinstance(bundle.model, Transformer)
             self.average_scores.update(self._scores(bundle.model.to(self.state.hardware.device)))
             score = HIGHER_IS_BETTER[metric] * self.average_scores[metric]
             figures = {"score": score if isfinite(score) else None, **self._validation(self.average_scores)}
@@ -124,17 +107,18 @@ class Parts:
                 self._keep_translations()
 
     def _keep_translations(self) -> None:
-        replace_text(self.folder / TRANSLATIONS, translation_lines(self.corpus.validation_text, self.outputs))
+        if kept := self.task.kept(self.material, self.outputs):
+            replace_text(self.folder / TRANSLATIONS, kept)
 
     def opening(self) -> list[str]:
         """What is said before the first step."""
         training = self.recipe.training
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        epochs = (training.max_steps or 0) / steps_per_epoch(self.corpus.train, training)
+        epochs = (training.max_steps or 0) / steps_per_epoch(self.material.train, training)
         lines = [
             *self.notes,
-            *self.corpus.report.lines(),
-            f"model: {self.config}",
+            *self.material.lines,
+            f"model: {self.material.config}",
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.hardware}",
         ]
         if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
@@ -162,21 +146,27 @@ class Parts:
         return {
             "recipe": self.recipe.model_dump(exclude_none=True),
             **({"start": self.start} if self.start else {}),
-            "data": self.corpus.report.to_dict(),
+            "data": self.material.facts,
             "step": progress.step,
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
-            "max_source_tokens": max(self.corpus.report.longest_source, (self.start or {}).get("max_source_tokens", 0)),
+            **self._longest(),
             "seconds": progress.seconds,
             "machine": machine(),
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
+    def _longest(self) -> dict[str, int]:
+        """The longest source that the model has seen, in this run or the one it began with."""
+        own = self.material.provenance.get("max_source_tokens")
+        before = (self.start or {}).get("max_source_tokens", 0)
+        return {} if own is None else {"max_source_tokens": max(own, before)}
+
     def plan(self) -> list[str]:
         """What the rest of the run will cost; nothing where it is finished, or on several ranks."""
         if self.world.size > 1 or why_finished(self.progress, self.recipe.training):
             return []
-        return plan_run(self.state, self.corpus.train, self.recipe.training)
+        return plan_run(self.state, self.material.train, self.recipe.training)
 
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
         finite = {name: value if isfinite(value) else None for name, value in scores.items()}

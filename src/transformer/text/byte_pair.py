@@ -14,6 +14,7 @@ from transformer.text.control import CONTROL_NAMES, N_CONTROL
 from transformer.text.settings import NormalizationSettings, TokenizerSettings
 from transformer.text.tokenizer import Tokenizer
 
+N_BYTES = 256
 # A word with the space before it, one digit, a run of other signs, or white space: merges never cross these.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -29,6 +30,8 @@ class BytePairTokenizer(Tokenizer):
     Source: Sennrich et al. 2016 (byte-pair encoding); Radford et al. 2019, Sec. 2.2 (on bytes).
     """
 
+    kind = "byte-level BPE"
+
     def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationSettings) -> None:
         super().__init__(normalization)
         self._merges = merges
@@ -41,11 +44,12 @@ class BytePairTokenizer(Tokenizer):
             ConfigError: `settings.vocab_size` is not set.
             DataError: there is no text.
         """
-        if settings.vocab_size is None:
+        vocab_size = N_CONTROL + N_BYTES if settings.kind == "bytes" else settings.vocab_size
+        if vocab_size is None:
             raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
         tokenizer = cls(_untrained(), settings.normalization)
         trainer = trainers.BpeTrainer(
-            vocab_size=settings.vocab_size - N_CONTROL,
+            vocab_size=vocab_size - N_CONTROL,
             min_frequency=settings.min_frequency,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -83,6 +87,16 @@ class BytePairTokenizer(Tokenizer):
         """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""
         text = self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
         return text.removeprefix(" ")
+
+    def encode_running(self, texts: Sequence[str]) -> list[list[int]]:
+        """As of `Tokenizer`: no space is put before a part."""
+        prepared = [self.normalize(text) for text in texts]
+        encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
+        return [[token + N_CONTROL for token in encoding.ids] for encoding in encodings]
+
+    def decode_running(self, ids: Sequence[int]) -> str:
+        """As of `Tokenizer`."""
+        return self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
 
     def fallback_bytes(self) -> list[int]:
         """For each id, the bytes it spends on a character that it holds only a part of.

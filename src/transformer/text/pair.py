@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from transformer.text.byte_pair import BytePairTokenizer
+from transformer.text.characters import CharacterTokenizer
 from transformer.text.published import PublishedTokenizer
 from transformer.text.sentence_piece import SentencePieceTokenizer
 from transformer.text.settings import TokenizerSettings
@@ -34,9 +35,16 @@ class TokenizerPair:
             DataError: a text is empty.
         """
         if settings.joint:
-            joint: Tokenizer = BytePairTokenizer.train(chain(sources(), targets()), settings)
+            joint = train_tokenizer(chain(sources(), targets()), settings)
             return cls(joint, joint)
-        return cls(BytePairTokenizer.train(sources(), settings), BytePairTokenizer.train(targets(), settings))
+        return cls(train_tokenizer(sources(), settings), train_tokenizer(targets(), settings))
+
+    def __str__(self) -> str:
+        """Kind and size, for people."""
+        if self.is_joint:
+            return f"{self.source.kind}, {self.source.vocab_size:,} tokens"
+        sizes = f"{self.source.vocab_size:,} source, {self.target.vocab_size:,} target tokens"
+        return f"{self.source.kind}, one a side: {sizes}"
 
     @property
     def is_joint(self) -> bool:
@@ -64,7 +72,22 @@ class TokenizerPair:
         return cls(source, target)
 
 
+def train_tokenizer(texts: Iterable[str], settings: TokenizerSettings) -> Tokenizer:
+    """Learns a tokenizer of the kind that the settings name.
+
+    Raises:
+        ConfigError: byte pairs are asked for without a size.
+        DataError: the text is empty.
+    """
+    kind = CharacterTokenizer if settings.kind == "characters" else BytePairTokenizer
+    return kind.train(texts, settings)
+
+
 def _read(content: str) -> Tokenizer:
-    kinds = {'{"sentencepiece"': SentencePieceTokenizer, '{"published"': PublishedTokenizer}
+    kinds = {
+        '{"sentencepiece"': SentencePieceTokenizer,
+        '{"published"': PublishedTokenizer,
+        '{"characters"': CharacterTokenizer,
+    }
     found = next((kind for start, kind in kinds.items() if content.startswith(start)), BytePairTokenizer)
     return found.from_json(content)

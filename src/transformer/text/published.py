@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any, Final
 
 import tokenizers
@@ -34,6 +35,8 @@ class PublishedTokenizer(Tokenizer):
         DataError: the content is something else.
     """
 
+    kind = "published"
+
     def __init__(self, content: str, control: ControlIds) -> None:
         super().__init__(NormalizationSettings())
         try:
@@ -56,6 +59,17 @@ class PublishedTokenizer(Tokenizer):
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """As of `Tokenizer`: what the published tokenizer puts around a text."""
         return self._frame
+
+    @property
+    def first_text_id(self) -> int:
+        """As of `Tokenizer`: published vocabularies mix them with others, so that it is 0."""
+        return 0
+
+    @property
+    def sentinels(self) -> tuple[int, ...]:
+        """The ids of `<extra_id_0>`, `<extra_id_1>`, ..., which stand for spans that were taken out."""
+        found = (self._library.token_to_id(f"<extra_id_{number}>") for number in count())
+        return tuple(token for token in takewhile(lambda token: token is not None, found) if token is not None)
 
     @property
     def vocab_size(self) -> int:

@@ -32,6 +32,8 @@ class SentencePieceTokenizer(Tokenizer):
     Source: Kudo and Richardson 2018, "SentencePiece"; the files are those of Marian and OPUS-MT.
     """
 
+    kind = "SentencePiece"
+
     def __init__(self, model: bytes, vocabulary: Sequence[str]) -> None:
         super().__init__(NormalizationSettings())
         try:

@@ -19,12 +19,19 @@ class Tokenizer(ABC):
     Attributes:
         normalization: what is changed in a text before.
         control: the ids that steer a model of this vocabulary.
+        kind: in words.
     """
 
     control: ControlIds = OURS
+    kind: str
 
     def __init__(self, normalization: NormalizationSettings) -> None:
         self.normalization = normalization
+
+    @property
+    def first_text_id(self) -> int:
+        """The first id that stands for text."""
+        return N_CONTROL
 
     @property
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -63,6 +70,14 @@ class Tokenizer(ABC):
         if self.normalization.unicode == "nfc":
             text = unicodedata.normalize("NFC", text)
         return text.lower() if self.normalization.lowercase else text
+
+    def encode_running(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of parts of a running text, line ends and all: `decode_running` puts them together again."""
+        return self.encode_batch(texts)
+
+    def decode_running(self, ids: Sequence[int]) -> str:
+        """The text of token ids of `encode_running`; control ids are left out."""
+        return self.decode(ids)
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, without control ids."""

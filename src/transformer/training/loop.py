@@ -21,7 +21,7 @@ from transformer.training.settings import Interval, TrainingSettings
 from transformer.training.step import StepResult, TrainingState
 from transformer.training.update import Fetched, Skipped, fetch, update
 
-HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "loss": -1.0}
+HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
 
 
 @dataclass(frozen=True)

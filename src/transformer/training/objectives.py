@@ -23,14 +23,23 @@ class TranslationObjective(nn.Module):
     Args:
         model: an encoder-decoder.
         label_smoothing: epsilon.
+        pad_ids: of source and target.
         activation_checkpointing: keep less for the backward pass, see `checkpoint_layers`.
 
     Source: Vaswani et al. 2017, Sec. 5.4; Szegedy et al. 2016, Sec. 7.
     """
 
-    def __init__(self, model: Transformer, label_smoothing: float, *, activation_checkpointing: bool = False) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        *,
+        pad_ids: tuple[int, int] = (PAD_ID, PAD_ID),
+        activation_checkpointing: bool = False,
+    ) -> None:
         super().__init__()
         self.model = model
+        self.pad_ids = pad_ids
         self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
@@ -38,11 +47,11 @@ class TranslationObjective(nn.Module):
 
     def forward(self, batch: PairBatch) -> LossSum:
         """The summed loss; metrics hold `nll_sum`, the unsmoothed one, whose mean gives the perplexity."""
-        src_mask = padding_mask(batch.src, PAD_ID)
+        src_mask = padding_mask(batch.src, self.pad_ids[0])
         # Padding stands at the end of a row, so looking back never meets it from a scored position.
         tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
         hidden = self.model.decode(self.model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask)
-        scored = batch.labels != PAD_ID
+        scored = batch.labels != self.pad_ids[1]
         projection = self.model.projection_layer.proj
         loss_sum, nll_sum = smoothed_cross_entropy(
             hidden[scored], projection.weight, projection.bias, batch.labels[scored], self.label_smoothing

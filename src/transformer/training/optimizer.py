@@ -1,5 +1,7 @@
 """Adam with the paper's settings."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -9,6 +11,16 @@ from transformer.training.settings import TrainingSettings
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Adam:
     """Adam over all parameters, a shared one counted once; the learning rate is set before each step.
 
-    Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9).
+    With `weight_decay`, parameters with two axes or more shrink by learning rate x weight decay at each step; biases
+    and norms do not.
+
+    Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9); Loshchilov and Hutter 2019,
+    "Decoupled Weight Decay Regularization", Algorithm 2.
     """
-    return torch.optim.Adam(model.parameters(), lr=0.0, betas=settings.adam_betas, eps=settings.adam_eps, fused=True)
+    options: dict[str, Any] = {"lr": 0.0, "betas": settings.adam_betas, "eps": settings.adam_eps, "fused": True}
+    if not settings.weight_decay:
+        return torch.optim.Adam(model.parameters(), **options)
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, **options)

@@ -39,6 +39,7 @@ class TrainingSettings(Settings):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="probability spread over the vocabulary")
     adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
     adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
+    weight_decay: float = Field(default=0.0, ge=0, description="of matrices: AdamW, decoupled from the gradient")
     clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0 does not clip")
     skip_nonfinite: int = Field(
         default=0, ge=0, description="batches that a run may leave out for a loss or gradient that is not finite"
@@ -55,8 +56,8 @@ class TrainingSettings(Settings):
     patience: int = Field(
         default=10, ge=0, description="validations without a better score to stop after; 0 never stops"
     )
-    best_metric: Literal["bleu", "chrf", "loss"] = Field(
-        default="bleu", description="which validation score decides the best"
+    best_metric: Literal["bleu", "chrf", "loss", "accuracy"] = Field(
+        default="bleu", description="which validation score decides the best; the task's own if not set"
     )
     stop_seconds: float = Field(
         default=300.0, gt=0, description="from Ctrl-C or SIGTERM to a hard exit, should the step or the saving hang"

@@ -1,4 +1,4 @@
-"""Loss and perplexity on held-out pairs."""
+"""Loss, perplexity and accuracy on held-out examples."""
 
 import math
 
@@ -17,18 +17,27 @@ def validation_loss(
     """The loss a token over all examples of a source, in evaluation mode.
 
     Returns:
-        `loss`, smoothed as in training, and `perplexity`, exp of the unsmoothed loss, EOS counted.
+        `loss`, smoothed as in training; `perplexity`, exp of the unsmoothed loss, EOS counted; and `accuracy` in
+        percent, where the objective counts what is right.
     """
     objective.eval()
-    loss_sum = nll_sum = 0.0
+    loss_sum = nll_sum = right = 0.0
     count = 0
+    has_right = False
     for ids in _batches(source, batch_tokens):
         with hardware.autocast():
             result = objective(source.fetch(ids).to(hardware.device))
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
+        has_right = "right" in result.metrics
+        right += result.metrics["right"].item() if has_right else 0.0
         count += result.count
-    return {"loss": loss_sum / count, "perplexity": math.exp(nll_sum / count) if nll_sum / count < 700 else math.inf}
+    perplexity = math.exp(nll_sum / count) if nll_sum / count < 700 else math.inf
+    return {
+        "loss": loss_sum / count,
+        "perplexity": perplexity,
+        **({"accuracy": 100 * right / count} if has_right else {}),
+    }
 
 
 def _batches(source: Source, batch_tokens: int) -> list[np.ndarray]:

@@ -1,0 +1,171 @@
+"""Images with labels: folders of files, or IDX files."""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transformer.errors import DataError
+from transformer.protocols import ImageBatch, Part
+from transformer.text.lines import open_bytes
+
+IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+GREY: Final = 1
+MOST_PIXELS: Final = 1 << 28
+"""Of a single image: one that is larger is refused before it is decoded."""
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """The array of an IDX file of bytes, plain or compressed.
+
+    Raises:
+        DataError: it is none, or damaged.
+
+    Source: LeCun, "The MNIST database", the format of its files.
+    """
+    with open_bytes(path) as file:
+        head = file.read(4)
+        if len(head) < 4 or head[:3] != b"\x00\x00\x08":
+            raise DataError(f"{path} is no IDX file of bytes (it begins with {head.hex()}); check the path")
+        sizes = file.read(4 * head[3])
+        if len(sizes) < 4 * head[3]:
+            raise DataError(f"{path} ends within its header; copy it again")
+        shape = struct.unpack(f">{head[3]}I", sizes)
+        expected = int(np.prod(shape, dtype=np.uint64))
+        content = file.read(expected + 1)
+    if len(content) != expected:
+        told = "more" if len(content) > expected else f"{len(content):,}"
+        raise DataError(f"{path} holds {told} bytes where its header says {expected:,}; copy it again")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+class Pictures:
+    """Images by number, normalized."""
+
+    def __init__(self, size: tuple[int, int], channels: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        """Remembers how images are made ready.
+
+        Args:
+            size: height and width that a model reads.
+            channels: 1 for grey, 3 for colours.
+            mean: of each channel, or of all, taken off pixels from 0 to 1.
+            deviation: of each channel, or of all.
+        """
+        self.size, self.channels = size, channels
+        self._mean, self._deviation = (torch.tensor(each).view(-1, 1, 1) for each in (mean, deviation))
+
+    def normalized(self, pixels: Sequence[NDArray[np.uint8]]) -> Float[Tensor, "B C height width"]:
+        """Images of bytes (channels, height, width) as the model reads them."""
+        return (torch.from_numpy(np.stack(pixels)).float() / 255 - self._mean) / self._deviation
+
+    def read(self, path: Path) -> NDArray[np.uint8]:
+        """A file's image: channels, height, width.
+
+        Raises:
+            DataError: it is no image, or damaged.
+        """
+        from PIL import Image, UnidentifiedImageError  # an optional package
+
+        Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+        height, width = self.size
+        try:
+            with Image.open(path) as image:
+                found = image.convert("L" if self.channels == GREY else "RGB")
+                found = found.resize((width, height), Image.Resampling.BILINEAR)
+        except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"{path}: not an image that can be read ({error}); remove or repair it") from error
+        pixels = np.asarray(found, np.uint8)
+        return pixels[None] if self.channels == GREY else pixels.transpose(2, 0, 1)
+
+
+class ImageFiles:
+    """The files of a folder that has one folder a label.
+
+    Attributes:
+        names: of the labels, sorted.
+        labels: the number of each file's label.
+
+    Raises:
+        DataError: there is none.
+    """
+
+    def __init__(self, folder: Path, pictures: Pictures) -> None:
+        folders = sorted(path for path in folder.iterdir() if path.is_dir())
+        files = [
+            (path, number)
+            for number, each in enumerate(folders)
+            for path in sorted(each.rglob("*"))
+            if path.suffix.lower() in IMAGE_FILES
+        ]
+        if not files:
+            raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
+        self._paths = [path for path, _ in files]
+        self._pictures = pictures
+        self.names = tuple(each.name for each in folders)
+        self.labels = np.array([number for _, number in files], np.int64)
+
+    def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
+        """The images of the given numbers."""
+        return self._pictures.normalized([self._pictures.read(self._paths[i]) for i in ids])
+
+
+class IdxImages:
+    """The images of an IDX file: (images, height, width), or with channels first or last.
+
+    Attributes:
+        names: of the labels.
+        labels: the number of each image's label.
+
+    Raises:
+        DataError: images and labels do not fit together, or to the model.
+    """
+
+    def __init__(self, images: Path, labels: Path, names: tuple[str, ...] | None, pictures: Pictures) -> None:
+        pixels, self.labels = read_idx(images), read_idx(labels).astype(np.int64)
+        if pixels.ndim == 3:
+            pixels = pixels[:, None]
+        elif pixels.ndim == 4 and pixels.shape[3] == pictures.channels != pixels.shape[1]:
+            pixels = pixels.transpose(0, 3, 1, 2)
+        if pixels.ndim != 4 or self.labels.shape != pixels.shape[:1]:
+            raise DataError(f"{images} has shape {pixels.shape}, {labels} {self.labels.shape}; they do not go together")
+        if pixels.shape[1:] != (pictures.channels, *pictures.size):
+            raise DataError(
+                f"{images} has images of {pixels.shape[1]} channels and {pixels.shape[2]} x {pixels.shape[3]} pixels, "
+                f"the model reads {pictures.channels} and {pictures.size[0]} x {pictures.size[1]}; set "
+                "model.channels and model.image_size"
+            )
+        n_labels = int(self.labels.max(initial=0)) + 1
+        self.names = names or tuple(map(str, range(n_labels)))
+        if len(self.names) < n_labels:
+            raise DataError(f"{labels} has labels up to {n_labels - 1}, data.label_names {len(self.names)} names")
+        self._pixels, self._pictures = pixels, pictures
+
+    def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
+        """The images of the given numbers."""
+        return self._pictures.normalized([self._pixels[i] for i in ids])
+
+
+class ImageSource:
+    """Serves images with labels, some of them.
+
+    Args:
+        images: all of them.
+        chosen: numbers of those that are served.
+        tokens: positions that the model makes of one.
+    """
+
+    def __init__(self, images: ImageFiles | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
+        self._images, self._chosen = images, chosen
+        self.lengths: NDArray[np.int32] = np.full((len(chosen), 1), tokens, np.int32)
+        self.parts: tuple[Part, ...] = ()
+
+    def fetch(self, ids: NDArray[np.integer[Any]]) -> ImageBatch:
+        """The images of the given numbers."""
+        numbers = self._chosen[ids]
+        return ImageBatch(self._images.take(numbers), torch.from_numpy(self._images.labels[numbers]))

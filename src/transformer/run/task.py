@@ -1,0 +1,138 @@
+"""What a run trains a model to do: where examples come from, what is learned of them, and how that is scored."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.errors import ConfigError
+from transformer.models import family
+from transformer.protocols import Source
+from transformer.recipe import Defaults, Recipe, complete
+from transformer.settings import Settings
+from transformer.text.pair import TokenizerPair
+from transformer.training.hardware import Hardware
+from transformer.training.settings import TrainingSettings
+from transformer.training.validation import validation_loss
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run learns from.
+
+    Attributes:
+        config: of the model, with what the data decides.
+        text: its tokenizers; None where it reads no text.
+        train: examples to learn from.
+        validation: held-out examples.
+        lines: the account of the data, for the reader.
+        facts: the same as values of JSON, which the model keeps.
+        notes: what the reader should know of how they came about.
+        provenance: what else the model keeps.
+    """
+
+    config: Settings
+    text: TokenizerPair | None
+    train: Source
+    validation: Source
+    lines: list[str]
+    facts: dict[str, Any]
+    notes: list[str] = field(default_factory=list[str])
+    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Figures of a validation.
+
+    Attributes:
+        values: by name, among them `loss` and the task's own metric.
+        signatures: how they were measured, where there are several ways.
+        outputs: what the model wrote, if it wrote something.
+    """
+
+    values: dict[str, float]
+    signatures: dict[str, str] = field(default_factory=dict[str, str])
+    outputs: list[str] = field(default_factory=list[str])
+
+
+class Task(ABC):
+    """One kind of training. Made from the recipe's `data` section before anything is read.
+
+    Attributes:
+        sums: SHA-256 of every file that the run learns from or is judged by, by the key that names it.
+        kinds: of families that can do it, see `Family.kind`.
+    """
+
+    sums: Mapping[str, str]
+    kinds: tuple[str, ...]
+
+    @abstractmethod
+    def size(self) -> int:
+        """Training examples, or what else decides the defaults."""
+
+    @abstractmethod
+    def defaults(self, recipe: Recipe) -> Defaults:
+        """What the task takes where the recipe leaves it open."""
+
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
+        """The recipe with all that it leaves open, see `transformer.recipe.complete`.
+
+        Raises:
+            ConfigError: values do not fit together, or the model is of a kind that cannot do the task.
+        """
+        filled = complete(recipe, self.defaults(recipe), steps_per_epoch, earlier)
+        assert filled.model is not None
+        name = filled.model.model_dump()["family"]
+        if family(name).kind not in self.kinds:
+            raise ConfigError(
+                f"model.family={name!r} ({family(name).kind}) cannot do "
+                f"data.task={recipe.data.model_dump()['task']!r}; choose one of kind {' or '.join(self.kinds)}"
+            )
+        return filled
+
+    @abstractmethod
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+        """Reads the data.
+
+        Args:
+            recipe: completed.
+            known: the model that the run begins or goes on with, whose tokenizers hold.
+        """
+
+    @abstractmethod
+    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+        """The model with its loss."""
+
+    def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
+        """Figures of the model on the validation examples."""
+        objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
+        return Scores(validation_loss(objective, material.validation, training.budget, hardware))
+
+    def kept(self, material: Material, outputs: list[str]) -> str:
+        """The content of the run's `translations.jsonl`; empty where the model writes nothing."""
+        del material, outputs
+        return ""
+
+
+def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0) -> Settings:
+    """The configuration with the vocabularies' sizes and ids, where it has keys for them.
+
+    Args:
+        config: of the recipe.
+        tokenizers: of the run.
+        extra: ids beyond those of the tokenizer.
+    """
+    known = config.model_dump()
+    control = tokenizers.source.control
+    sizes = {
+        "src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size,
+        "vocab_size": max(tokenizers.source.vocab_size + extra, known.get("vocab_size") or 0),
+        "bos_id": control.bos, "eos_id": control.eos, "pad_id": control.pad, "start_id": control.bos,
+    }  # fmt: skip
+    if known["family"] == "marian":
+        sizes = {key: value for key, value in sizes.items() if not key.endswith("_id")}  # which are the published ones
+    return type(config).model_validate({**known, **{key: value for key, value in sizes.items() if key in known}})

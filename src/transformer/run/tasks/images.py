@@ -1,0 +1,117 @@
+"""Images with labels."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.data.fingerprint import file_sum
+from transformer.data.images import IdxImages, ImageFiles, ImageSource, Pictures
+from transformer.data.progress import Progress
+from transformer.data.tasks import ImageSettings
+from transformer.errors import DataError
+from transformer.recipe import Defaults, Recipe
+from transformer.run.task import Material, Task
+from transformer.settings import Settings
+from transformer.training.label_objectives import ImageChanges, LabelObjective
+from transformer.training.settings import TrainingSettings
+
+
+class ImageTask(Task):
+    """Tells the label of an image."""
+
+    kinds = ("image encoder",)
+
+    def __init__(self, data: ImageSettings, seed: int, folder: Path, progress: Progress) -> None:
+        del folder
+        self._data, self._seed, self._progress = data, seed, progress
+        keys = ("images", "labels", "validation_images", "validation_labels")
+        given = {key: getattr(data, key) for key in keys}
+        self.sums = {f"data.{key}": _sum_of(Path(path)) for key, path in given.items() if path}
+
+    def size(self) -> int:
+        """Bytes of the images: their number is told by what reads them."""
+        path = Path(self._data.images)
+        return path.stat().st_size if path.is_file() else sum(1 for _ in path.rglob("*"))
+
+    def defaults(self, recipe: Recipe) -> Defaults:
+        """As of `Task`."""
+        training: dict[str, Any] = {
+            "label_smoothing": 0.1, "best_metric": "accuracy", "weight_decay": 0.05, "batch_tokens": 12_800,
+            "adam_betas": (0.9, 0.999), "adam_eps": 1e-8,
+        }  # fmt: skip
+        if recipe.training.start_from is None:
+            training["learning_rate"] = 1e-3
+        return Defaults(model={"family": "vit", "preset": "tiny", "dropout": 0.1}, training=training, epochs=12)
+
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+        """As of `Task`.
+
+        Raises:
+            DataError: images or labels cannot be used, or the validation images have other labels.
+        """
+        del known
+        assert recipe.model is not None
+        data, config = self._data, recipe.model
+        images = self._read(data.images, data.labels, config)
+        if data.validation_images:
+            others = self._read(data.validation_images, data.validation_labels, config)
+            if not set(others.names) <= set(images.names):
+                raise DataError(f"{data.validation_images} has labels that {data.images} lacks; check the folders")
+            chosen = np.arange(len(images.labels)), np.arange(len(others.labels))
+        else:
+            others, order = images, np.random.default_rng(self._seed).permutation(len(images.labels))
+            n = max(1, round(len(order) * data.validation_share))
+            chosen = np.sort(order[n:]), np.sort(order[:n])
+        config = type(config).model_validate({**config.model_dump(), "labels": images.names})
+        sizes = config.model_dump()
+        rows, columns = (a // b for a, b in zip(sizes["image_size"], sizes["patch_size"], strict=True))
+        train, validation = (
+            ImageSource(each, numbers, rows * columns + 1)
+            for each, numbers in zip((images, others), chosen, strict=True)
+        )
+        counts = np.bincount(images.labels[chosen[0]], minlength=len(images.names)).tolist()
+        shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(images.names, counts, strict=True))[:10])
+        lines = [
+            f"images: {len(chosen[0]):,} to learn from, {len(chosen[1]):,} held out; {rows * columns} patches each",
+            f"{len(images.names)} labels: {shown}{', ...' if len(images.names) > 10 else ''}",
+        ]
+        facts = {
+            "images": len(chosen[0]),
+            "held_out": len(chosen[1]),
+            "labels": dict(zip(images.names, counts, strict=True)),
+        }
+        return Material(config, None, train, validation, lines, facts)
+
+    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+        """As of `Task`."""
+        del material
+        data = self._data
+        changes = ImageChanges(flip=data.flip, shift=data.shift, erase=data.erase)
+        checkpointing = training.activation_checkpointing
+        return LabelObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
+
+    def _read(self, images: str, labels: str | None, config: Settings) -> ImageFiles | IdxImages:
+        """The images of a folder, or of an IDX file.
+
+        Raises:
+            DataError: a path does not exist, or an IDX file has no labels.
+        """
+        sizes = config.model_dump()
+        pictures = Pictures(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
+        if Path(images).is_dir():
+            return ImageFiles(Path(images), pictures)
+        if labels is None:
+            raise DataError(f"{images} is no folder; of an IDX file give the labels too, as data.labels")
+        return IdxImages(Path(images), Path(labels), self._data.label_names, pictures)
+
+
+def _sum_of(path: Path) -> str:
+    """The sum of a file, or of all files of a folder with their names."""
+    if not path.is_dir():
+        return file_sum(path)
+    lines = [f"{file.relative_to(path)} {file_sum(file)}" for file in sorted(path.rglob("*")) if file.is_file()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,49 @@
+"""Pairs of texts that mean the same."""
+
+from typing import Final
+
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.data.labelled import NeighbourSource, Texts
+from transformer.recipe import Recipe
+from transformer.run.task import Material, sized
+from transformer.run.tasks.labels import RowTask
+from transformer.training.label_objectives import NeighbourObjective
+from transformer.training.settings import TrainingSettings
+
+COLUMNS: Final = ("first", "second")
+
+
+class NeighbourTask(RowTask):
+    """Puts texts that mean the same near each other."""
+
+    names = COLUMNS
+
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+        """As of `Task`."""
+        assert recipe.model is not None
+        rows, held_out = self.divided()
+        tokenizers = self.tokenizers(recipe, known, [text for row in rows for text in row])
+        config = sized(recipe.model, tokenizers)
+        heads = {"labels": (), "masked": False, "next_sentence": False}
+        heads["pooler"] = config.model_dump()["embedding"] == "pooled"
+        config = type(config).model_validate({**config.model_dump(), **heads})
+        most = config.model_dump()["seq_len"]
+        sides = [
+            [Texts([row[side] for row in each], tokenizers.source, most) for side in range(2)]
+            for each in (rows, held_out)
+        ]
+        cut = [sum(text.cut for text in each) for each in sides]
+        lines = [
+            f"pairs: {len(rows):,} to learn from, {len(held_out):,} held out; texts longer than {most} tokens, "
+            f"and cut: {cut[0]:,} and {cut[1]:,}"
+        ]
+        facts = {"pairs": len(rows), "held_out": len(held_out), "cut": cut[0]}
+        train, validation = (NeighbourSource(*each) for each in sides)
+        return Material(config, tokenizers, train, validation, lines, facts)
+
+    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+        """As of `Task`."""
+        del material
+        return NeighbourObjective(model, activation_checkpointing=training.activation_checkpointing)

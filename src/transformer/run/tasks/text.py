@@ -1,0 +1,216 @@
+"""Running text: language models, masked words, span corruption."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.data.fingerprint import file_sum
+from transformer.data.prepared import PreparedFolder
+from transformer.data.progress import Progress
+from transformer.data.settings import listed
+from transformer.data.tasks import TextSettings
+from transformer.data.windows import WindowSource, open_tokens, running_text, write_tokens
+from transformer.errors import ConfigError, DataError
+from transformer.recipe import Defaults, Recipe
+from transformer.run.task import Material, Task, sized
+from transformer.text.pair import TokenizerPair, train_tokenizer
+from transformer.text.published import PublishedTokenizer
+from transformer.text.tokenizer import Tokenizer
+from transformer.training.settings import TrainingSettings
+from transformer.training.text_objectives import (
+    MASKED,
+    LanguageModelObjective,
+    MaskedObjective,
+    SpanObjective,
+    span_lengths,
+    span_sizes,
+)
+
+TRAIN, VALIDATION, COUNTS = "train.npy", "validation.npy", "counts.json"
+LONG_TEXT: Final = 10_000_000
+"""Characters from which on a larger vocabulary is the default."""
+FAMILIES: Final = {"language-model": "gpt", "masked-words": "bert", "spans": "t5"}
+KINDS: Final = {"language-model": "language model", "masked-words": "encoder", "spans": "encoder-decoder"}
+
+
+class TextTask(Task):
+    """Learns from windows of a running text."""
+
+    def __init__(self, data: TextSettings, seed: int, folder: Path, progress: Progress) -> None:
+        del seed  # the end of the text is held out
+        self._data, self._progress = data, progress
+        self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
+        self._paths = [Path(path) for path in listed(data.text)]
+        self.kinds = (KINDS[data.task],)
+        self.sums = {f"data.text.{place}": file_sum(path) for place, path in enumerate(self._paths)}
+        if data.validation_text:
+            self.sums["data.validation_text"] = file_sum(Path(data.validation_text))
+        self.sentinels: tuple[int, ...] = ()
+
+    def size(self) -> int:
+        """Bytes of the text."""
+        return sum(path.stat().st_size for path in self._paths)
+
+    def defaults(self, recipe: Recipe) -> Defaults:
+        """As of `Task`."""
+        training: dict[str, Any] = {
+            "label_smoothing": 0.0, "best_metric": "loss", "learning_rate": 1e-3, "weight_decay": 0.1,
+            "adam_betas": (0.9, 0.99), "batch_tokens": 8192,
+        }  # fmt: skip
+        model: dict[str, Any] = {"preset": "tiny"}
+        if recipe.model is None:
+            model["family"] = FAMILIES[self._data.task]
+        if self._data.task == "masked-words":
+            model |= {"masked": True, "pooler": False}
+        pieces = 16_000 if self.size() > LONG_TEXT else 4_000
+        vocab_size = pieces if recipe.tokenizer.kind == "bpe" else None
+        if recipe.model is not None:
+            model["family"] = recipe.model.model_dump()["family"]
+        return Defaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
+
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+        """As of `Task`."""
+        assert recipe.model is not None
+        tokenizer = known.tokenizers.source if known else self._trained(recipe)
+        tokenizers = TokenizerPair(tokenizer, tokenizer)
+        seq_len = self._seq_len(recipe)
+        window = self._data.window or seq_len
+        if window > seq_len:
+            raise ConfigError(f"data.window={window} exceeds the model's {seq_len} positions; shorten it")
+        extra = self._choose_sentinels(tokenizer, window)
+        folder = self._folder.entry("windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer))
+        train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
+        stride = self._data.stride or window
+        sources = self._source(train, window, stride, tokenizer), self._source(validation, window, window, tokenizer)
+        counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
+        facts = {**counts, "window": window, "stride": stride, "windows": len(sources[0].lengths)}
+        lines = [
+            f"text: {counts['train_lines']:,} lines, {len(train):,} tokens; held out {counts['validation_lines']:,} "
+            f"lines, {len(validation):,} tokens; unknown {counts['unknown']:,}",
+            f"{len(sources[0].lengths):,} windows of {window} tokens, one every {stride}",
+        ]
+        config = sized(recipe.model, tokenizers, extra)
+        return Material(config, tokenizers, *sources, lines, facts, self._folder.notes)
+
+    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+        """As of `Task`."""
+        assert material.text is not None
+        tokenizer = material.text.source
+        checkpointing = training.activation_checkpointing
+        if self._data.task == "language-model":
+            return LanguageModelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
+        if self._data.task == "masked-words":
+            before, after = tokenizer.frame
+            assert tokenizer.control.mask is not None
+            text_ids = tokenizer.first_text_id, tokenizer.vocab_size
+            frame = len(before), len(after)
+            return MaskedObjective(
+                model, tokenizer.control.mask, text_ids, frame, activation_checkpointing=checkpointing
+            )
+        assert tokenizer.control.bos is not None
+        assert tokenizer.control.eos is not None
+        return SpanObjective(
+            model, self.sentinels, tokenizer.control.bos, tokenizer.control.eos, training.label_smoothing,
+            activation_checkpointing=checkpointing,
+        )  # fmt: skip
+
+    def _seq_len(self, recipe: Recipe) -> int:
+        """Most tokens of a window that the model takes, its frame included."""
+        assert recipe.model is not None
+        sizes = recipe.model.model_dump()
+        return int(sizes.get("seq_len") or min(sizes["src_seq_len"], sizes["tgt_seq_len"]))
+
+    def _source(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowSource:
+        """Windows of one of the texts, as the task reads them."""
+        if self._data.task == "language-model":
+            return WindowSource(tokens, window + 1, stride, window)
+        if self._data.task == "spans":
+            return WindowSource(tokens, window, stride, span_lengths(window)[1])
+        inner = window - sum(map(len, tokenizer.frame))
+        return WindowSource(tokens, inner, min(stride, inner), max(1, round(inner * MASKED)), tokenizer.frame)
+
+    def _choose_sentinels(self, tokenizer: Tokenizer, window: int) -> int:
+        """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.
+
+        Raises:
+            ConfigError: a published tokenizer has too few.
+        """
+        if self._data.task != "spans":
+            return 0
+        needed = span_sizes(window)[1]
+        if not isinstance(tokenizer, PublishedTokenizer):
+            self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + needed))
+            return needed
+        self.sentinels = tokenizer.sentinels
+        if len(self.sentinels) < needed:
+            raise ConfigError(
+                f"data.window={window} has {needed} spans, but the tokenizer {len(self.sentinels)} sentinels; "
+                "shorten it"
+            )
+        return 0
+
+    def _trained(self, recipe: Recipe) -> Tokenizer:
+        """A tokenizer of the training text."""
+
+        def write(folder: Path) -> None:
+            tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
+            (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+
+        facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._reading()}
+        path = self._folder.entry("tokenizer", facts, write) / "tokenizer.json"
+        return TokenizerPair.from_files({path.name: path.read_text(encoding="utf-8")}).source
+
+    def _reading(self) -> dict[str, Any]:
+        """What decides which text is learned from and which is held out."""
+        return {"sums": self.sums, "share": self._data.validation_share, "invalid_utf8": self._data.invalid_utf8}
+
+    def _facts(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        return {**self._reading(), "encoded_by": tokenizer.fingerprint()}
+
+    def _lines(self) -> tuple[Iterator[str], Iterator[str]]:
+        """The lines to learn from, and those held out; where the end is held out, it is read twice."""
+        invalid = self._data.invalid_utf8
+        if self._data.validation_text:
+            held_out = running_text([Path(self._data.validation_text)], invalid)
+            return running_text(self._paths, invalid), held_out
+        characters = sum(map(len, running_text(self._paths, invalid)))
+        last = characters - int(characters * self._data.validation_share)
+        return _part(running_text(self._paths, invalid), 0, last), _part(
+            running_text(self._paths, invalid), last, characters
+        )
+
+    def _write(self, folder: Path, tokenizer: Tokenizer) -> None:
+        counts: dict[str, int] = {}
+        for name, lines in zip((TRAIN, VALIDATION), self._lines(), strict=True):
+            part, seen = Path(name).stem, 0
+
+            def progress(done: int) -> None:
+                nonlocal seen
+                seen = done
+                self._progress("encoding", done, None)
+
+            write_tokens(folder / name, lines, tokenizer, progress)
+            counts[f"{part}_lines"] = seen
+        unknown = tokenizer.control.unk
+        counts["unknown"] = int((open_tokens(folder / TRAIN) == unknown).sum()) if unknown is not None else 0
+        if not counts["train_lines"] or not counts["validation_lines"]:
+            raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
+        (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+
+
+def _part(lines: Iterator[str], first: int, last: int) -> Iterator[str]:
+    """The characters from `first` to before `last`, line by line."""
+    place = 0
+    for line in lines:
+        start, end = max(first - place, 0), min(last - place, len(line))
+        if end > start:
+            yield line[start:end]
+        place += len(line)
+        if place >= last:
+            return

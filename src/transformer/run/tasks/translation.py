@@ -1,0 +1,94 @@
+"""Translation: sentence pairs, teacher forcing, BLEU."""
+
+from pathlib import Path
+
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.data.prepare import Corpus, Preparation
+from transformer.data.progress import Progress
+from transformer.data.settings import DataSettings
+from transformer.decoding import Search
+from transformer.errors import ConfigError
+from transformer.evaluation.scores import corpus_scores
+from transformer.recipe import Defaults, Recipe, fill_in
+from transformer.reporting.record import translation_lines
+from transformer.run.task import Material, Scores, Task, sized
+from transformer.training.hardware import Hardware
+from transformer.training.objectives import TranslationObjective
+from transformer.training.settings import TrainingSettings
+from transformer.training.validation import validation_loss
+from transformer.transformer import Transformer
+from transformer.translation import Translator
+
+
+class TranslationTask(Task):
+    """From one language to another, or from text to text."""
+
+    kinds = ("encoder-decoder",)
+
+    def __init__(self, data: DataSettings, seed: int, folder: Path, progress: Progress) -> None:
+        self.preparation = Preparation(data, seed, folder, progress)
+        self.sums = self.preparation.sums
+        self.corpus: Corpus | None = None
+
+    def size(self) -> int:
+        """Pairs of the training text."""
+        return self.preparation.survey().pairs
+
+    def defaults(self, recipe: Recipe) -> Defaults:
+        """Not asked for: see `complete`."""
+        raise NotImplementedError
+
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
+        """See `fill_in`."""
+        return fill_in(recipe, self.size(), steps_per_epoch, earlier)
+
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+        """As of `Task`."""
+        tokenizers = known.tokenizers if known else self.preparation.train_tokenizers(recipe.tokenizer)
+        assert recipe.model is not None
+        if "vocab_size" in recipe.model.model_dump() and not tokenizers.is_joint:
+            raise ConfigError("tokenizer.joint=false does not go with a model of one vocabulary; leave it out")
+        config = sized(recipe.model, tokenizers)
+        lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
+        corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
+        report = corpus.report
+        longest = {"max_source_tokens": report.longest_source}
+        return Material(
+            config, tokenizers, corpus.train, corpus.validation, report.lines(), report.to_dict(), corpus.notes, longest
+        )
+
+    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> TranslationObjective:
+        """As of `Task`."""
+        assert isinstance(model, Transformer)
+        assert material.text is not None
+        pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
+        return TranslationObjective(
+            model, training.label_smoothing, pad_ids=(pads[0], pads[1]),
+            activation_checkpointing=training.activation_checkpointing,
+        )  # fmt: skip
+
+    def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
+        """Loss, perplexity, BLEU and chrF on the validation pairs."""
+        assert isinstance(model, Transformer)
+        assert self.corpus is not None
+        plain = training.model_copy(update={"activation_checkpointing": False})
+        objective = self.objective(model, plain, material)
+        values = validation_loss(objective, self.corpus.validation, training.budget, hardware)
+        sources, references = zip(*self.corpus.validation_text, strict=True)
+        longest = self.corpus.report.longest_source
+        assert material.text is not None
+        translator = Translator(model, material.text, max_source_tokens=longest, search=Search(guard=False))
+        translator.batch_tokens = 8192
+        translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
+        outputs = [translation.text for translation in translations]
+        translated = corpus_scores(outputs, references)
+        signatures = {score.name.lower(): score.signature for score in translated}
+        return Scores(values | {score.name.lower(): score.value for score in translated}, signatures, outputs)
+
+    def kept(self, material: Material, outputs: list[str]) -> str:
+        """Validation pairs with their translations."""
+        del material
+        assert self.corpus is not None
+        return translation_lines(self.corpus.validation_text, outputs)
