@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformer.decoding import Search
     from transformer.errors import TransformerError
+    from transformer.generation import Generator
     from transformer.loading import load
     from transformer.recipe import Recipe, load_recipe
+    from transformer.recognition import ImageClassifier, TextEncoder
     from transformer.run import RunResult, train
     from transformer.transformer import Transformer, build_transformer
     from transformer.translation import Translation, Translator
 
 __all__ = [
+    "Generator",
+    "ImageClassifier",
     "Recipe",
     "RunResult",
     "Search",
+    "TextEncoder",
     "Transformer",
     "TransformerError",
     "Translation",
@@ -27,9 +32,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Generator": "generation",
+    "ImageClassifier": "recognition",
     "Recipe": "recipe",
     "RunResult": "run",
     "Search": "decoding",
+    "TextEncoder": "recognition",
     "Transformer": "transformer",
     "TransformerError": "errors",
     "Translation": "translation",

@@ -85,6 +85,6 @@ def coverage_penalties(
     return [found[index] for index in range(len(pairs))]
 
 
-def written_from(tokens: Sequence[int], length: int) -> list[int]:
-    """What a model has read when it writes each of `length` tokens: BOS and those before."""
-    return [BOS_ID, *tokens][:length]
+def written_from(tokens: Sequence[int], length: int, first: int | None = BOS_ID) -> list[int]:
+    """What a model has read when it writes each of `length` tokens: what it begins with, and those before."""
+    return [BOS_ID if first is None else first, *tokens][:length]

@@ -1,13 +1,18 @@
-"""From a model folder to something that translates."""
+"""From a model folder to something that does the model's job."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.decoding import GREEDY, Search, most_workers
 from transformer.errors import BundleError, ConfigError
+from transformer.generation import Generator
+from transformer.kernels import Precision
+from transformer.models import family
+from transformer.models.language_model import LanguageModel
 from transformer.packed import choose_precision, described, pack
+from transformer.recognition import ImageClassifier, TextEncoder
 from transformer.shortlisting import load_shortlist
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
@@ -26,10 +31,13 @@ def load(
     precision: str = "auto",
     workers: int | None = None,
     shortlist: Path | str | None = None,
-) -> Translator:
-    """Loads a bundle, or the best model of a run folder, for translation on a CPU.
+) -> Any:
+    """Loads a bundle, the best model of a run folder, or a published folder, for its job on a CPU.
 
     The weights are packed for speed; `load_bundle` gives a model that can be trained on.
+
+    Returns:
+        A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, as the model's family asks for.
 
     Args:
         path: the folder.
@@ -49,8 +57,13 @@ def load(
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
+    bundle = read_model(Path(path), choose_precision(precision))
+    if family(bundle.family).kind != "encoder-decoder":
+        if lexicon or ensemble or shortlist:
+            raise ConfigError(f"a {bundle.family} model does not translate: leave lexicon, ensemble and shortlist out")
+        return _of_its_kind(bundle, precision, search)
     chosen = choose_precision(precision)
-    bundle, *others = [load_bundle(Path(each), packed_in=chosen) for each in (path, *ensemble)]
+    others = [read_model(Path(each), chosen) for each in ensemble]
     for other in others:
         if other.tokenizers.to_files() != bundle.tokenizers.to_files():
             raise BundleError(f"{other.folder} has other tokenizers than {bundle.folder}; train them with the same one")
@@ -65,6 +78,34 @@ def load(
     translator.description = described(chosen, translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
     return translator
+
+
+def read_model(path: Path, packed_in: Precision) -> Bundle:
+    """A bundle, or a published folder as one."""
+    if (path / "config.json").is_file() and not (path / "manifest.json").exists():
+        from transformer.published import read_published  # needed by few
+
+        return read_published(path)
+    return load_bundle(path, packed_in=packed_in)
+
+
+def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> Generator | TextEncoder | ImageClassifier:
+    """What does the job of a model that does not translate.
+
+    Vectors and labels are computed in float32 where `precision` is "auto": rounding moves vectors.
+    """
+    kind = family(bundle.family).kind
+    chosen = choose_precision("float32" if precision == "auto" and kind != "language model" else precision)
+    if bundle.precision == "float32":
+        pack(bundle.model, chosen)
+    if kind == "language model":
+        found = Generator(cast(LanguageModel, bundle.model), bundle.tokenizers.source, search=search)
+    elif kind == "encoder":
+        found = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
+    else:
+        found = ImageClassifier(bundle.model, bundle.config)
+    found.description = described(chosen, 1)
+    return found
 
 
 def make_translator(bundle: Bundle, **options: Any) -> Translator:

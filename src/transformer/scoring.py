@@ -14,7 +14,7 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.data.source import pair_batch
 from transformer.decoding import averaged
 from transformer.protocols import PairBatch
-from transformer.text.control import EOS_ID, PAD_ID
+from transformer.text.control import PAD_ID
 from transformer.transformer import Transformer
 from transformer.translation import Translator
 
@@ -65,15 +65,21 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     for batch in _batches(fitting, sources, targets, translator.batch_tokens):
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
         device, average = translator.device, translator.search.average
-        for index, scores in zip(batch, token_scores(models, pair_batch(*ids).to(device), average), strict=True):
-            pieces = tokenizers.target.pieces([*targets[index], EOS_ID])
+        control = tokenizers.source.control, tokenizers.target.control
+        pads = control[0].pad or 0, control[1].pad or 0
+        framed = pair_batch(ids[0], ids[1], control).to(device)
+        for index, scores in zip(batch, token_scores(models, framed, average, pads), strict=True):
+            pieces = tokenizers.target.pieces([*targets[index], control[1].eos or 0])
             found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
     return [found[index] for index in range(len(pairs))]
 
 
 @torch.inference_mode()
 def token_scores(
-    models: Sequence[Transformer], batch: PairBatch, average: str = "log_probability"
+    models: Sequence[Transformer],
+    batch: PairBatch,
+    average: str = "log_probability",
+    pad_ids: tuple[int, int] = (PAD_ID, PAD_ID),
 ) -> list[list[float]]:
     """Log-probability of every token of each target, EOS included, in nats, as a search would score it.
 
@@ -81,10 +87,11 @@ def token_scores(
         models: one, or several whose distributions are averaged.
         batch: the pairs.
         average: how, see `Ensemble`.
+        pad_ids: of source and target.
     """
-    src_mask = padding_mask(batch.src, PAD_ID)
+    src_mask = padding_mask(batch.src, pad_ids[0])
     tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
-    scored = batch.labels != PAD_ID
+    scored = batch.labels != pad_ids[1]
     hidden = [model.decode(model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask) for model in models]
     found: list[Tensor] = []
     for labels, *rows in zip(

@@ -28,7 +28,6 @@ from transformer.decoding import (
 )
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
-from transformer.text.control import EOS_ID, UNK_ID
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
@@ -129,6 +128,8 @@ class Translator:
             as many for a beam.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
         description: how it computes, in words.
+        control: ids that steer the decoder.
+        end_of_source: the id that ends a source.
     """
 
     def __init__(
@@ -150,6 +151,8 @@ class Translator:
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
+        self.control = tokenizers.target.control
+        self.end_of_source = 0 if tokenizers.source.control.eos is None else tokenizers.source.control.eos
         self.batch_tokens = BATCH_TOKENS * (1 if search.beam == 1 else 2)
         self.workers = 1
         self.description = ""
@@ -245,10 +248,13 @@ class Translator:
         if may_fork and not is_retry and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
             if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
                 self.close()
-                self._pool = Workers(self.generator, search, self.workers)
+                self._pool = Workers(self.generator, search, self.workers, self.control)
             results = self._pool.search_each(requests, min(self.batch_tokens, -(-tokens // self.workers)))
         else:
-            results = search_each(self.generator, requests, search, batch_tokens=self.batch_tokens, device=self.device)
+            results = search_each(
+                self.generator, requests, search, batch_tokens=self.batch_tokens, device=self.device,
+                control=self.control,
+            )  # fmt: skip
         for place, hypotheses in results:
             found[order[place]] = hypotheses
             if done is not None:
@@ -259,7 +265,7 @@ class Translator:
     def _by_coverage(self, pieces: Sequence[_Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, those first that ended and cover its source best."""
         pairs = [
-            (piece.tokens, written_from(hypothesis.tokens, hypothesis.length))
+            (piece.tokens, written_from(hypothesis.tokens, hypothesis.length, self.control.bos))
             for piece, own in zip(pieces, found, strict=True)
             for hypothesis in own
         ]
@@ -293,7 +299,7 @@ class Translator:
                 number = (first_line + line) * NUMBERS_A_LINE + place
                 spelled = (self._spelled(*each, text) for each in self.lexicon.required(text).items())
                 required = tuple(phrase for phrase in spelled if phrase.spellings)  # the others are told as missing
-                pieces.append(_Piece(line, [*part, EOS_ID], () if place else prefix, number, required))
+                pieces.append(_Piece(line, [*part, self.end_of_source], () if place else prefix, number, required))
 
         for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
             if not line.strip():
@@ -314,7 +320,7 @@ class Translator:
         found, line = spellings(self.tokenizers.target, phrase), self.lexicon.normalize(line)
         is_whole = phrase in self.lexicon.spans(line) and re.search(r"\w$", phrase)
         within = re.search(rf"\S{re.escape(phrase)}", line)
-        writable = tuple(each for each in (found if within else found[:1]) if UNK_ID not in each)
+        writable = tuple(each for each in (found if within else found[:1]) if self.control.unk not in each)
         return Phrase(writable, times, self._letters if is_whole else frozenset())
 
     @cached_property
@@ -328,8 +334,9 @@ class Translator:
 
     def _request(self, piece: _Piece) -> Request:
         limit = self._limit(piece)
-        known = piece.prefix[: piece.prefix.index(UNK_ID)] if UNK_ID in piece.prefix else piece.prefix
-        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required)
+        unknown = self.control.unk
+        known = piece.prefix[: piece.prefix.index(unknown)] if unknown in piece.prefix else piece.prefix
+        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos)
 
     def _join(self, line: str, split: SplitLine, own: Sequence[tuple[_Piece, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
@@ -346,7 +353,7 @@ class Translator:
             flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
         if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
-        if any(UNK_ID in piece.prefix for piece, _ in own):
+        if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
         flags += self.lexicon.violations(line, alternatives[0].text)
         return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))

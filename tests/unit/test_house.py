@@ -42,7 +42,12 @@ ARROWS = {
     "averaging": {"bundle", "storage", "training"},
     "fine_tuning": {"bundle", "models", "recipe", "text", "training"},
     "shortlisting": {"decoding", "text"},
-    "loading": {"bundle", "decoding", "packed", "shortlisting", "text", "transformer", "translation"},
+    "generation": {"decoding", "models", "text"},
+    "recognition": {"data", "settings", "text"},
+    "loading": {
+        "bundle", "decoding", "generation", "kernels", "models", "packed", "published", "recognition", "shortlisting",
+        "text", "transformer", "translation",
+    },
     "quantization": {"bundle", "decoding", "evaluation", "loading", "packed", "translation"},
     "scoring": {"blocks", "data", "decoding", "protocols", "text", "transformer", "translation"},
     "resuming": {"bundle", "recipe", "training"},
@@ -51,11 +56,13 @@ ARROWS = {
         "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
     },
     "cli": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "inspection", "loading", "memory", "models",
-        "published", "quantization", "recipe", "reporting", "run", "scoring", "settings", "shortlisting", "storage",
-        "text", "training", "translation",
+        "averaging", "bundle", "data", "decoding", "evaluation", "generation", "inspection", "loading", "memory",
+        "models", "published", "quantization", "recipe", "recognition", "reporting", "run", "scoring", "settings",
+        "shortlisting", "storage", "text", "training", "translation",
     },
-    "__init__": {"decoding", "errors", "loading", "recipe", "run", "transformer", "translation"},
+    "__init__": {
+        "decoding", "errors", "generation", "loading", "recipe", "recognition", "run", "transformer", "translation"
+    },
     "__main__": {"cli"},
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and
 
 COMMANDS: Final = (
     "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
-    "import", "export", "report",
+    "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report",
 )  # fmt: skip
 MODULES: Final = {"import": "import_model"}
 """Each command is a function of its name in a module of its name, but for those whose name Python does not allow."""
@@ -24,7 +24,7 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     """The program with some of its commands, whose modules alone are loaded."""
     app = typer.Typer(
         name="transformer",
-        help="Train a translator from two text files, and translate with it.",
+        help="Train a translator from two text files, and translate with it; other models for text and images too.",
         epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
         add_completion=False,
         pretty_exceptions_enable=False,

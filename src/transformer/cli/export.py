@@ -15,13 +15,13 @@ def export(
 ) -> None:
     """Write a model in the format of its family, for other programs.
 
-    Models of families with a published format are written: so far Marian.
+    Families with a published format are written, see `transformer info`; so is what was trained here.
 
-    Example: transformer export en-de --format hf --out opus-mt-en-de-again
+    Example: transformer export runs/shakespeare --format hf --out shakespeare
     """
     from transformer.bundle import load_bundle
     from transformer.published import write_published  # loads torch
 
     del to  # the only one so far
     write_published(load_bundle(model), out)
-    typer.echo(f"next: transformers.AutoModelForSeq2SeqLM.from_pretrained({str(out)!r})")
+    typer.echo(f"next: transformers.AutoModel.from_pretrained({str(out)!r})")

@@ -10,10 +10,10 @@ def import_model(
     folder: Annotated[Path, typer.Argument(help="with config.json, safetensors and tokenizer, as on Hugging Face")],
     out: Annotated[Path, typer.Option(help="folder of the model; must not exist")],
 ) -> None:
-    """Read a published model, and write it as a model of this program: translate, evaluate, score, quantize take it.
+    """Read a published model, and write it as a model of this program, which all of its commands take.
 
-    OPUS-MT (Marian) models are read. Pickled weights are refused, and so is a setting that is not known: nothing is
-    passed over.
+    BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models are read, see `transformer info`. Pickled weights are
+    refused, and so is a setting that is not known: nothing is passed over.
 
     Example: transformer import opus-mt-en-de --out en-de && echo "A man sleeps." | transformer translate en-de
     """
@@ -23,4 +23,4 @@ def import_model(
     bundle = read_published(folder)
     save_bundle(out, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
-    typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer translate {out}")
+    typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {out}")

@@ -1,44 +1,65 @@
-"""`transformer info`: what a model is."""
+"""`transformer info`: what a model is, or which families and presets there are."""
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from transformer.cli.translate import ModelArgument
+from transformer.models import family, family_names
 
 FLOPS_LENGTH = 32
 
 
-def info(model: ModelArgument) -> None:
-    """Show architecture, parameters by block, FLOPs a token, tokenizer and scores.
+def info(
+    model: Annotated[
+        Path | None, typer.Argument(help="model folder, run folder or published folder; lists families if not given")
+    ] = None,
+) -> None:
+    """Show architecture, parameters by block, FLOPs a token, tokenizer and scores; or all families and presets.
 
     Example: transformer info runs/first
     """
-    from transformer.bundle import load_bundle
+    if model is None:
+        _families()
+        return
     from transformer.inspection.size import flops_per_token, parameters_by_block
-    from transformer.models import family
+    from transformer.loading import read_model  # loads torch
 
-    bundle = load_bundle(model, packed_in="float32")
+    bundle = read_model(model, "float32")
     plain = family(bundle.family).build(bundle.config)  # a packed model does not tell
-    _table("model", {"folder": bundle.folder, "precision": bundle.precision, **bundle.config.model_dump()})
+    facts = {"folder": bundle.folder or model, "precision": bundle.precision, "kind": family(bundle.family).kind}
+    _table("model", {**facts, **bundle.config.model_dump()})
     sizes = parameters_by_block(plain)
     _table("parameters", {name: f"{size:,}" for name, size in [*sizes.items(), ("total", sum(sizes.values()))]})
-    flops = flops_per_token(plain, FLOPS_LENGTH)
-    _table(
-        f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
-        {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
-    )
+    if flops := flops_per_token(plain, FLOPS_LENGTH):
+        _table(
+            f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
+            {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
+        )
     if bundle.text:
         _table("tokenizer", {"kind": str(bundle.text)})
     provenance = bundle.provenance
     validation = provenance.get("validation", {})
     signatures = validation.get("signatures", {})
     scores = {name: f"{value}   {signatures.get(name, '')}" for name, value in validation.get("scores", {}).items()}
-    _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
-    origin = {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions")}
+    if scores:
+        _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
+    origin = {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions", "imported")}
     if "averaged" in provenance:
         origin["step"] = "mean of " + ", ".join(str(source["step"]) for source in provenance["averaged"])
-    _table("trained", origin)
+    _table("origin", {name: value for name, value in origin.items() if value is not None})
+
+
+def _families() -> None:
+    """Every family: what it is, what it reads, its presets with their sizes."""
+    for name in family_names():
+        found = family(name)
+        published = f"; reads published {', '.join(found.published_types())}" if found.published_types() else ""
+        sizes = {
+            preset: ", ".join(f"{key} {value}" for key, value in values.items())
+            for preset, values in found.presets().items()
+        }
+        _table(f"{name}: {found.kind}{published}", sizes)
 
 
 def _table(title: str, rows: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from transformer.data.store import TokenStore
 from transformer.data.tokens import TokenJob, read_text
 from transformer.errors import DataError
 from transformer.protocols import Part
+from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
@@ -142,15 +143,16 @@ class Preparation:
             self._refuse_changed()
 
         path = self._folder.entry("tokens", facts, write)
-        return self._open(path)
+        return self._open(path, (tokenizers.source.control, tokenizers.target.control))
 
-    def _open(self, path: Path) -> Corpus:
+    def _open(self, path: Path, control: tuple[ControlIds, ControlIds]) -> Corpus:
         report, pairs = read_text(path)
         for file, counted in zip(self._inputs, report.files, strict=True):
             counted.update(name=file.name, weight=file.weight)
         parts = tuple(Part(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
-        return Corpus(PairSource(train, parts), PairSource(validation), pairs, report, self._folder.notes)
+        sources = PairSource(train, parts, control), PairSource(validation, control=control)
+        return Corpus(*sources, pairs, report, self._folder.notes)
 
     def _write_survey(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("survey"))

@@ -38,9 +38,13 @@ class PairSource:
         return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._control)
 
 
-def pair_batch(sources: Sequence[NDArray[np.int32]], targets: Sequence[NDArray[np.int32]]) -> PairBatch:
-    """Adds control ids and padding to sentence pairs."""
-    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), OURS, OURS)
+def pair_batch(
+    sources: Sequence[NDArray[np.int32]],
+    targets: Sequence[NDArray[np.int32]],
+    control: tuple[ControlIds, ControlIds] = (OURS, OURS),
+) -> PairBatch:
+    """Adds control ids, those of source and of target, and padding to sentence pairs."""
+    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), *control)
 
 
 def _batch(sources: Ragged, targets: Ragged, of_source: ControlIds, of_target: ControlIds) -> PairBatch:

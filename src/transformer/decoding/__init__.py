@@ -1,7 +1,7 @@
 """Search over token ids; knows models by the `Generates` protocol alone."""
 
 from transformer.decoding.beam import normalized
-from transformer.decoding.engine import search_all, search_each
+from transformer.decoding.engine import search_all, search_each, write_each
 from transformer.decoding.ensemble import Ensemble, averaged
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.looping import repeats_itself
@@ -33,4 +33,5 @@ __all__ = [
     "repeats_itself",
     "search_all",
     "search_each",
+    "write_each",
 ]

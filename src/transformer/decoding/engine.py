@@ -29,6 +29,7 @@ from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
 from transformer.decoding.shortlist import ShortlistedState, shortlisted
 from transformer.decoding.table import Table, end_of
+from transformer.errors import ConfigError
 from transformer.protocols import Generates
 from transformer.text.control import OURS, ControlIds
 
@@ -94,6 +95,34 @@ def search_all(
         search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, control=control)
     )
     return [found[index] for index in range(len(requests))]
+
+
+def write_each(
+    model: Generates, request: Request, search: Search, control: ControlIds = OURS, device: torch.device | None = None
+) -> Iterator[int]:
+    """Yields the tokens of one request as they are chosen, without the one that ends it.
+
+    Args:
+        model: in evaluation mode.
+        request: what is to be written.
+        search: of one hypothesis: greedy, or drawing a single sample.
+        control: as in `search_each`.
+        device: of the model; None is the CPU.
+
+    Raises:
+        ConfigError: there are several hypotheses, of which none is chosen before the end.
+    """
+    if search.beam != 1:
+        raise ConfigError(f"beam={search.beam}: what is written is known at the end alone; choose 1 to see it grow")
+    rules = rules_of(search, end_of(control))
+    with torch.inference_mode():
+        table = Table.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
+    (sentence,) = table.sentences
+    while not sentence.done:
+        with torch.inference_mode():
+            advance(model, table, search, rules)
+        if not any(sentence.ended):
+            yield int(table.tokens[0, 0])
 
 
 def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:

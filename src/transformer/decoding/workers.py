@@ -23,6 +23,7 @@ from transformer.decoding.search import Request, Search
 from transformer.errors import WorkerError
 from transformer.memory import keep_freed_memory, leave_out_of_collections
 from transformer.protocols import Generates
+from transformer.text.control import OURS, ControlIds
 
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
@@ -41,13 +42,14 @@ class Workers:
         model: in evaluation mode, on the CPU; it must not change any more.
         search: how.
         n: how many.
+        control: ids that steer the model.
     """
 
-    def __init__(self, model: Generates, search: Search, n: int) -> None:
+    def __init__(self, model: Generates, search: Search, n: int, control: ControlIds = OURS) -> None:
         context = multiprocessing.get_context("fork")
         self.model, self.search, self.n = model, search, n
         self._made_by = os.getpid()
-        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, os.getpid()))
+        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, control, os.getpid()))
 
     def serve(self, model: Generates, search: Search, n: int) -> bool:
         """Whether these are the workers that one would make now, and of this very process."""
@@ -103,11 +105,11 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
         yield batch
 
 
-_searches: list[tuple[Generates, Search]] = []
+_searches: list[tuple[Generates, Search, ControlIds]] = []
 """In a worker: what it searches with, and how."""
 
 
-def _begin(model: Generates, search: Search, parent: int) -> None:
+def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -> None:
     """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -116,7 +118,7 @@ def _begin(model: Generates, search: Search, parent: int) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     leave_out_of_collections()
-    _searches[:] = [(model, search)]
+    _searches[:] = [(model, search, control)]
 
 
 def _end_with(parent: int) -> None:
@@ -127,6 +129,6 @@ def _end_with(parent: int) -> None:
 
 
 def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
-    model, search = _searches[0]
+    model, search, control = _searches[0]
     everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
-    return search_all(model, requests, search, batch_tokens=everything)
+    return search_all(model, requests, search, batch_tokens=everything, control=control)

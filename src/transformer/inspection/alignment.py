@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.attended import watched_weights, word_layer
-from transformer.text.control import BOS_ID, CONTROL_NAMES
+from transformer.attended import watched_weights, word_layer, written_from
+from transformer.text.control import CONTROL_NAMES
 from transformer.text.pair import TokenizerPair
 from transformer.translation import Translation, Translator
 
@@ -33,7 +33,8 @@ def attention_weights(translator: Translator, translation: Translation) -> list[
 @torch.no_grad()
 def _weights(translator: Translator, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "N H T S"]:
     model, device = translator.model, translator.device
-    src, tgt = torch.tensor([source], device=device), torch.tensor([[BOS_ID, *target[:-1]]], device=device)
+    written = written_from(target[:-1], max(1, len(target)), translator.control.bos)
+    src, tgt = torch.tensor([source], device=device), torch.tensor([written], device=device)
     return torch.cat(watched_weights(model, src, tgt))[:, :, : len(target)].cpu()
 
 

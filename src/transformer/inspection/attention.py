@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.attended import watched_weights
-from transformer.text.control import BOS_ID, EOS_ID
+from transformer.attended import watched_weights, written_from
 from transformer.translation import Translator
 
 
@@ -30,13 +29,14 @@ class CrossAttention:
 def cross_attention(translator: Translator, source: str, target: str) -> CrossAttention:
     """The cross-attention weights of all layers when the model reads `source` and writes `target`."""
     model, tokenizers = translator.model, translator.tokenizers
-    source_ids = [*tokenizers.source.encode(source), EOS_ID]
+    source_ids = [*tokenizers.source.encode(source), translator.end_of_source]
     target_ids = tokenizers.target.encode(target)
     device = translator.device
     src = torch.tensor([source_ids], device=device)
-    tgt = torch.tensor([[BOS_ID, *target_ids]], device=device)
+    control = translator.control
+    tgt = torch.tensor([written_from(target_ids, len(target_ids) + 1, control.bos)], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
-        tokenizers.target.pieces([*target_ids, EOS_ID]),
+        tokenizers.target.pieces([*target_ids, control.eos or 0]),
         torch.cat(watched_weights(model, src, tgt)),
     )

@@ -1,0 +1,120 @@
+"""`transformer classify`: labels of texts or of images."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from transformer.cli.embed import read_texts, say_cut
+from transformer.cli.generate import PrecisionOption
+from transformer.cli.translate import InvalidOption, ModelArgument, written_to
+from transformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer.recognition import ImageClassifier, Label, TextEncoder
+
+CHUNK = 1024
+
+
+def classify(
+    model: ModelArgument,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT|IMAGE]...", help="texts, or image files; --input if not given")
+    ] = None,
+    input_path: Annotated[
+        Path | None, typer.Option("--input", help="texts, one a line; standard input if nothing is given")
+    ] = None,
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="file to write; standard output if not given")
+    ] = None,
+    output_format: Annotated[
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object each, with all probabilities")
+    ] = "text",
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(help="labelled examples: text<TAB>label, or a folder or IDX file of images; prints the accuracy"),
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="of --evaluate: IDX file of the images' labels")] = None,
+    precision: PrecisionOption = "auto",
+    invalid_utf8: InvalidOption = "error",
+) -> None:
+    """Print label and probability of each text or image; or, with --evaluate, how many labels are right.
+
+    Example: transformer classify runs/sentiment "a gripping , funny film"
+    """
+    from transformer.loading import load  # loads torch
+    from transformer.recognition import ImageClassifier, TextEncoder
+
+    found: Any = load(model, precision=precision)
+    if not isinstance(found, TextEncoder | ImageClassifier):
+        raise ConfigError(f"{model} tells no labels; see `transformer info {model}` for what it is")
+    if evaluate is not None:
+        _evaluate(found, evaluate, labels, invalid_utf8)
+        return
+    if isinstance(found, ImageClassifier) and not given:
+        raise ConfigError("no images; name the files to classify")
+    items = given or read_texts(input_path, invalid_utf8)
+    with written_to(output_path) as sink:
+        for chunk in _chunks(items):
+            for item, label in zip(chunk, found.classify(chunk), strict=True):
+                sink.write(_shown(item, label, output_format).encode() + b"\n")
+    if isinstance(found, TextEncoder):
+        say_cut(found)
+
+
+def _shown(item: str, label: "Label", kind: str) -> str:
+    if kind == "jsonl":
+        facts = {"input": item, "label": label.name, "probabilities": label.probabilities}
+        return json.dumps(facts, ensure_ascii=False)
+    return f"{label.name}\t{label.probability:.4f}\t{item}"
+
+
+def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
+    yield from (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
+
+
+def _evaluate(found: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str) -> None:
+    """Prints the accuracy on labelled examples."""
+    from transformer.recognition import TextEncoder
+
+    wanted, names = _told(found, path, labels, invalid_utf8)
+    right = sum(name == label for name, label in zip(names, wanted, strict=True))
+    typer.echo(f"accuracy {100 * right / len(wanted):.2f} %  ({right:,} of {len(wanted):,})")
+    if isinstance(found, TextEncoder):
+        say_cut(found)
+
+
+def _told(
+    found: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str
+) -> tuple[list[str], list[str]]:
+    """The labels of examples, and those that the model gives them.
+
+    Raises:
+        DataError: there are none.
+    """
+    import numpy as np
+
+    from transformer.cli.translate import invalid_choice
+    from transformer.data.images import IdxImages, ImageFiles
+    from transformer.data.labelled import read_rows
+    from transformer.errors import DataError
+    from transformer.recognition import TextEncoder
+
+    if isinstance(found, TextEncoder):
+        rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
+        if not rows:
+            raise DataError(f"{path} is empty; give a file with a text and its label a line")
+        return [label for _, label in rows], [label.name for label in found.classify([text for text, _ in rows])]
+    if not path.is_dir() and labels is None:
+        raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")
+    names = found.config["labels"]
+    images = ImageFiles(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
+    given: list[str] = []
+    for start in range(0, len(images.labels), CHUNK):
+        numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
+        given += [label.name for label in found.classify_pixels(images.take(numbers))]
+        print(f"{len(given):,} of {len(images.labels):,}", end="\r", file=sys.stderr)
+    return [images.names[number] for number in images.labels.tolist()], given

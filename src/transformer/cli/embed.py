@@ -1,0 +1,91 @@
+"""`transformer embed`: texts as vectors."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer.cli.generate import PrecisionOption
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
+from transformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer.recognition import TextEncoder
+
+
+def embed(
+    model: ModelArgument,
+    input_path: Annotated[
+        Path | None, typer.Option("--input", help="texts, one a line; standard input if not given")
+    ] = None,
+    output_path: Annotated[
+        Path | None,
+        typer.Option("--output", help=".npy for an array of float32, else JSON, an object a line; standard output"),
+    ] = None,
+    nearest: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="print the lines nearest to this text in place of vectors")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="of --nearest: how many")] = 10,
+    precision: PrecisionOption = "auto",
+    invalid_utf8: InvalidOption = "error",
+) -> None:
+    """Turn each line into a vector of length 1; the product of two is the cosine between them.
+
+    Example: transformer embed minilm --input questions.txt --nearest "How do I reset my password?"
+    """
+    import numpy as np
+
+    refuse_same([input_path], [output_path])
+    encoder = loaded_encoder(model, precision)
+    lines = read_texts(input_path, invalid_utf8)
+    vectors = encoder.embed(lines)
+    say_cut(encoder)
+    if nearest is not None:
+        cosines = vectors @ encoder.embed([nearest])[0]
+        for place in np.argsort(-cosines, kind="stable")[:top].tolist():
+            typer.echo(f"{cosines[place]:.4f}\t{lines[place]}")
+        return
+    with written_to(output_path) as sink:
+        if output_path is not None and output_path.suffix == ".npy":
+            np.save(sink, vectors, allow_pickle=False)
+            return
+        for text, vector in zip(lines, vectors.tolist(), strict=True):
+            rounded = [round(value, 7) for value in vector]
+            sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
+
+
+def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
+    """The encoder of a folder.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    from transformer.loading import load  # loads torch
+    from transformer.recognition import TextEncoder
+
+    encoder = load(model, precision=precision)
+    if not isinstance(encoder, TextEncoder):
+        raise ConfigError(f"{model} is no encoder of texts; see `transformer info {model}` for what it is")
+    return encoder
+
+
+def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
+    """The lines of a file, or of standard input."""
+    from transformer.text.lines import decode_lines, read_lines
+
+    invalid = invalid_choice(invalid_utf8)
+    if path is None:
+        return list(decode_lines(sys.stdin.buffer, "standard input", invalid=invalid))
+    return list(read_lines(path, invalid=invalid))
+
+
+def say_cut(encoder: "TextEncoder") -> None:
+    """Tells how many texts lost their end."""
+    if encoder.cut:
+        most = encoder.config["seq_len"]
+        print(
+            f"note: {encoder.cut:,} texts are longer than the model's {most} tokens; their ends are not read",
+            file=sys.stderr,
+        )

@@ -1,0 +1,88 @@
+"""`transformer generate`: how a text goes on."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from transformer.cli.search import takes_search
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, written_to
+from transformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer.decoding import Search
+    from transformer.generation import Continuation, Generator
+
+PrecisionOption = Annotated[
+    Literal["auto", "float32", "bf16", "int8"],
+    typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
+]
+
+
+@takes_search
+def generate(
+    model: ModelArgument,
+    prompt: Annotated[str | None, typer.Argument(help="what the text begins with; empty begins anew")] = None,
+    input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one a line")] = None,
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="file to write; standard output if not given")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="most tokens to write")] = 200,
+    n_best: Annotated[int | None, typer.Option(min=1, help="several continuations of a beam or of --sample")] = None,
+    output_format: Annotated[
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a prompt, with scores")
+    ] = "text",
+    precision: PrecisionOption = "auto",
+    invalid_utf8: InvalidOption = "error",
+    *,
+    search: "Search",
+) -> None:
+    """Write on from a prompt with a language model; greedy, or drawn with --sample.
+
+    A single prompt is written as it grows. With --input each line is a prompt, and each continuation one line: line
+    ends within it become spaces.
+
+    Example: transformer generate runs/shakespeare "ROMEO:" --sample --temperature 0.8 --max-tokens 300
+    """
+    from transformer.text.lines import read_lines
+
+    if (prompt is None) == (input_path is None):
+        raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
+    generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
+    with written_to(output_path) as sink:
+        if prompt is not None and output_format == "text" and generator.search.beam == 1:
+            sink.write(prompt.encode())
+            for text in generator.stream(prompt, max_tokens=max_tokens):
+                sink.write(text.encode())
+                sink.flush()
+            sink.write(b"\n")
+            return
+        invalid = invalid_choice(invalid_utf8)
+        prompts = [prompt] if prompt is not None else list(read_lines(input_path or Path(), invalid=invalid))
+        for number, (given, found) in enumerate(
+            zip(prompts, generator.generate(prompts, max_tokens=max_tokens), strict=True), start=1
+        ):
+            sink.write(_shown(number, given, found, output_format, is_single=prompt is not None).encode() + b"\n")
+
+
+def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
+    from transformer.generation import Generator
+    from transformer.loading import load  # loads torch
+
+    generator = load(model, precision=precision, search=search)
+    if not isinstance(generator, Generator):
+        raise ConfigError(f"{model} is no language model; see `transformer info {model}` for what it is")
+    print(generator.description, file=sys.stderr)
+    return generator
+
+
+def _shown(number: int, prompt: str, found: "list[Continuation]", kind: str, *, is_single: bool) -> str:
+    if kind == "jsonl":
+        each = [{"text": c.text, "score": c.score, "finish": "end" if c.finished else "limit"} for c in found]
+        return json.dumps({"line": number, "prompt": prompt, "continuations": each}, ensure_ascii=False)
+    if is_single:
+        return "\n---\n".join(prompt + each.text for each in found)
+    return "\n".join(" ".join((prompt + each.text).splitlines()) for each in found)

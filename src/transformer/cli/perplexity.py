@@ -1,0 +1,38 @@
+"""`transformer perplexity`: how well a language model predicts a text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer.cli.generate import PrecisionOption
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.errors import ConfigError
+
+
+def perplexity(
+    model: ModelArgument,
+    text: Annotated[Path, typer.Argument(help="text file, plain or compressed")],
+    window: Annotated[
+        int | None, typer.Option(min=1, help="tokens predicted at a time; all positions of the model if not given")
+    ] = None,
+    precision: PrecisionOption = "float32",
+    invalid_utf8: InvalidOption = "error",
+) -> None:
+    """Print loss (nats a token) and perplexity of a text, in windows that do not overlap.
+
+    Example: transformer perplexity runs/shakespeare held-out.txt
+    """
+    from transformer.generation import Generator
+    from transformer.loading import load  # loads torch
+    from transformer.text.lines import read_lines
+
+    generator = load(model, precision=precision)
+    if not isinstance(generator, Generator):
+        raise ConfigError(f"{model} is no language model; see `transformer info {model}` for what it is")
+    content = "".join(f"{line}\n" for line in read_lines(text, invalid=invalid_choice(invalid_utf8)))
+    found = generator.perplexity(content, window=window)
+    typer.echo(
+        f"loss {found.loss:.4f}  perplexity {found.perplexity:.3f}  of {found.tokens:,} tokens; left out at the end, "
+        f"where they fill no window: {found.left_out:,}"
+    )

@@ -1,0 +1,207 @@
+"""Text that goes on: a language model with its tokenizer."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, write_each
+from transformer.errors import ConfigError, DataError
+from transformer.models.language_model import LanguageModel
+from transformer.text.tokenizer import Tokenizer
+
+PIECES_A_PROMPT = 4096
+"""Numbers for the parts of a continuation, which draw with random numbers of their own."""
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a text goes on.
+
+    Attributes:
+        text: without the prompt.
+        tokens: its ids.
+        score: log-probability of the tokens, the one that ends it included.
+        finished: it ended by itself; False means cut at the limit.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    score: float
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How well a model predicts a text.
+
+    Attributes:
+        loss: mean of -log p of a token, in nats.
+        tokens: that were predicted.
+        left_out: tokens at the end that fill no window.
+    """
+
+    loss: float
+    tokens: int
+    left_out: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return math.exp(self.loss)
+
+
+class Generator:
+    """A language model with its tokenizer: a beginning in, how it goes on out.
+
+    Args:
+        model: put into evaluation mode.
+        tokenizer: of its text.
+        search: greedy, a beam, or sampling.
+    """
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.search = search
+        self.description = ""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is; packed models, which have no parameters, are on the CPU."""
+        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+
+    def generate(self, prompts: Sequence[str], *, max_tokens: int = 200) -> list[list[Continuation]]:
+        """How each prompt goes on: up to `Search.n_best` continuations, best first.
+
+        A text that grows beyond the model's positions goes on from its latter half; a beam stays within them.
+
+        Args:
+            prompts: beginnings; an empty one begins anew.
+            max_tokens: most tokens of a continuation.
+
+        Raises:
+            ConfigError: a beam and its limit exceed the model's positions.
+            DataError: a single text in place of a list.
+        """
+        if isinstance(prompts, str):
+            raise DataError("prompts is one text; give a list, e.g. [text]")
+        begun = [self._begin(prompt) for prompt in prompts]
+        if self.search.beam == 1:
+            return [[self._at_length(tokens, max_tokens, number)] for number, tokens in enumerate(begun)]
+        requests = [self._request(tokens, max_tokens, number) for number, tokens in enumerate(begun)]
+        longest = max((len(request.source) + request.limit for request in requests), default=0)
+        if longest > self.model.seq_len:
+            raise ConfigError(
+                f"a beam keeps to the model's {self.model.seq_len} positions, prompt and continuation have {longest}; "
+                "ask for fewer tokens, or leave the beam out"
+            )
+        control = self.tokenizer.control
+        found = search_all(self.model, requests, self.search, control=control)
+        return [[self._continuation(hypothesis) for hypothesis in own] for own in found]
+
+    def stream(self, prompt: str, *, max_tokens: int = 200) -> Iterator[str]:
+        """Yields the continuation as it is written, as soon as characters are whole.
+
+        Raises:
+            ConfigError: the search has a beam.
+        """
+        tokens, shown = list[int](), 0
+        for token in self._tokens(self._begin(prompt), max_tokens, 0):
+            tokens.append(token)
+            text = self.tokenizer.decode_running(tokens)
+            if not text.endswith(BROKEN):
+                yield text[shown:]
+                shown = len(text)
+        if rest := self.tokenizer.decode_running(tokens)[shown:]:
+            yield rest
+
+    def perplexity(self, text: str, *, window: int | None = None, batch: int = 8) -> Perplexity:
+        """How well the model predicts a text, in windows that do not overlap; each begins without a past.
+
+        Args:
+            text: any text.
+            window: tokens that are predicted at a time; as many as the model has positions if not given.
+            batch: windows at a time.
+
+        Raises:
+            ConfigError: the window exceeds the positions.
+            DataError: the text has fewer tokens than a window.
+        """
+        window = window or self.model.seq_len
+        if not 1 <= window <= self.model.seq_len:
+            raise ConfigError(f"window={window} is not between 1 and the model's {self.model.seq_len} positions")
+        lines = text.splitlines(keepends=True)
+        tokens = np.array([token for each in self.tokenizer.encode_running(lines) for token in each], np.int64)
+        count = (len(tokens) - 1) // window
+        if count < 1:
+            raise DataError(f"the text has {len(tokens)} tokens, fewer than a window of {window} and one; shorten it")
+        rows = torch.from_numpy(tokens[: count * window].reshape(count, window))
+        labels = torch.from_numpy(tokens[1 : count * window + 1].reshape(count, window))
+        nll = 0.0
+        for start in range(0, count, batch):
+            nll += self._nll(rows[start : start + batch].to(self.device), labels[start : start + batch].to(self.device))
+        return Perplexity(nll / (count * window), count * window, len(tokens) - count * window - 1)
+
+    @torch.inference_mode()
+    def _nll(self, rows: torch.Tensor, labels: torch.Tensor) -> float:
+        log_p = self.model(rows).float().log_softmax(dim=-1)
+        return -log_p.gather(2, labels[:, :, None]).double().sum().item()
+
+    def _begin(self, prompt: str) -> list[int]:
+        """The tokens of a prompt; of an empty one, what a text begins with."""
+        before, _ = self.tokenizer.frame
+        control = self.tokenizer.control
+        tokens = self.tokenizer.encode_running([prompt])[0] if prompt else []
+        is_published = self.tokenizer.kind == "published"
+        tokens = [*(before if is_published else ()), *tokens]
+        if tokens:
+            return tokens
+        first = control.bos if control.bos is not None else control.eos
+        return [first] if is_published and first is not None else self.tokenizer.encode_running(["\n"])[0]
+
+    def _request(self, tokens: list[int], limit: int, number: int) -> Request:
+        return Request(tokens[:-1], limit, number=number, first=tokens[-1])
+
+    def _parts(self, tokens: list[int], max_tokens: int, number: int) -> Iterator[Request]:
+        """Requests one after another, each from the latter half of all that stands when the positions are used up.
+
+        `tokens` grows meanwhile.
+        """
+        begun, part = len(tokens), 0
+        while (left := max_tokens - (len(tokens) - begun)) > 0:
+            room = self.model.seq_len - (len(tokens) - 1)
+            seen = tokens if room > 0 and (part == 0 or room >= left) else tokens[-max(1, self.model.seq_len // 2) :]
+            limit = min(left, self.model.seq_len - (len(seen) - 1))
+            yield self._request(list(seen), limit, number * PIECES_A_PROMPT + part)
+            part += 1
+
+    def _tokens(self, tokens: list[int], max_tokens: int, number: int) -> Iterator[int]:
+        """The continuation, token by token; appended to `tokens` too."""
+        for request in self._parts(tokens, max_tokens, number):
+            wrote = 0
+            for token in write_each(self.model, request, self.search, self.tokenizer.control, self.device):
+                tokens.append(token)
+                wrote += 1
+                yield token
+            if wrote < request.limit:
+                return
+
+    def _at_length(self, tokens: list[int], max_tokens: int, number: int) -> Continuation:
+        """The one continuation of a search without a beam, however long."""
+        begun, score = len(tokens), 0.0
+        for request in self._parts(tokens, max_tokens, number):
+            search = replace(self.search, n_best=1)
+            ((found,),) = search_all(self.model, [request], search, control=self.tokenizer.control)
+            tokens += found.tokens
+            score += found.score
+            if found.finished:
+                return self._continuation(Hypothesis(tokens[begun:], score, finished=True, value=score))
+        return self._continuation(Hypothesis(tokens[begun:], score, finished=False, value=score))
+
+    def _continuation(self, found: Hypothesis) -> Continuation:
+        text = self.tokenizer.decode_running(found.tokens)
+        return Continuation(text, tuple(found.tokens), found.score, found.finished)
