@@ -58,11 +58,9 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     """Writes a bundle as a published folder, which `read_published` and `transformers` read.
 
     Raises:
-        BundleError: the family has no published format, or the folder holds something already.
+        BundleError: the published format has no such model, or the folder holds something already.
     """
     kind = family(bundle.family)
-    if not kind.published_types():
-        raise BundleError(f"a {bundle.family} model has no published format; import one, or keep the bundle")
     if folder.exists() and any(folder.iterdir()):
         raise BundleError(f"{folder} is not empty; choose another folder, or remove it first")
     weights = kind.weights()
@@ -73,7 +71,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     files[WEIGHTS] = safetensors.torch.save(tensors, {"format": "pt"})
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 

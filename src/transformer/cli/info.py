@@ -54,7 +54,8 @@ def _families() -> None:
     """Every family: what it is, what it reads, its presets with their sizes."""
     for name in family_names():
         found = family(name)
-        published = f"; reads published {', '.join(found.published_types())}" if found.published_types() else ""
+        types = ", ".join(found.published_types())
+        published = f"; reads published {types}" if types else "; exported as Marian (post-norm) or Pegasus (pre-norm)"
         sizes = {
             preset: ", ".join(f"{key} {value}" for key, value in values.items())
             for preset, values in found.presets().items()

@@ -35,9 +35,8 @@ class Family:
         return import_module(f"transformer.models.{self.name}.weights").FORMAT
 
     def published_types(self) -> tuple[str, ...]:
-        """The `model_type`s of published configurations that it reads; none without a `weights.py`."""
-        has_weights = (Path(__file__).parent / self.name / "weights.py").is_file()
-        return self.weights().model_types if has_weights else ()
+        """The `model_type`s of published configurations that it reads."""
+        return self.weights().model_types
 
     @property
     def kind(self) -> str:

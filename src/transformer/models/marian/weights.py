@@ -12,6 +12,7 @@ from transformer.errors import BundleError
 from transformer.models.format import Format
 from transformer.models.marian.config import MarianConfig
 from transformer.models.renaming import refuse_unknown
+from transformer.models.transformer.config import TransformerConfig
 from transformer.settings import Settings
 from transformer.text.control import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
 from transformer.text.pair import TokenizerPair
@@ -139,8 +140,8 @@ def _vocabulary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
     return {str(piece): int(token) for piece, token in found.items()}
 
 
-def names(config: MarianConfig) -> Iterator[tuple[str, str]]:
-    """Every distinct parameter but embeddings and the final bias: our name, then the published one."""
+def names(config: MarianConfig | TransformerConfig) -> Iterator[tuple[str, str]]:
+    """Every distinct parameter of the layers: our name, then the published one."""
     linear, norm = ("weight", "bias"), ("alpha", "beta")
     for side, layers in (
         ("encoder", config.encoder_layers or config.N),

@@ -1,0 +1,86 @@
+"""Our own translators in published formats: transformers translates the same with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer, MarianMTModel, PegasusForConditionalGeneration
+
+from parity.published import close
+from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle import Bundle
+from transformer.decoding import Search, length_normalization
+from transformer.errors import BundleError
+from transformer.loading import make_translator
+from transformer.models import family
+from transformer.published import write_published
+from transformer.text.pair import TokenizerPair
+from transformer.text.settings import TokenizerSettings
+from transformer.transformer import Transformer
+
+TEXT = ["one two three", "seven eight", "Ein Satz, mit Ähren!", "a b c d e f"]
+LINES = ["one two", "seven Ähren! c", "three  eight", "d"]
+
+
+def own(**settings: Any) -> Bundle:
+    """A random model with sharp choices."""
+    joint = settings.get("share_embeddings", "all") == "all"
+    chosen = TokenizerSettings(vocab_size=280, joint=joint)
+    tokenizers = TokenizerPair.train(lambda: TEXT * 3, lambda: TEXT[1:] * 3, chosen)
+    sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
+    found = family("transformer")
+    small = {"d_model": 24, "N": 2, "h": 4, "d_ff": 37, "src_seq_len": 64, "tgt_seq_len": 70, "decoder_layers": 3}
+    config = found.config.model_validate({**small, **sizes, **settings})
+    torch.manual_seed(3)
+    model = found.build(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(mean=float(name.endswith("alpha")), std=0.3)
+    return Bundle(config, model.eval(), tokenizers, {"max_source_tokens": 64})
+
+
+KINDS: dict[str, tuple[dict[str, Any], Any]] = {
+    "post-norm": ({"norm_order": "post"}, MarianMTModel),
+    "post-norm, two vocabularies": ({"norm_order": "post", "share_embeddings": "none"}, MarianMTModel),
+    "post-norm, output tied": ({"norm_order": "post", "share_embeddings": "target"}, MarianMTModel),
+    "pre-norm": ({"norm_order": "pre"}, PegasusForConditionalGeneration),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@torch.no_grad()
+def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None:
+    """Catches an axis that is not reordered, a missing last norm, a bias, and a tokenizer that frames otherwise."""
+    settings, kind = KINDS[name]
+    bundle = own(**settings)
+    write_published(bundle, tmp_path / "hf")
+    theirs = kind.from_pretrained(tmp_path / "hf").eval()
+    source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    src = torch.randint(4, 270, (3, 11))
+    tgt = torch.randint(4, 270, (3, 7))
+    src[1, 6:], tgt[:, 0] = 0, 1
+    mask, model = padding_mask(src), bundle.model
+    assert isinstance(model, Transformer)
+    found = theirs(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt).logits
+    close(model(src, tgt, mask, causal_mask(7)), found)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    reader = AutoTokenizer.from_pretrained(tmp_path / "hf" / "target") if source is not target else tokenizer
+    for line in [*LINES, "[EOS] typed", "x\ty"]:
+        expected = tokenizer(line, split_special_tokens=True)["input_ids"]
+        assert [*source.encode(line), 2] == expected
+        assert reader.decode(target.encode(line)) == line
+    translator = make_translator(bundle, search=Search(4, length_normalization(1.0), guard=False))
+    for line, ours in zip(LINES, translator.translations(LINES), strict=True):
+        ids = torch.tensor([[*source.encode(line), 2]])
+        expected = theirs.generate(
+            ids, num_beams=4, do_sample=False, max_new_tokens=ids.size(1) + 50, length_penalty=1.0, early_stopping=True,
+            bad_words_ids=[[0], [1], [3]],
+        )[0]  # fmt: skip
+        assert ours.text == reader.decode(expected, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
+
+
+def test_a_pre_norm_model_of_several_matrices_is_refused(tmp_path: Path) -> None:
+    """Catches a folder that would be read with other weights."""
+    with pytest.raises(BundleError, match="share_embeddings='target'"):
+        write_published(own(norm_order="pre", share_embeddings="target"), tmp_path / "hf")
