@@ -18,7 +18,7 @@ from transformer.training.schedule import paper_peak
 
 MAY_DIFFER: Final = frozenset({
     "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "head_dropout",
-    "pooler", "masked", "next_sentence", "labels", "embedding", "pooler_size",
+    "pooler", "masked", "next_sentence", "labels", "labels_read", "embedding", "pooler_size",
 })  # fmt: skip
 """Keys of `model` that may differ from the model's: they have no weights, or are of what stands on top of it."""
 HEADS: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")

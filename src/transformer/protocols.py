@@ -243,6 +243,6 @@ class Encodes(Protocol):
         """A vector at every position; the mask says which positions of a text are no padding."""
         ...
 
-    def label_logits(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B labels"]:
+    def label_logits(self, encoded: Float[Tensor, "B S D"], mask: Any = None) -> Float[Tensor, "B labels"]:
         """A logit a label."""
         ...

@@ -95,7 +95,7 @@ class TextEncoder:
         found: dict[int, Label] = {}
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
-                logits = self.model.label_logits(self.model.encode(tokens, mask))
+                logits = self.model.label_logits(self.model.encode(tokens, mask), mask)
             found |= dict(zip(ids.tolist(), chosen_labels(logits, names), strict=True))
         return [found[place] for place in range(len(texts))]
 

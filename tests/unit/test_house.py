@@ -53,7 +53,8 @@ ARROWS = {
     "resuming": {"bundle", "recipe", "training"},
     "run": {
         "averaging", "bundle", "data", "decoding", "evaluation", "fine_tuning", "inspection", "memory", "models",
-        "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer", "translation",
+        "protocols", "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer",
+        "translation",
     },
     "cli": {
         "averaging", "bundle", "data", "decoding", "evaluation", "generation", "inspection", "loading", "memory",
@@ -146,8 +147,8 @@ def test_help_loads_no_torch(command: str) -> None:
 def test_public_names() -> None:
     """Catches a public name that is added, lost or moved without being noticed."""
     assert sorted(transformer.__all__) == [
-        "Recipe", "RunResult", "Search", "Transformer", "TransformerError", "Translation", "Translator",
-        "build_transformer", "load", "load_recipe", "train",
+        "Generator", "ImageClassifier", "Recipe", "RunResult", "Search", "TextEncoder", "Transformer",
+        "TransformerError", "Translation", "Translator", "build_transformer", "load", "load_recipe", "train",
     ]  # fmt: skip
     for name in transformer.__all__:
         assert getattr(transformer, name).__name__ == name

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transformer.errors import DataError
+from transformer.errors import ConfigError, DataError
 from transformer.protocols import ImageBatch, Part
 from transformer.text.lines import open_bytes
 
@@ -68,10 +68,13 @@ class Pictures:
         """A file's image: channels, height, width.
 
         Raises:
+            ConfigError: Pillow is not installed.
             DataError: it is no image, or damaged.
         """
-        from PIL import Image, UnidentifiedImageError  # an optional package
-
+        try:
+            from PIL import Image, UnidentifiedImageError
+        except ImportError as error:
+            raise ConfigError("image files are read by Pillow; pip install 'transformer[images]'") from error
         Image.MAX_IMAGE_PIXELS = MOST_PIXELS
         height, width = self.size
         try:

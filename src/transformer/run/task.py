@@ -118,21 +118,23 @@ class Task(ABC):
         return ""
 
 
-def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0) -> Settings:
+def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Settings:
     """The configuration with the vocabularies' sizes and ids, where it has keys for them.
 
     Args:
         config: of the recipe.
         tokenizers: of the run.
         extra: ids beyond those of the tokenizer.
+        known: the model that the run begins or goes on with, whose vocabulary is not made smaller.
     """
-    known = config.model_dump()
+    given = config.model_dump()
+    least = known.config.model_dump().get("vocab_size") or 0 if known else 0
     control = tokenizers.source.control
     sizes = {
         "src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size,
-        "vocab_size": max(tokenizers.source.vocab_size + extra, known.get("vocab_size") or 0),
+        "vocab_size": max(tokenizers.source.vocab_size + extra, least),
         "bos_id": control.bos, "eos_id": control.eos, "pad_id": control.pad, "start_id": control.bos,
     }  # fmt: skip
-    if known["family"] == "marian":
+    if given["family"] == "marian":
         sizes = {key: value for key, value in sizes.items() if not key.endswith("_id")}  # which are the published ones
-    return type(config).model_validate({**known, **{key: value for key, value in sizes.items() if key in known}})
+    return type(config).model_validate({**given, **{key: value for key, value in sizes.items() if key in given}})

@@ -51,7 +51,7 @@ class LabelObjective(nn.Module):
         """A logit a label, in float32."""
         model = cast(Encodes, self.model)
         if isinstance(batch, TextBatch):
-            return model.label_logits(model.encode(batch.tokens, batch.mask)).float()
+            return model.label_logits(model.encode(batch.tokens, batch.mask), batch.mask).float()
         images = self.changes(batch.images) if self.changes and self.training else batch.images
         return model.label_logits(model.encode(images)).float()
 

@@ -32,14 +32,24 @@ class BertConfig(Settings):
     embedding: Literal["mean", "first", "pooled"] = Field(
         default="mean", description="what stands for a text: the mean of its positions, the first, or the pooler's"
     )
+    labels_read: Literal["pooler", "embedding"] = Field(
+        default="pooler",
+        description="what the head over labels reads: the pooler, as in published models, or `embedding`",
+    )
     pad_id: int | None = Field(default=0, ge=0, description="of padding; the tokenizer's if not set")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "BertConfig":
         if self.d_model % self.h:
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
-        if not self.pooler and (self.next_sentence or self.labels or self.embedding == "pooled"):
-            raise ValueError("next_sentence, labels and embedding='pooled' read what the pooler gives; set pooler=true")
+        needs_pooler = (
+            self.next_sentence or (self.labels and self.labels_read == "pooler") or self.embedding == "pooled"
+        )
+        if not self.pooler and needs_pooler:
+            raise ValueError(
+                "next_sentence, embedding='pooled' and labels with labels_read='pooler' read what the pooler gives; set "
+                "pooler=true"
+            )
         return self
 
 

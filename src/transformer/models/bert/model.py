@@ -80,7 +80,7 @@ class Bert(nn.Module):
         masked_head: guesses tokens, if there.
         next_sentence_head: two logits, the second text follows or not, if there.
         label_head: a logit a label, if there.
-        embedding: what stands for a text: "mean", "first" or "pooled".
+        reads: what stands for a text: "mean", "first" or "pooled"; and the same of what the head over labels reads.
 
     Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", Sec. 3.
     """
@@ -93,7 +93,7 @@ class Bert(nn.Module):
         masked_head: MaskedHead | None,
         next_sentence_head: nn.Linear | None,
         label_head: nn.Sequential | None,
-        embedding: str,
+        reads: tuple[str, str],
     ) -> None:
         super().__init__()
         self.embed = embed
@@ -102,7 +102,7 @@ class Bert(nn.Module):
         self.masked_head = masked_head
         self.next_sentence_head = next_sentence_head
         self.label_head = label_head
-        self.embedding = embedding
+        self.embedding, self.labels_read = reads
 
     def encode(
         self,
@@ -136,22 +136,31 @@ class Bert(nn.Module):
         assert self.pooler is not None
         return torch.tanh(self.pooler(encoded[:, 0]))
 
-    def label_logits(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B labels"]:
-        """Returns a logit a label."""
+    def label_logits(
+        self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None = None
+    ) -> Float[Tensor, "B labels"]:
+        """Returns a logit a label; `mask` says which tokens are no padding, all if not given."""
         assert self.label_head is not None
-        return self.label_head(self.pooled(encoded))
+        return self.label_head(self._vector(self.labels_read, encoded, mask))
 
     def embeddings(self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"]) -> Float[Tensor, "B D"]:
         """Returns one vector of length 1 a text.
 
         Source: Reimers and Gurevych 2019, "Sentence-BERT", Sec. 3 (mean and first position).
         """
-        if self.embedding == "mean":
+        return F.normalize(self._vector(self.embedding, encoded, mask), dim=-1)
+
+    def _vector(
+        self, kind: str, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    ) -> Float[Tensor, "B D"]:
+        """What stands for each text."""
+        if kind == "mean" and mask is None:
+            return encoded.mean(dim=1)
+        if kind == "mean":
+            assert mask is not None
             weights = mask[:, 0, 0, :, None].to(encoded.dtype)  # B S 1
-            found = (encoded * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        else:
-            found = encoded[:, 0] if self.embedding == "first" else self.pooled(encoded)
-        return F.normalize(found, dim=-1)
+            return (encoded * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        return encoded[:, 0] if kind == "first" else self.pooled(encoded)
 
 
 def build(config: BertConfig) -> Bert:
@@ -189,7 +198,7 @@ def build(config: BertConfig) -> Bert:
         masked,
         nn.Linear(d_model, 2) if config.next_sentence else None,
         nn.Sequential(Dropout(dropout), nn.Linear(d_model, len(config.labels))) if config.labels else None,
-        config.embedding,
+        (config.embedding, "pooled" if config.labels_read == "pooler" else config.embedding),
     )
     initialize_normal(model)
     return model

@@ -81,7 +81,13 @@ def write_files(config: BertConfig) -> dict[str, Any]:
 
 
 def write(config: BertConfig) -> dict[str, Any]:
-    """What `read` reads."""
+    """What `read` reads.
+
+    Raises:
+        BundleError: the format has no such model.
+    """
+    if config.labels and config.labels_read != "pooler":
+        raise BundleError("published models tell labels from the pooler; train with model.labels_read='pooler' for one")
     heads = {
         (True, True): "BertForPreTraining", (True, False): "BertForMaskedLM",
         (False, True): "BertForNextSentencePrediction", (False, False): "BertModel",

@@ -1,7 +1,8 @@
 """Our own models in published formats: post-norm as Marian, pre-norm as Pegasus.
 
 Both add sinusoids whose sines come first, where ours alternate with cosines: every vector of width d_model is
-reordered. Their norms have an epsilon of 1e-5 in place of our 1e-6, which moves a logit by about as much as rounding does.
+reordered. Their norms have an epsilon of 1e-5 in place of our 1e-6, which moves a logit by about as much as rounding
+does.
 """
 
 from collections.abc import Mapping

@@ -71,8 +71,9 @@ class Vit(nn.Module):
         assert self.pooler is not None
         return self.pooler(encoded[:, 0])
 
-    def label_logits(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B labels"]:
-        """Returns a logit a label."""
+    def label_logits(self, encoded: Float[Tensor, "B S D"], mask: None = None) -> Float[Tensor, "B labels"]:
+        """Returns a logit a label; images have no padding to be masked."""
+        del mask
         assert self.label_head is not None
         return self.label_head(encoded[:, 0])
 

@@ -110,8 +110,9 @@ class LabelTask(RowTask):
         if len(labels) < 2:
             raise DataError(f"{self._data.name} has {len(labels)} label ({', '.join(labels)}); two or more are needed")
         tokenizers = self.tokenizers(recipe, known, [text for text, _ in rows])
-        heads = {"labels": labels, "pooler": True, "masked": False, "next_sentence": False}
-        config = sized(recipe.model, tokenizers)
+        config = sized(recipe.model, tokenizers, known=known)
+        reads_pooler = config.model_dump()["labels_read"] == "pooler"
+        heads = {"labels": labels, "pooler": reads_pooler, "masked": False, "next_sentence": False}
         config = type(config).model_validate({**config.model_dump(), **heads})
         most = config.model_dump()["seq_len"]
         texts = [Texts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]

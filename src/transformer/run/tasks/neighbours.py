@@ -25,7 +25,7 @@ class NeighbourTask(RowTask):
         assert recipe.model is not None
         rows, held_out = self.divided()
         tokenizers = self.tokenizers(recipe, known, [text for row in rows for text in row])
-        config = sized(recipe.model, tokenizers)
+        config = sized(recipe.model, tokenizers, known=known)
         heads = {"labels": (), "masked": False, "next_sentence": False}
         heads["pooler"] = config.model_dump()["embedding"] == "pooled"
         config = type(config).model_validate({**config.model_dump(), **heads})

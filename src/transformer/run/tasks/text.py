@@ -95,7 +95,7 @@ class TextTask(Task):
             f"lines, {len(validation):,} tokens; unknown {counts['unknown']:,}",
             f"{len(sources[0].lengths):,} windows of {window} tokens, one every {stride}",
         ]
-        config = sized(recipe.model, tokenizers, extra)
+        config = sized(recipe.model, tokenizers, extra, known)
         return Material(config, tokenizers, *sources, lines, facts, self._folder.notes)
 
     def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:

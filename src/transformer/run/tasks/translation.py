@@ -50,7 +50,7 @@ class TranslationTask(Task):
         assert recipe.model is not None
         if "vocab_size" in recipe.model.model_dump() and not tokenizers.is_joint:
             raise ConfigError("tokenizer.joint=false does not go with a model of one vocabulary; leave it out")
-        config = sized(recipe.model, tokenizers)
+        config = sized(recipe.model, tokenizers, known=known)
         lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
         corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
         report = corpus.report

@@ -1,0 +1,195 @@
+"""Every task through the real loop: it learns, goes on to the bit, and its model does its job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import write_lines
+from transformer.bundle import load_bundle, save_bundle
+from transformer.decoding import Search
+from transformer.errors import ConfigError, DataError
+from transformer.generation import Generator
+from transformer.loading import load
+from transformer.published import read_published, write_published
+from transformer.recipe import parse_recipe
+from transformer.recognition import ImageClassifier, TextEncoder
+from transformer.run import RunResult, train
+from transformer.storage.tensors import load_tensors
+from unit.test_task_data import idx
+
+SMALL = {"d_model": 32, "N": 2, "h": 2, "dropout": 0.0}
+SPEED = {"threads": 1, "precision": "float32", "log_every": 20, "patience": 0, "warmup_steps": 10}
+DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+
+def run(folder: Path, data: dict[str, Any], **sections: Any) -> RunResult:
+    """Trains; `training` comes on top of quick settings."""
+    training = {**SPEED, "validate_every": 60, "save_every": 60, **sections.pop("training", {})}
+    return train(parse_recipe({"data": data, "training": training, **sections}), folder, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text in which each word tells the next."""
+    lines = [" ".join(DAYS[(start + place) % 7] for place in range(9)) for start in range(160)]
+    return write_lines(tmp_path_factory.mktemp("week") / "week.txt", lines)
+
+
+def test_a_language_model_learns_writes_and_goes_on_to_the_bit(week: Path, tmp_path: Path) -> None:
+    """Catches windows that do not go on from each other, a resumed run with other windows, and a wrong perplexity."""
+    data = {"task": "language-model", "text": str(week), "window": 32, "stride": 16}
+    recipe = {
+        "tokenizer": {"kind": "characters"},
+        "model": {"family": "gpt", "seq_len": 32, **SMALL, "dropout": 0.1},
+        "training": {"max_steps": 240, "learning_rate": 0.01, "batch_tokens": 768},
+    }
+    whole = run(tmp_path / "whole", data, **recipe)
+    assert whole.progress.best_scores["perplexity"] < 1.4
+    halves = {**recipe, "training": {**recipe["training"], "max_steps": 100, "decay_steps": 240}}
+    run(tmp_path / "halves", data, **halves)
+    again = run(tmp_path / "halves", data, **{**halves, "training": {**halves["training"], "max_steps": 240}})
+    ours, theirs = (load_tensors(each.model / "model.safetensors") for each in (whole, again))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    generator = load(whole.model, precision="float32")
+    assert isinstance(generator, Generator)
+    written = generator.generate(["monday tues"], max_tokens=100)[0][0]
+    assert written.text.startswith("day wednesday thursday friday")
+    assert len(written.tokens) == 100  # far beyond the 32 positions
+    assert "".join(generator.stream("monday tues", max_tokens=100)) == written.text
+    text = week.read_text(encoding="utf-8")
+    held_out = text[len(text) - int(len(text) * 0.1) :]
+    measured = generator.perplexity(held_out)
+    assert measured.loss == pytest.approx(whole.progress.validations[240]["loss"], abs=1e-3)
+    with pytest.raises(ConfigError, match="a beam keeps to the model's 32 positions"):
+        load(whole.model, search=Search(4)).generate(["mon"], max_tokens=100)
+
+
+def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> None:
+    """Catches a model that is shown what it should guess, and a mask that typed text cannot ask for."""
+    found = run(
+        tmp_path / "run",
+        {"task": "masked-words", "text": str(week), "window": 24, "stride": 3},
+        tokenizer={"vocab_size": 340},
+        model={"family": "bert", **SMALL, "d_model": 64, "d_ff": 128, "seq_len": 24, "attention_dropout": 0.0},
+        training={"max_steps": 400, "learning_rate": 0.002, "batch_tokens": 1536, "warmup_steps": 50},
+    )
+    losses = [found.progress.validations[step]["loss"] for step in (60, 400)]
+    assert losses[1] < 0.5 * losses[0]
+    assert losses[1] < 1.5  # a guess among seven days is 1.95
+    encoder = load(found.model)
+    assert isinstance(encoder, TextEncoder)
+    ((best, *_),) = encoder.fill("monday tuesday [MASK] thursday friday saturday")
+    assert best.piece == "▁wednesday"
+    assert best.text == "monday tuesday wednesday thursday friday saturday"
+    with pytest.raises(DataError, match=r"the text has no \[MASK\]"):
+        encoder.fill("monday")
+    with pytest.raises(ConfigError, match="has no labels"):
+        encoder.classify(["monday"])
+
+
+def labelled(n: int, seed: int) -> list[str]:
+    """Texts whose label is whether they name a weekend's day."""
+    draw = np.random.default_rng(seed)
+    rows = [[DAYS[place] for place in draw.integers(0, 5, 6)] for _ in range(n)]
+    for row in rows[::2]:
+        row[int(draw.integers(6))] = DAYS[int(draw.integers(5, 7))]
+    return [f"{' '.join(row)}\t{'work' if number % 2 else 'rest'}" for number, row in enumerate(rows)]
+
+
+def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path) -> None:
+    """Catches a head that is not trained, a start whose weights are not taken, and labels in another order."""
+    begun = run(
+        tmp_path / "masked", {"task": "masked-words", "text": str(week), "window": 16},
+        tokenizer={"vocab_size": 300}, model={"family": "bert", "d_ff": 64, "seq_len": 16, **SMALL},
+        training={"max_steps": 60, "learning_rate": 0.01, "batch_tokens": 512},
+    )  # fmt: skip
+    examples, held_out = (
+        write_lines(tmp_path / f"{name}.tsv", labelled(n, seed)) for name, n, seed in (("a", 300, 1), ("b", 100, 2))
+    )
+    data = {"task": "classification", "examples": str(examples), "validation_examples": str(held_out)}
+    training = {"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 512, "start_from": str(begun.model)}
+    found = run(tmp_path / "run", data, training=training)
+    assert found.progress.best_scores["accuracy"] > 95
+    start, config = load_bundle(begun.model), load_bundle(found.model).config.model_dump()
+    assert config["labels"] == ("rest", "work")
+    assert config["masked"] is False
+    assert start.config.model_dump()["masked"] is True
+    label, other = load(found.model).classify(["monday sunday tuesday", "friday monday monday"])
+    assert (label.name, other.name) == ("rest", "work")
+    assert label.probability == max(label.probabilities.values()) > 0.5
+    with pytest.raises(ConfigError, match="which this task cannot train"):
+        run(tmp_path / "no", {"task": "language-model", "text": str(week)}, training={"start_from": str(found.model)})
+    with pytest.raises(ConfigError, match=r"model\.family='gpt' .language model. cannot do"):
+        run(tmp_path / "no", data, model={"family": "gpt"})
+    with pytest.raises(ConfigError, match=r"data\.task='poetry' is unknown"):
+        parse_recipe({"data": {"task": "poetry"}})
+
+
+def test_neighbours_are_put_near_each_other(tmp_path: Path) -> None:
+    """Catches pairs that are mixed up: each word's neighbour is its number."""
+    rows = [f"{day} {hour}\t{place} {hour}" for place, day in enumerate(DAYS) for hour in range(10, 30)]
+    found = run(
+        tmp_path / "run", {"task": "embeddings", "examples": str(write_lines(tmp_path / "a.tsv", rows))},
+        tokenizer={"vocab_size": 300}, model={"family": "bert", "d_ff": 64, "seq_len": 16, **SMALL},
+        training={"max_steps": 150, "learning_rate": 0.003, "batch_tokens": 256, "validate_every": 150},
+    )  # fmt: skip
+    assert found.progress.best_scores["accuracy"] > 90
+    cosines = (vectors := load(found.model).embed(["monday 12", "0 12", "sunday 25"])) @ vectors.T
+    assert cosines[0, 1] > cosines[0, 2]
+
+
+def test_spans_that_were_learned_help_a_text_to_text_task(week: Path, tmp_path: Path) -> None:
+    """Catches pre-training that teaches nothing, and weights that are lost on the way out and in again."""
+    begun = run(
+        tmp_path / "spans", {"task": "spans", "text": str(week), "window": 24, "stride": 4},
+        tokenizer={"vocab_size": 300}, model={"family": "t5", "d_ff": 64, **SMALL},
+        training={"max_steps": 240, "learning_rate": 0.005, "batch_tokens": 768, "validate_every": 240},
+    )  # fmt: skip
+    write_published(load_bundle(begun.model), tmp_path / "hf")
+    again = read_published(tmp_path / "hf")
+    save_bundle(tmp_path / "imported", again)
+    rows = [
+        f"{DAYS[place]} {DAYS[(place + 1) % 7]}\t{DAYS[(place + 2) % 7]} {DAYS[(place + 3) % 7]}" for place in range(7)
+    ]
+    pairs = write_lines(tmp_path / "next.tsv", rows * 12)
+    losses: list[float] = []
+    for name, start in (("begun", {"start_from": str(tmp_path / "imported")}), ("anew", {})):
+        model = {} if start else {"model": {"family": "t5", "d_ff": 64, **SMALL}, "tokenizer": {"vocab_size": 300}}
+        found = run(
+            tmp_path / name, {"pairs": str(pairs), "drop_duplicates": False}, **model,
+            training={"max_steps": 60, "learning_rate": 0.005, "batch_tokens": 256, "label_smoothing": 0.0, **start},
+        )  # fmt: skip
+        losses.append(found.progress.best_scores["loss"])
+    assert losses[0] < 0.8 * losses[1]
+    assert load(tmp_path / "begun", workers=1).translate(["monday tuesday"]) != [""]
+
+
+def test_images_are_recognized(tmp_path: Path) -> None:
+    """Catches labels that go with other images, validation images that are learned from, and swapped sides."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 300).astype(np.uint8)
+    images = draw.integers(0, 60, (300, 8, 12), dtype=np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2:6, 4 * label : 4 * label + 4] += 150
+    files = idx(tmp_path / "images.gz", images), idx(tmp_path / "labels", labels)
+    found = run(
+        tmp_path / "run",
+        {"task": "images", "images": str(files[0]), "labels": str(files[1]), "flip": False, "shift": 1,
+         "label_names": ["left", "middle", "right"]},
+        model={"family": "vit", "image_size": [8, 12], "patch_size": [4, 4], "d_ff": 64, **SMALL},
+        training={"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 448, "validate_every": 120},
+    )  # fmt: skip
+    assert found.progress.best_scores["accuracy"] > 95
+    classifier = load(found.model)
+    assert isinstance(classifier, ImageClassifier)
+    from PIL import Image
+
+    Image.fromarray(images[0]).save(tmp_path / "one.png")
+    assert classifier.classify([tmp_path / "one.png"])[0].name == ("left", "middle", "right")[labels[0]]
+    record = json.loads((found.model / "provenance.json").read_text(encoding="utf-8"))
+    assert record["data"]["images"] + record["data"]["held_out"] == 300
+    assert (tmp_path / "run" / "report.html").is_file()

