@@ -117,11 +117,12 @@ class TextEncoder:
         before, after = self.tokenizer.frame
         tokens = [*before]
         places: list[int] = []
-        for number, part in enumerate(self.tokenizer.encode_batch(parts)):
-            if number:
-                places.append(len(tokens))
-                tokens.append(control.mask)
-            tokens += part
+        # The space before a word belongs to its token, and so to the mask.
+        first, rest = parts[0].rstrip(" "), [part.rstrip(" ") for part in parts[1:-1]] + [parts[-1]]
+        tokens += self.tokenizer.encode(first)
+        for part in self.tokenizer.encode_running(rest):
+            places.append(len(tokens))
+            tokens += [control.mask, *part]
         tokens += after
         if len(tokens) > self.config["seq_len"]:
             raise DataError(f"the text has {len(tokens)} tokens, more than the model's {self.config['seq_len']}")

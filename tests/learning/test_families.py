@@ -156,11 +156,14 @@ def test_spans_that_were_learned_help_a_text_to_text_task(week: Path, tmp_path: 
         f"{DAYS[place]} {DAYS[(place + 1) % 7]}\t{DAYS[(place + 2) % 7]} {DAYS[(place + 3) % 7]}" for place in range(7)
     ]
     pairs = write_lines(tmp_path / "next.tsv", rows * 12)
+    sides = [write_lines(tmp_path / f"{side}.txt", [row.split("\t")[side] for row in rows]) for side in range(2)]
+    data = {"pairs": str(pairs), "drop_duplicates": False, "validation_source": str(sides[0]),
+            "validation_target": str(sides[1])}  # fmt: skip
     losses: list[float] = []
     for name, start in (("begun", {"start_from": str(tmp_path / "imported")}), ("anew", {})):
         model = {} if start else {"model": {"family": "t5", "d_ff": 64, **SMALL}, "tokenizer": {"vocab_size": 300}}
         found = run(
-            tmp_path / name, {"pairs": str(pairs), "drop_duplicates": False}, **model,
+            tmp_path / name, data, **model,
             training={"max_steps": 60, "learning_rate": 0.005, "batch_tokens": 256, "label_smoothing": 0.0, **start},
         )  # fmt: skip
         losses.append(found.progress.best_scores["loss"])
