@@ -42,13 +42,12 @@ class BertConfig(Settings):
     def _parts_fit(self) -> "BertConfig":
         if self.d_model % self.h:
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
-        needs_pooler = (
-            self.next_sentence or (self.labels and self.labels_read == "pooler") or self.embedding == "pooled"
-        )
+        tells_labels = bool(self.labels) and self.labels_read == "pooler"
+        needs_pooler = self.next_sentence or tells_labels or self.embedding == "pooled"
         if not self.pooler and needs_pooler:
             raise ValueError(
-                "next_sentence, embedding='pooled' and labels with labels_read='pooler' read what the pooler gives; set "
-                "pooler=true"
+                "next_sentence, embedding='pooled' and labels with labels_read='pooler' read what the pooler gives; "
+                "set pooler=true"
             )
         return self
 

@@ -1,0 +1,177 @@
+"""How fast the families do their jobs beside transformers and sentence-transformers: vectors, text, images, training.
+
+Every engine loads the same published folder (a trained MiniLM, random models in the sizes of GPT-2 small and ViT-B/16)
+and runs in a process of its own; rounds alternate between engines, medians count. A figure counts only if the outputs
+agree in that run, which is reported: least cosine of vectors or logits, share of texts with the same tokens, largest
+difference of losses. Each peer's batch sizes are tried and its best counts.
+
+Usage: python benchmarks/families.py --minilm FOLDER --texts FILE [FILE ...] --peers FOLDER [--rounds 3] [--out FILE]
+The peers' environments are made by benchmarks/family_engines/setup.sh.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from training_report import hardware
+
+ENGINES = Path(__file__).parent / "family_engines"
+SENTENCES, PROMPT, WRITTEN = 1000, 32, 64
+GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+VIT = {
+    "model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "intermediate_size": 3072, "image_size": 224, "patch_size": 16,
+}  # fmt: skip
+
+
+def case(job: str, **values: Any) -> dict[str, Any]:
+    """One thing to be timed."""
+    return {"job": job, **values}
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "embed 1,000 sentences": case("embed", batches=[16, 32, 64]),
+    "generate, 1 text": case("generate", rows=1),
+    "generate, 8 texts": case("generate", rows=8),
+    "classify 8 images": case("images", rows=8),
+    "training step, MiniLM": case("step", model="minilm", rows=32, length=32),
+    "training step, GPT-2 small": case("step", model="gpt2", rows=4, length=128),
+    "training step, ViT-B/16": case("step", model="vit", rows=8),
+}
+OURS: dict[str, list[str]] = {
+    "embed": ["float32", "bf16", "int8"], "generate": ["float32", "int8"], "images": ["float32", "bf16", "int8"],
+    "step": ["float32", "bf16"],
+}  # fmt: skip
+PEERS: dict[str, dict[str, list[str]]] = {
+    "transformers": {
+        "embed": ["float32", "bf16"], "generate": ["float32", "bf16"], "images": ["float32", "bf16"],
+        "step": ["float32", "bf16"],
+    },
+    "sentence_transformers": {"embed": ["float32", "bf16"]},
+}  # fmt: skip
+DEFAULT = {"embed": "float32", "generate": "int8", "images": "float32", "step": "bf16"}
+"""Our precision where nobody asks for one."""
+
+
+def published_models(folder: Path, python: Path) -> None:
+    """Writes random models, their logits sharpened, with transformers."""
+    code = (
+        "import sys, torch, transformers as t\n"
+        f"for name, kind, config in (('gpt2', t.GPT2LMHeadModel, t.GPT2Config(**{GPT2!r})),"
+        f" ('vit', t.ViTForImageClassification, t.ViTConfig(**{VIT!r}, num_labels=1000))):\n"
+        "    torch.manual_seed(1)\n"
+        "    model = kind(config)\n"
+        "    with torch.no_grad():\n"
+        "        for key, p in model.named_parameters():\n"
+        "            if p.dim() > 1 and 'wte' in key: p.mul_(8)\n"
+        "    model.save_pretrained(sys.argv[1] + '/' + name)\n"
+    )
+    subprocess.run([str(python), "-c", code, str(folder)], check=True, capture_output=True)
+
+
+def run(python: Path | str, engine: str, order: dict[str, Any]) -> dict[str, Any]:
+    """One process of an engine: seconds of each repetition, and the path of what it gave."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
+    call = [str(python), str(ENGINES / f"{engine}.py"), json.dumps(order)]
+    done = subprocess.run(call, capture_output=True, env=environment, check=False, text=True)
+    if done.returncode:
+        raise SystemExit(f"{engine}: {order}\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def agreement(job: str, ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How near two outputs are: least cosine, share of equal tokens, or the largest relative difference of losses."""
+    if job == "generate":
+        return float((ours == theirs).all(axis=1).mean())
+    if job == "step":
+        return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return float(((ours * theirs).sum(axis=1) / norms).min())
+
+
+def main() -> None:
+    """Runs every case by every engine, prints and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minilm", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, nargs="+", required=True)
+    parser.add_argument("--peers", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", help="cases whose name holds this")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    pythons = {name: arguments.peers / name / "bin" / "python" for name in PEERS}
+    lines = [line for path in arguments.texts for line in path.read_text(encoding="utf-8").splitlines() if line]
+    texts = lines[:: max(1, len(lines) // SENTENCES)][:SENTENCES]
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        published_models(folder, pythons["transformers"])
+        (folder / "minilm").symlink_to(arguments.minilm.resolve())
+        (folder / "texts.json").write_text(json.dumps(texts))
+        for title, each in CASES.items():
+            if arguments.only and arguments.only not in title:
+                continue
+            results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
+    report = {
+        "command": " ".join(["python benchmarks/families.py", *sys.argv[1:]]),
+        "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
+        "cases": results,
+    }  # fmt: skip
+    if arguments.out:
+        arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def compare(
+    title: str, each: dict[str, Any], folder: Path, pythons: dict[str, Path], rounds: int, threads: int
+) -> dict[str, Any]:
+    """One case: seconds of every engine and precision, round by round."""
+    entries = [("ours", precision) for precision in OURS[each["job"]]]
+    entries += [(peer, precision) for peer, jobs in PEERS.items() for precision in jobs.get(each["job"], [])]
+    seconds: dict[tuple[str, str], list[float]] = {entry: [] for entry in entries}
+    outputs: dict[tuple[str, str], np.ndarray] = {}
+    chosen: dict[str, Any] = {}
+    for _ in range(rounds):
+        for engine, precision in entries:
+            out = folder / f"{engine}-{precision}.npy"
+            order = {**each, "folder": str(folder), "precision": precision, "threads": threads, "out": str(out),
+                     "prompt": PROMPT, "written": WRITTEN}  # fmt: skip
+            found = run(sys.executable if engine == "ours" else pythons[engine], engine, order)
+            seconds[engine, precision].append(found["seconds"])
+            outputs[engine, precision] = np.load(out, allow_pickle=False)
+            chosen[f"{engine} {precision}"] = found["chosen"]
+    reference = outputs["transformers", "float32"]
+    medians = {entry: median(values) for entry, values in seconds.items()}
+    best_float32 = min(
+        value for (engine, precision), value in medians.items() if engine != "ours" and precision == "float32"
+    )
+    best = min(value for (engine, _), value in medians.items() if engine != "ours")
+    ratios = {
+        "float32 over the best peer's float32": best_float32 / medians["ours", "float32"],
+        "default over the peers' best": best / medians["ours", DEFAULT[each["job"]]],
+    }
+    if ("ours", "bf16") in medians:
+        best_bf16 = min(value for (engine, p), value in medians.items() if engine != "ours" and p == "bf16")
+        ratios["bf16 over the best peer's bf16"] = best_bf16 / medians["ours", "bf16"]
+    print(title, {name: round(value, 2) for name, value in ratios.items()}, flush=True)
+    return {
+        "ratios": ratios,
+        "seconds": {f"{e} {p}": {"median": medians[e, p], "all": values} for (e, p), values in seconds.items()},
+        "agreement with transformers float32": {
+            f"{e} {p}": agreement(each["job"], output, reference) for (e, p), output in outputs.items()
+        },
+        "chosen": chosen,
+    }
+
+
+if __name__ == "__main__":
+    main()

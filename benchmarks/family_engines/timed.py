@@ -1,0 +1,64 @@
+"""What the engines of `benchmarks/families.py` share: inputs, clocks, and how a result is told."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+REPEATS = 3
+VOCABULARY = {"minilm": 30522, "gpt2": 50257}
+
+
+def order_given() -> dict[str, Any]:
+    """The order of this process."""
+    order = json.loads(sys.argv[1])
+    torch.set_num_threads(order["threads"])
+    torch.manual_seed(0)
+    return order
+
+
+def texts(order: dict[str, Any]) -> list[str]:
+    """The sentences to be embedded."""
+    return json.loads((Path(order["folder"]) / "texts.json").read_text())
+
+
+def prompts(order: dict[str, Any]) -> torch.Tensor:
+    """Prompts of equal length: rows, tokens."""
+    return torch.randint(1000, 40000, (order["rows"], order["prompt"]), generator=torch.Generator().manual_seed(2))
+
+
+def images(order: dict[str, Any]) -> torch.Tensor:
+    """Normalized images."""
+    return torch.randn(order["rows"], 3, 224, 224, generator=torch.Generator().manual_seed(3))
+
+
+def examples(order: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and labels of a training step."""
+    draw = torch.Generator().manual_seed(4)
+    if order["model"] == "vit":
+        return images(order), torch.randint(0, 1000, (order["rows"],), generator=draw)
+    size = VOCABULARY[order["model"]]
+    tokens = torch.randint(1000, size, (order["rows"], order["length"] + (order["model"] == "gpt2")), generator=draw)
+    return tokens, torch.randint(0, 2, (order["rows"],), generator=draw)
+
+
+def best_of(runs: dict[Any, Callable[[], np.ndarray]], order: dict[str, Any]) -> None:
+    """Times each way of running after one run to warm up, writes what the fastest gave, and tells its seconds."""
+    found: dict[Any, tuple[float, np.ndarray]] = {}
+    for name, run in runs.items():
+        run()
+        seconds: list[float] = []
+        output = np.zeros(0)
+        for _ in range(REPEATS):
+            started = time.perf_counter()
+            output = run()
+            seconds.append(time.perf_counter() - started)
+        found[name] = sorted(seconds)[len(seconds) // 2], output
+    chosen = min(found, key=lambda name: found[name][0])
+    np.save(order["out"], found[chosen][1], allow_pickle=False)
+    print(json.dumps({"seconds": found[chosen][0], "chosen": str(chosen)}))
