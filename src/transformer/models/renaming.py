@@ -46,6 +46,14 @@ def layer_norm(theirs: str, ours: str) -> list[Renamed]:
     return [Renamed(f"{theirs}.weight", (f"{ours}.alpha",)), Renamed(f"{theirs}.bias", (f"{ours}.beta",))]
 
 
+def embedding_and_output(theirs: str, output: str, *, shared: bool) -> list[Renamed]:
+    """The embedding and the projection of a `LanguageModel`, which may be one matrix."""
+    embedding, projection = "embed.embedding.weight", "projection_layer.proj.weight"
+    if shared:
+        return [Renamed(theirs, (embedding,), tied=(projection,), aliases=(output,))]
+    return [Renamed(theirs, (embedding,)), Renamed(output, (projection,))]
+
+
 def read_renamed(table: Sequence[Renamed], tensors: Mapping[str, Tensor], ignored: str = "") -> dict[str, Tensor]:
     """Our parameters, in float32.
 

@@ -10,6 +10,7 @@ from transformer.models.renaming import (
     PUBLISHED_ACTIVATIONS,
     Renamed,
     chosen,
+    embedding_and_output,
     layer_norm,
     refuse_unknown,
 )
@@ -39,12 +40,8 @@ def write(config: GptConfig) -> dict[str, Any]:
 
 def table(config: GptConfig) -> list[Renamed]:
     """Every parameter; matrices but those of embeddings are stored transposed, queries, keys and values as one."""
-    entries = [Renamed("transformer.wpe.weight", ("positions.embedding.weight",))]
-    embedding, projection = "embed.embedding.weight", "projection_layer.proj.weight"
-    if config.share_embeddings:
-        entries.append(Renamed("transformer.wte.weight", (embedding,), tied=(projection,), aliases=("lm_head.weight",)))
-    else:
-        entries += [Renamed("transformer.wte.weight", (embedding,)), Renamed("lm_head.weight", (projection,))]
+    entries = embedding_and_output("transformer.wte.weight", "lm_head.weight", shared=config.share_embeddings)
+    entries += [Renamed("transformer.wpe.weight", ("positions.embedding.weight",))]
     for number in range(config.N):
         theirs, ours = f"transformer.h.{number}", f"decoder.layers.{number}"
         attention = [f"{ours}.self_attention_block.{matrix}" for matrix in ("W_q", "W_k", "W_v")]

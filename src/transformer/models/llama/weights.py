@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from transformer.models.format import Format
 from transformer.models.llama.config import LlamaConfig
-from transformer.models.renaming import Renamed, linear, refuse_unknown
+from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_unknown
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),
@@ -33,12 +33,8 @@ def write(config: LlamaConfig) -> dict[str, Any]:
 
 def table(config: LlamaConfig) -> list[Renamed]:
     """Every parameter."""
-    embedding, projection = "embed.embedding.weight", "projection_layer.proj.weight"
-    entries = [Renamed("model.norm.weight", ("decoder.norm.alpha",))]
-    if config.share_embeddings:
-        entries += [Renamed("model.embed_tokens.weight", (embedding,), tied=(projection,), aliases=("lm_head.weight",))]
-    else:
-        entries += [Renamed("model.embed_tokens.weight", (embedding,)), Renamed("lm_head.weight", (projection,))]
+    entries = embedding_and_output("model.embed_tokens.weight", "lm_head.weight", shared=config.share_embeddings)
+    entries += [Renamed("model.norm.weight", ("decoder.norm.alpha",))]
     for number in range(config.N):
         theirs, ours = f"model.layers.{number}", f"decoder.layers.{number}"
         for name, matrix in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("o_proj", "W_o")):
