@@ -126,6 +126,11 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
         "shortlist",
         "import",
         "export",
+        "generate",
+        "perplexity",
+        "classify",
+        "embed",
+        "fill",
     ],
 )
 def test_help_loads_no_torch(command: str) -> None:

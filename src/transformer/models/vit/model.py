@@ -15,8 +15,9 @@ from transformer.blocks import (
     LearnedPositions,
     MultiHeadAttention,
     PatchEmbedding,
-    initialize_normal,
+    initialize_xavier_uniform,
 )
+from transformer.blocks.initialization import DEVIATION
 from transformer.models.vit.config import VitConfig
 
 
@@ -97,5 +98,15 @@ def build(config: VitConfig) -> Vit:
         nn.Sequential(nn.Linear(d_model, config.pooler_size), after) if config.pooler_size else None,
         nn.Linear(d_model, len(config.labels)) if config.labels else None,
     )
-    initialize_normal(model, layers=config.N)
+    _initialize(model)
     return model
+
+
+def _initialize(model: Vit) -> None:
+    """First values as in the authors' code: Xavier for all maps, patches by their inputs, small positions, no bias."""
+    initialize_xavier_uniform(model)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or name.startswith("label_head"):
+            nn.init.zeros_(parameter)
+    nn.init.normal_(model.patches.projection.weight, std=model.patches.projection.weight[0].numel() ** -0.5)
+    nn.init.normal_(model.positions.embedding.weight, std=DEVIATION)

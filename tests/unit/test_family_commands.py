@@ -1,0 +1,194 @@
+"""`generate`, `perplexity`, `classify`, `embed`, `fill` and `info`, through the real command, on small models."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import write_lines
+from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.decoding import Search
+from transformer.errors import BundleError, ConfigError, DataError
+from transformer.generation import Generator
+from transformer.loading import load
+from transformer.models import family
+from transformer.published import write_published
+from transformer.text.control import OURS
+from transformer.text.lexicon import Lexicon
+from transformer.text.pair import TokenizerPair, train_tokenizer
+from transformer.text.settings import TokenizerSettings
+from unit.test_task_data import idx
+
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt": {"seq_len": 12},
+    "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20},
+    "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
+}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transformer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random model of each family, with sharp choices."""
+    folder = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerSettings(kind="characters"))
+    found: dict[str, Path] = {}
+    for name, sizes in SIZES.items():
+        kind = family(name)
+        vocabulary = {"vocab_size": tokenizer.vocab_size} if kind.reads_text else {}
+        config = kind.config.model_validate({"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, **sizes, **vocabulary})
+        torch.manual_seed(1)
+        model = kind.build(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
+        text = TokenizerPair(tokenizer, tokenizer) if kind.reads_text else None
+        save_bundle(folder / name, Bundle(config, model, text))
+        found[name] = folder / name
+    return found
+
+
+def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a stream that differs from the whole, a prompt that is lost, and lines that are not one a prompt."""
+    options = ["--max-tokens", 20, "--precision", "float32"]
+    streamed = run("generate", models["gpt"], "abc", *options)
+    assert streamed.returncode == 0, streamed.stderr
+    ((whole,),) = load(models["gpt"], precision="float32").generate(["abc"], max_tokens=20)
+    assert streamed.stdout == f"abc{whole.text}\n"
+    prompts = write_lines(tmp_path / "prompts", ["abc", "", "h g"])
+    many = run("generate", models["gpt"], "--input", prompts, "--format", "jsonl", *options)
+    rows = [json.loads(line) for line in many.stdout.splitlines()]
+    assert [row["prompt"] for row in rows] == ["abc", "", "h g"]
+    assert rows[0]["continuations"][0]["text"] == whole.text
+    drawn = [run("generate", models["gpt"], "abc", "--sample", "--seed", seed, *options).stdout for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    refused = run("generate", models["gpt"])
+    assert refused.returncode == 2
+    assert "give a prompt, or a file of them" in refused.stderr
+    assert "is no language model" in run("generate", models["bert"], "a").stderr
+
+
+def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a token that is counted twice at the edge of a window, and a mean over windows."""
+    text = "abcdefgh gfe\nhello bag\n" * 3
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    told = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
+    generator = load(models["gpt"], precision="float32")
+    tokens = generator.tokenizer.encode_running([text])[0]
+    windows = (len(tokens) - 1) // 10
+    total = 0.0
+    for start in range(0, windows * 10, 10):
+        log_p = generator.model(torch.tensor([tokens[start : start + 10]]))[0].log_softmax(-1)
+        total -= sum(log_p[place, tokens[start + place + 1]].item() for place in range(10))
+    loss = total / (windows * 10)
+    assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
+    assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
+
+
+def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches rows in another order, labels of other texts, and vectors whose length is not 1."""
+    lines = ["abc", "a much longer text, beyond the positions of the model", "", "hgf"]
+    source, out = write_lines(tmp_path / "lines", lines), tmp_path / "v.npy"
+    ended = run("embed", models["bert"], "--input", source, "--output", out)
+    assert ended.returncode == 0, ended.stderr
+    assert "1 texts are longer than the model's 24 tokens" in ended.stderr
+    vectors = np.load(out, allow_pickle=False)
+    encoder = load(models["bert"], precision="float32")
+    np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    near = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout
+    assert near == "1.0000\thgf\n"
+    rows = [json.loads(line) for line in run("embed", models["bert"], "--input", source).stdout.splitlines()]
+    assert [row["text"] for row in rows] == lines
+    told = run("classify", models["bert"], "abc", "hgf").stdout.splitlines()
+    assert [line.split("\t")[0] for line in told] == [label.name for label in encoder.classify(["abc", "hgf"])]
+    examples = [f"{text}\t{label.name}" for text, label in zip(lines[:2], encoder.classify(lines[:2]), strict=True)]
+    wrong = "cold" if encoder.classify(["gg"])[0].name == "hot" else "hot"
+    labelled = write_lines(tmp_path / "gold.tsv", [*examples, f"gg\t{wrong}"])
+    assert "accuracy 66.67 %  (2 of 3)" in run("classify", models["bert"], "--evaluate", labelled).stdout
+    filled = run("fill", models["bert"], "ab[MASK]d", "--top", 2).stdout.splitlines()
+    assert len(filled) == 2
+    piece = filled[0].split("\t")[2]
+    assert filled[0].split("\t")[3] == f"ab{piece.replace('▁', ' ')}d"
+
+
+def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches images and labels that are mixed up, and pixels that are made ready differently from files."""
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+    paths = [tmp_path / f"{number}.png" for number in range(6)]
+    for path, image in zip(paths, pixels, strict=True):
+        Image.fromarray(image).save(path)
+    names = [label.name for label in load(models["vit"]).classify(paths)]
+    told = run("classify", models["vit"], *paths, "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["label"] for line in told] == names
+    numbers = np.array([("dark", "light").index(name) for name in names], np.uint8)
+    numbers[0] = 1 - numbers[0]
+    files = idx(tmp_path / "images", pixels), idx(tmp_path / "labels", numbers)
+    ended = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
+    assert "accuracy 83.33 %  (5 of 6)" in ended.stdout, ended.stderr
+    assert "give the labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
+    assert "no images; name the files" in run("classify", models["vit"]).stderr
+
+
+def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a family that is not listed, and a model without text that cannot be shown."""
+    listed = run("info").stdout
+    for name, kind in (("bert", "encoder"), ("vit", "image encoder"), ("llama", "language model")):
+        assert f"{name}: {kind}; reads published" in listed
+    assert "deep-shallow" in listed
+    assert re.search(r"kind +image encoder", run("info", models["vit"]).stdout)
+    write_published(load_bundle(models["vit"]), tmp_path / "hf")
+    assert re.search(r"family +vit", run("info", tmp_path / "hf").stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "error", "message"),
+    [
+        ("vit", lambda it: load(it, lexicon=Lexicon(banned=["a"])), ConfigError,
+         "does not translate: leave lexicon"),
+        ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is one text"),
+        ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "fewer than a window of 12"),
+        ("gpt", lambda it: load(it).perplexity("abc", window=13), ConfigError, "window=13 is not between 1 and"),
+        ("bert", lambda it: load(it).embed("abc"), DataError, "texts is one text"),
+        ("bert", lambda it: load(it).fill("[MASK]" + "a" * 30), DataError, "more than the model's 24"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_told(
+    models: dict[str, Path], name: str, action: Any, error: type[Exception], message: str
+) -> None:
+    """Catches an answer to another question."""
+    with pytest.raises(error, match=message):
+        action(models[name])
+
+
+def test_a_model_without_text_has_no_tokenizer(models: dict[str, Path]) -> None:
+    """Catches a model of images that is given to what reads text."""
+    bundle = load_bundle(models["vit"])
+    assert bundle.text is None
+    with pytest.raises(BundleError, match="a vit model reads no text"):
+        _ = bundle.tokenizers
+
+
+def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]) -> None:
+    """Catches a stream of a hypothesis that is given up later."""
+    generator = load(models["gpt"], search=Search(2), precision="float32")
+    assert isinstance(generator, Generator)
+    with pytest.raises(ConfigError, match="beam=2: what is written is known at the end alone"):
+        next(generator.stream("abc"))
+    assert len(generator.generate(["ab", "c"], max_tokens=5)) == 2
+    with pytest.raises(ConfigError, match="a prompt of 4 tokens and 20 new ones exceed seq_len=12"):
+        generator.model.begin(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 1, 1, 3, dtype=torch.bool), 20)
+    assert generator.tokenizer.control == OURS
