@@ -155,7 +155,7 @@ def _tokenizer_settings(bundle: Bundle) -> TokenizerSettings:
     if pair is None:
         return TokenizerSettings()
     if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerSettings(joint=pair.is_joint)
+        return TokenizerSettings()  # which says nothing of a published tokenizer; the run keeps it
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}

@@ -49,7 +49,7 @@ class Recipe(Settings):
         given = self.model.model_dump(include=self.model.model_fields_set, exclude_none=True)
         for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size"):
             if given.get(key):
-                raise ValueError(f"model.{key} comes from the tokenizer; set tokenizer.vocab_size")
+                raise ValueError(f"model.{key} has to come from the tokenizer; set tokenizer.vocab_size")
         if given.get("share_embeddings") == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.share_embeddings='all' needs one vocabulary, but tokenizer.joint=false; share 'target' or 'none'"

@@ -17,12 +17,12 @@ from conftest import digit_pairs, tiny_recipe
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import load_bundle, save_bundle
 from transformer.decoding import Search, length_normalization
-from transformer.errors import BundleError, ConfigError
-from transformer.fine_tuning import read_start
+from transformer.errors import BundleError
 from transformer.loading import load, make_translator
 from transformer.models.marian.weights import published_order
 from transformer.published import read_published, write_published
 from transformer.recipe import parse_recipe
+from transformer.run import train
 from transformer.text.control import BOS_ID, PAD_ID
 from transformer.text.lexicon import Lexicon
 
@@ -144,6 +144,25 @@ def test_translations_are_those_of_transformers(
     assert any(checked) == (ends > 5), "some end by themselves, some at the limit"
 
 
+def test_an_imported_model_is_fine_tuned_and_goes_on(
+    pieces: Path, digit_corpus: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Catches a tokenizer that is trained anew, weights that are not taken, and a run that cannot be resumed."""
+    published(pieces, tmp_path / "hf")
+    save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
+    given = tiny_recipe(digit_corpus, start_from=str(tmp_path / "ours"), learning_rate=0.001, precision="float32")
+    recipe = {section: given[section] for section in ("data", "training")}
+    first = train(parse_recipe(recipe), tmp_path / "run", quiet=True)
+    longer = {**recipe, "training": {**recipe["training"], "max_steps": 30}}
+    again = train(parse_recipe(longer), tmp_path / "run", quiet=True)
+    assert (first.progress.step, again.progress.step) == (12, 30)
+    assert again.progress.validations[30]["loss"] < again.progress.validations[6]["loss"]
+    tuned = load_bundle(again.model)
+    assert tuned.tokenizers.to_files() == load_bundle(tmp_path / "ours").tokenizers.to_files()
+    write_published(tuned, tmp_path / "again")
+    assert MarianMTModel.from_pretrained(tmp_path / "again").config.d_model == 24
+
+
 def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches a model that is imported and cannot be described, scored or rounded."""
     from transformer.cli.import_model import import_model
@@ -154,12 +173,6 @@ def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: p
     assert "marian model of" in capsys.readouterr().out
     info(tmp_path / "ours")
     assert "marian" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="is a marian model, which cannot be trained on here yet"):
-        read_start(
-            parse_recipe(
-                tiny_recipe((tmp_path / "a", tmp_path / "b")) | {"training": {"start_from": str(tmp_path / "ours")}}
-            )
-        )
     for precision in ("int8", "bf16"):
         assert load(tmp_path / "ours", precision=precision, workers=1).translations(["one two"])[0].text
 

@@ -121,7 +121,7 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
     for wrong, message in (
         ({"patch_size": (9, 9)}, "does not fit into image_size"),
         ({"mean": (0.1, 0.2)}, "one of each of the 1 channels"),
-        ({"deviation": (0.0,)}, "is not above 0"), ({"h": 3}, "does not divide"),
+        ({"deviation": (0.0,)}, "is not above 0"), ({"h": 5}, "does not divide"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             family("vit").config.model_validate({"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, **wrong})
