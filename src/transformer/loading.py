@@ -80,6 +80,18 @@ def load(
     return translator
 
 
+def load_translator(path: Path | str, **options: Any) -> Translator:
+    """As `load`, of a model that translates.
+
+    Raises:
+        BundleError: it does something else.
+    """
+    found = load(path, **options)
+    if not isinstance(found, Translator):
+        raise BundleError(f"{path} does not translate; see `transformer info {path}` for what it is")
+    return found
+
+
 def read_model(path: Path, packed_in: Precision) -> Bundle:
     """A bundle, or a published folder as one."""
     if (path / "config.json").is_file() and not (path / "manifest.json").exists():

@@ -10,7 +10,7 @@ from transformer.bundle import Bundle, load_bundle, save_quantized
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
 from transformer.evaluation.scores import Score, Tokenization, corpus_scores
-from transformer.loading import load
+from transformer.loading import load_translator
 from transformer.packed import packed_bytes
 from transformer.translation import Translator
 
@@ -107,7 +107,7 @@ def quantize(
     bundle = load_bundle(path)
     comparison = Comparison(
         *(
-            _quality(load(path, search=search, precision=precision, workers=workers), pairs, tokenize)
+            _quality(load_translator(path, search=search, precision=precision, workers=workers), pairs, tokenize)
             for precision in ("float32", "int8")
         )
     )

@@ -77,6 +77,10 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "give a prompt, or a file of them" in refused.stderr
     assert "is no language model" in run("generate", models["bert"], "a").stderr
+    for command in (("translate",), ("score", "--source", prompts, "--target", prompts)):
+        refused = run(command[0], models["gpt"], *command[1:])
+        assert refused.returncode == 2
+        assert "does not translate; see `transformer info" in refused.stderr
 
 
 def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Path) -> None:

@@ -48,13 +48,13 @@ def score(
     """
     from transformer.data.readers import read_pairs
     from transformer.decoding import GREEDY
-    from transformer.loading import load  # loads torch
+    from transformer.loading import load_translator  # loads torch
     from transformer.scoring import score_pairs
 
     refuse_same([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
     search = with_average(GREEDY, average, ensemble)
-    translator = load(model, search=search, ensemble=ensemble or (), precision="float32")
+    translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32")
     number = 0
     with written_to(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

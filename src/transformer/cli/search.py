@@ -70,9 +70,9 @@ class Loading:
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """The model's translator."""
-        from transformer.loading import load  # loads torch
+        from transformer.loading import load_translator  # loads torch
 
-        return load(
+        return load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist, **options,
         )  # fmt: skip

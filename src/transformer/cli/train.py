@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from transformer.data.settings import DataSettings
+from transformer.data.tasks import TASKS
 from transformer.errors import ConfigError
-from transformer.models import family
+from transformer.models import family, family_names
 from transformer.recipe import load_recipe
 from transformer.settings import Settings
 from transformer.text.settings import TokenizerSettings
@@ -22,28 +23,41 @@ def train_help() -> str:
         "model": family("transformer").config,
         "training": TrainingSettings,
     }
-    lines = [
-        f"- {section}.{name} ({'required' if field.is_required() else field.default}): {field.description or ''}"
-        for section, settings in sections.items()
+    lines = [line for section, settings in sections.items() for line in _keys(section, settings)]
+    for settings in dict.fromkeys(TASKS.values()):
+        if settings is not DataSettings:
+            tasks = ", ".join(task for task, own in TASKS.items() if own is settings)
+            lines += ["", f"data, where data.task is one of {tasks}:", "", *_keys("data", settings)]
+    others = ", ".join(name for name in family_names() if name != "transformer")
+    return "\n".join([
+        "Recipe keys:", "", *lines, "", f"Keys of the other families ({others}): see their config.py, and transformer info.",
+        "", "Example: transformer train recipes/multi30k-en-de.toml --run run",
+    ])  # fmt: skip
+
+
+def _keys(section: str, settings: type[Settings]) -> list[str]:
+    return [
+        f"- {section}.{name} ({'required' if field.is_required() else field.default}): {field.description}"
         for name, field in settings.model_fields.items()
         if field.description
     ]
-    return "\n".join(
-        ["Recipe keys:", "", *lines, "", "Example: transformer train recipes/multi30k-en-de.toml --run run"]
-    )
 
 
-def given_data(recipe: Path | None, source: str | None, target: str | None, pairs: str | None) -> dict[str, Any]:
+def given_data(
+    recipe: Path | None, source: str | None, target: str | None, pairs: str | None, text: str | None = None
+) -> dict[str, Any]:
     """The keys of `data` that options give.
 
     Raises:
         ConfigError: they and the recipe name no training text.
     """
-    given = {"source": source, "target": target, "pairs": pairs}
-    data = {key: value for key, value in given.items() if value}
-    if recipe is None and not pairs and not (source and target):
-        raise ConfigError("nothing to train on; give a recipe file, or both --source and --target, or --pairs")
-    return data
+    given = {"source": source, "target": target, "pairs": pairs, "text": text}
+    data: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if recipe is None and not pairs and not text and not (source and target):
+        raise ConfigError(
+            "nothing to train on; give a recipe file, or both --source and --target, or --pairs, or --text"
+        )
+    return {"task": "language-model", **data} if text and recipe is None else data
 
 
 def train(
@@ -51,6 +65,9 @@ def train(
     source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
     pairs: Annotated[str | None, typer.Option(help="file that holds both sides: .tsv, .jsonl, .parquet, .tmx")] = None,
+    text: Annotated[
+        str | None, typer.Option(help="running text, for a language model in place of a translator")
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME of the recipe if not given")] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="fine-tune this model: same architecture and tokenizer, new data")
@@ -64,11 +81,11 @@ def train(
         typer.Option(metavar="KEY", help="go on although this key or text differs, e.g. training.learning_rate"),
     ] = None,
 ) -> None:
-    """Train a translator from a recipe, or from two text files alone.
+    """Train a translator from a recipe, or from two text files alone; other models by a recipe's `data.task`.
 
     The same command on an unfinished run folder continues it. Ctrl-C finishes the step, saves, and exits with 130.
     """
-    data = given_data(recipe, source, target, pairs)
+    data = given_data(recipe, source, target, pairs, text)
     if run is None and recipe is None:
         raise ConfigError("--run is missing; name the folder that the model goes to")
     folder = run or Path("runs") / (recipe or Path()).stem
