@@ -30,8 +30,8 @@ def train_help() -> str:
             lines += ["", f"data, where data.task is one of {tasks}:", "", *_keys("data", settings)]
     others = ", ".join(name for name in family_names() if name != "transformer")
     return "\n".join([
-        "Recipe keys:", "", *lines, "", f"Keys of the other families ({others}): see their config.py, and transformer info.",
-        "", "Example: transformer train recipes/multi30k-en-de.toml --run run",
+        "Recipe keys:", "", *lines, "", f"Other families ({others}) have keys of their own: see transformer info.", "",
+        "Example: transformer train recipes/multi30k-en-de.toml --run run",
     ])  # fmt: skip
 
 
