@@ -91,8 +91,13 @@ def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) ->
     return Start(bundle, inherited.model_copy(update={"training": smaller}), origin)
 
 
-def place_start(model: nn.Module, stored: Mapping[str, Tensor]) -> list[str]:
+def place_start(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
     """Puts the weights of the start in place; heads that a task brings keep their first values.
+
+    Args:
+        model: of the run.
+        stored: weights of the start.
+        same_labels: False where its head over labels is of others, and left behind.
 
     Returns:
         The parameters that do.
@@ -101,7 +106,8 @@ def place_start(model: nn.Module, stored: Mapping[str, Tensor]) -> list[str]:
         BundleError: other parameters than those of heads are missing, or too many.
     """
     wanted = model.state_dict()
-    fitting = {name: x for name, x in stored.items() if name in wanted and wanted[name].shape == x.shape}
+    kept = {name: x for name, x in stored.items() if same_labels or not name.startswith("label_head.")}
+    fitting = {name: x for name, x in kept.items() if name in wanted and wanted[name].shape == x.shape}
     fresh, left = sorted(wanted.keys() - fitting.keys()), sorted(stored.keys() - fitting.keys())
     wrong = [name for name in (*fresh, *left) if not name.startswith(HEADS)]
     if wrong:

@@ -90,6 +90,7 @@ class Generator:
         if isinstance(prompts, str):
             raise DataError("prompts is one text; give a list, e.g. [text]")
         begun = [self._begin(prompt) for prompt in prompts]
+        self._refuse_long(begun)
         if self.search.beam == 1:
             return [[self._at_length(tokens, max_tokens, number)] for number, tokens in enumerate(begun)]
         requests = [self._request(tokens, max_tokens, number) for number, tokens in enumerate(begun)]
@@ -101,7 +102,10 @@ class Generator:
             )
         control = self.tokenizer.control
         found = search_all(self.model, requests, self.search, control=control)
-        return [[self._continuation(hypothesis) for hypothesis in own] for own in found]
+        return [
+            [self._continuation(first, hypothesis) for hypothesis in own]
+            for first, own in zip(begun, found, strict=True)
+        ]
 
     def stream(self, prompt: str, *, max_tokens: int = 200) -> Iterator[str]:
         """Yields the continuation as it is written, as soon as characters are whole.
@@ -109,15 +113,32 @@ class Generator:
         Raises:
             ConfigError: the search has a beam.
         """
-        tokens, shown = list[int](), 0
-        for token in self._tokens(self._begin(prompt), max_tokens, 0):
+        begun = self._begin(prompt)
+        self._refuse_long([begun])
+        first, tokens, shown = list(begun), list[int](), 0
+        for token in self._tokens(begun, max_tokens, 0):
             tokens.append(token)
-            text = self.tokenizer.decode_running(tokens)
+            text = self._after(first, tokens)
             if not text.endswith(BROKEN):
                 yield text[shown:]
                 shown = len(text)
-        if rest := self.tokenizer.decode_running(tokens)[shown:]:
+        if rest := self._after(first, tokens)[shown:]:
             yield rest
+
+    def _after(self, begun: Sequence[int], tokens: Sequence[int]) -> str:
+        """The text of what was written, decoded with what stands before it: a first space may depend on that."""
+        decode = self.tokenizer.decode_running
+        return decode([*begun, *tokens])[len(decode(begun)) :]
+
+    def _refuse_long(self, begun: Sequence[Sequence[int]]) -> None:
+        """Refuses prompts of which the model could read a part alone.
+
+        Raises:
+            ConfigError: one is longer than the positions.
+        """
+        longest = max(map(len, begun), default=0)
+        if longest > self.model.seq_len:
+            raise ConfigError(f"a prompt of {longest} tokens exceeds the model's {self.model.seq_len}; shorten it")
 
     def perplexity(self, text: str, *, window: int | None = None, batch: int = 8) -> Perplexity:
         """How well the model predicts a text, in windows that do not overlap; each begins without a past.
@@ -192,16 +213,15 @@ class Generator:
 
     def _at_length(self, tokens: list[int], max_tokens: int, number: int) -> Continuation:
         """The one continuation of a search without a beam, however long."""
-        begun, score = len(tokens), 0.0
+        first, begun, score = list(tokens), len(tokens), 0.0
         for request in self._parts(tokens, max_tokens, number):
             search = replace(self.search, n_best=1)
             ((found,),) = search_all(self.model, [request], search, control=self.tokenizer.control)
             tokens += found.tokens
             score += found.score
             if found.finished:
-                return self._continuation(Hypothesis(tokens[begun:], score, finished=True, value=score))
-        return self._continuation(Hypothesis(tokens[begun:], score, finished=False, value=score))
+                return self._continuation(first, Hypothesis(tokens[begun:], score, finished=True, value=score))
+        return self._continuation(first, Hypothesis(tokens[begun:], score, finished=False, value=score))
 
-    def _continuation(self, found: Hypothesis) -> Continuation:
-        text = self.tokenizer.decode_running(found.tokens)
-        return Continuation(text, tuple(found.tokens), found.score, found.finished)
+    def _continuation(self, begun: Sequence[int], found: Hypothesis) -> Continuation:
+        return Continuation(self._after(begun, found.tokens), tuple(found.tokens), found.score, found.finished)

@@ -13,7 +13,7 @@ from transformer.models import family
 from transformer.models.language_model import LanguageModel
 from transformer.packed import choose_precision, described, pack
 from transformer.recognition import ImageClassifier, TextEncoder
-from transformer.shortlisting import load_shortlist
+from transformer.shortlisting import load_shortlist, refuse_other_ids
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
 from transformer.translation import Translator
@@ -59,7 +59,7 @@ def load(
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
-        if lexicon or ensemble or shortlist:
+        if lexicon not in (None, Lexicon()) or ensemble or shortlist:
             raise ConfigError(f"a {bundle.family} model does not translate: leave lexicon, ensemble and shortlist out")
         return _of_its_kind(bundle, precision, search)
     chosen = choose_precision(precision)
@@ -72,6 +72,8 @@ def load(
             pack(each.model, chosen)
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
+    if shortlist is not None:
+        refuse_other_ids(bundle.tokenizers)
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
     translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
     translator.workers = most_workers() if workers is None else workers

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from transformer.bundle import Bundle
+from transformer.bundle.bundle import refuse_more_tokens
 from transformer.bundle.weights import Unfilled
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
@@ -41,6 +42,8 @@ def read_published(folder: Path) -> Bundle:
         tensors = read_tensors(folder)
         config = weights.read_config(kind.config, published, files, tensors.keys())
         tokenizers = weights.read_tokenizers(config, files) if kind.reads_text else None
+        if tokenizers:
+            refuse_more_tokens(tokenizers, config)
         state = weights.read_weights(config, tensors)
         with Unfilled():
             model = kind.build(config)

@@ -63,7 +63,7 @@ class TextEncoder:
         config: of the model.
 
     Attributes:
-        cut: texts that were longer than the model takes, and lost their end, since the last call.
+        cut: texts so far that were longer than the model takes, and lost their end.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Settings) -> None:
@@ -150,10 +150,10 @@ class TextEncoder:
         if not texts:
             return
         encoded = Texts(texts, self.tokenizer, self.config["seq_len"])
-        self.cut = encoded.cut
+        self.cut += encoded.cut
         order = np.argsort(-encoded.lengths, kind="stable")
         while len(order):
-            size = max(1, BATCH_TOKENS // int(encoded.lengths[order[0]]))
+            size = max(1, BATCH_TOKENS // max(1, int(encoded.lengths[order[0]])))
             ids, order = order[:size], order[size:]
             yield ids, *encoded.fetch(ids)
 

@@ -102,6 +102,16 @@ def save_shortlist(path: Path, shortlist: Shortlist, tokenizers: TokenizerPair) 
     path.write_bytes(save(tensors, {"shortlist": json.dumps(kept)}))
 
 
+def refuse_other_ids(tokenizers: TokenizerPair) -> None:
+    """Refuses vocabularies that are numbered otherwise than ours: a list holds the ids that end a text.
+
+    Raises:
+        ConfigError: the ids that steer the model are not ours.
+    """
+    if (tokenizers.source.control.eos, tokenizers.target.control.eos) != (EOS_ID, EOS_ID):
+        raise ConfigError("shortlists are of translators that are trained here, or of Marian; leave the shortlist out")
+
+
 def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist:
     """Reads what `save_shortlist` wrote.
 

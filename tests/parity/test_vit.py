@@ -51,7 +51,7 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     """Catches a head that is passed over, and pickled weights."""
-    with pytest.raises(BundleError, match="models that guess masked patches are not known"):
+    with pytest.raises(BundleError, match="architectures='ViTForMaskedImageModeling' is not known"):
         imported(ViTForMaskedImageModeling(ViTConfig(**SIZES, encoder_stride=4)), tmp_path / "hf")
     model = ViTModel(ViTConfig(**SIZES))
     model.save_pretrained(tmp_path / "pickled")

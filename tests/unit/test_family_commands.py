@@ -80,7 +80,7 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     for command in (("translate",), ("score", "--source", prompts, "--target", prompts)):
         refused = run(command[0], models["gpt"], *command[1:])
         assert refused.returncode == 2
-        assert "does not translate; see `transformer info" in refused.stderr
+        assert "does not translate" in refused.stderr
 
 
 def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from transformer.models.renaming import Renamed, chosen, read_renamed, refuse_be
 from transformer.models.vit.weights import FORMAT as VIT
 from transformer.recipe import parse_recipe
 from transformer.run import train
-from transformer.text.control import OURS
+from transformer.text.control import OURS, ControlIds
 from transformer.text.published import PublishedTokenizer, published_ids, read_tokenizer, write_tokenizer
 from transformer.text.tokenizer import Tokenizer
 from unit.test_task_data import idx
@@ -110,6 +110,22 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
         read_renamed(table, many)
     with pytest.raises(BundleError, match="rescale_factor=2 is not known"):
         VIT.read({}, [], {"preprocessor_config.json": b'{"rescale_factor": 2}'})
+    for wrong in (b'{"do_normalize": false}', b'{"do_center_crop": true}', b'{"resample": 3}', b'{"size": 99}'):
+        with pytest.raises(BundleError, match="is not"):
+            VIT.read({}, [], {"preprocessor_config.json": wrong})
+    with pytest.raises(BundleError, match="architectures='BertForTokenClassification' is not known"):
+        BERT.read({"architectures": ["BertForTokenClassification"]}, [], {})
+    with pytest.raises(BundleError, match="num_labels=1: a model of one number"):
+        BERT.read({"num_labels": 1}, ["classifier.weight"], {})
+    modules = b'[{"type": "sentence_transformers.models.Pooling"}]'
+    with pytest.raises(BundleError, match=r"1_Pooling/config\.json, which modules\.json names, is missing"):
+        BERT.read({}, [], {"modules.json": modules})
+    newer = {"modules.json": modules, "1_Pooling/config.json": b'{"pooling_mode": "cls"}'}
+    assert BERT.read({}, [], newer)["embedding"] == "first"
+    with pytest.raises(BundleError, match=r"asks for lasttoken"):
+        BERT.read({}, [], {**newer, "1_Pooling/config.json": b'{"pooling_mode": "lasttoken"}'})
+    with pytest.raises(BundleError, match="lower-cases texts beside the tokenizer"):
+        BERT.read({}, [], {"sentence_bert_config.json": b'{"do_lower_case": true}'})
     pooling = {"1_Pooling/config.json": b'{"pooling_mode_max_tokens": true}'}
     with pytest.raises(BundleError, match="asks for pooling_mode_max_tokens"):
         BERT.read({}, [], pooling)
@@ -125,6 +141,41 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             family("vit").config.model_validate({"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, **wrong})
+
+
+def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None:
+    """Catches `</s>` typed in a text that ends it: Unigram finds control tokens by itself."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers
+
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁a", -1.0), ("▁", -2.0), ("b", -2.0)]
+    library = Library(models.Unigram(pieces, unk_id=2))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    tokenizer = PublishedTokenizer(library.to_str(), ControlIds(0, 0, 1, 2))
+    assert tokenizer.encode("a b") == [3, 4, 5]
+    for typed in ("a </s> b", "<pad>", "a</s>"):
+        assert not {0, 1} & set(tokenizer.encode(typed))
+
+
+def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:
+    """Catches a head whose rows are taken for other labels."""
+    from transformer.run.tasks import make_task
+
+    rows = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative", "z\tpositive"] * 9)
+    recipe = parse_recipe(
+        {"data": {"task": "classification", "examples": str(rows)}, "tokenizer": {"kind": "characters"}}
+    )
+    task = make_task(recipe.data, 1, tmp_path, lambda *_: None)
+    filled = task.complete(recipe)
+    first = task.prepare(filled, None)
+    assert first.config.model_dump()["labels"] == ("negative", "neutral", "positive")
+    config = first.config.model_copy(update={"labels": ("positive", "negative", "neutral")})
+    known = Bundle(config, torch.nn.Identity(), first.text)
+    again = make_task(recipe.data, 1, tmp_path, lambda *_: None).prepare(filled, known)
+    assert again.config.model_dump()["labels"] == ("positive", "negative", "neutral")
+    with pytest.raises(ConfigError, match=r"best_metric='bleu' is not measured for this task; choose accuracy"):
+        task.complete(parse_recipe({**recipe.model_dump(exclude_none=True), "training": {"best_metric": "bleu"}}))
 
 
 class Strange(Tokenizer):
@@ -143,6 +194,10 @@ def test_tokenizers_that_are_none() -> None:
         read_tokenizer({"vocab.txt": b"a\nb\n"}, OURS)
     with pytest.raises(DataError, match=r"not a tokenizer\.json"):
         PublishedTokenizer("{}", OURS)
+    with pytest.raises(BundleError, match="not a tokenizer that the tokenizers library reads"):
+        published_ids({"tokenizer.json": b"{}"}, {})
+    with pytest.raises(BundleError, match="is damaged"):
+        read_tokenizer({"vocab.json": b'{"a": 0}', "merges.txt": b"a b\n"}, OURS)
     with pytest.raises(DataError, match="not a tokenizer of this package"):
         PublishedTokenizer.from_json(json.dumps({"published": 3}))
     from transformer.text.settings import NormalizationSettings

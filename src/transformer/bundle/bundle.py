@@ -153,7 +153,7 @@ def _read(
         tokenizers = TokenizerPair.from_files(texts) if texts or model_family.reads_text else None
         provenance = dict(json.loads(files[PROVENANCE]))
         if tokenizers:
-            _refuse_more_tokens(tokenizers, config)
+            refuse_more_tokens(tokenizers, config)
         if packed_in is None or precision == "float32":
             place(model, load_tensors(weights), sealed.manifest.tied)
         else:
@@ -168,7 +168,7 @@ def _read(
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
-def _refuse_more_tokens(tokenizers: TokenizerPair, config: Settings) -> None:
+def refuse_more_tokens(tokenizers: TokenizerPair, config: Settings) -> None:
     """Refuses a tokenizer with tokens that the model does not know.
 
     Raises:

@@ -34,10 +34,11 @@ def shortlist(
     from transformer.bundle import load_bundle  # loads torch
     from transformer.cli.progress import counted
     from transformer.data.readers import read_pairs
-    from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, save_shortlist, spaced
+    from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, refuse_other_ids, save_shortlist, spaced
 
     refuse_same([source, target], [out])
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
+    refuse_other_ids(tokenizers)
     lines = spaced(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
     sides = zip(*lines, strict=True)
     encoded = [

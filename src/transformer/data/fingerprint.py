@@ -20,7 +20,7 @@ def fingerprint_inputs(settings: DataSettings) -> dict[str, str]:
         DataError: a file cannot be read.
     """
     given = {key: getattr(settings, key) for key in INPUTS}
-    return {f"data.{key}": _sum_of(paths) for key, paths in given.items() if paths is not None}
+    return {f"data.{key}": sum_of(paths) for key, paths in given.items() if paths is not None}
 
 
 def file_sum(path: Path) -> str:
@@ -41,7 +41,12 @@ def fingerprint_of(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _sum_of(paths: str | tuple[str, ...]) -> str:
+def sum_of(paths: str | tuple[str, ...]) -> str:
+    """The sum of a file, or of the sums of a list of files.
+
+    Raises:
+        DataError: one cannot be read.
+    """
     if isinstance(paths, str):
         return file_sum(Path(paths))
     return hashlib.sha256("\n".join(file_sum(Path(path)) for path in paths).encode()).hexdigest()

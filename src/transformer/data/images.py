@@ -1,5 +1,6 @@
 """Images with labels: folders of files, or IDX files."""
 
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"
 GREY: Final = 1
 MOST_PIXELS: Final = 1 << 28
 """Of a single image: one that is larger is refused before it is decoded."""
+MOST_BYTES: Final = 1 << 36
+"""Of an IDX file."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -37,7 +40,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         if len(sizes) < 4 * head[3]:
             raise DataError(f"{path} ends within its header; copy it again")
         shape = struct.unpack(f">{head[3]}I", sizes)
-        expected = int(np.prod(shape, dtype=np.uint64))
+        expected = math.prod(shape)
+        if expected > MOST_BYTES:
+            raise DataError(f"{path} says in its header that it holds {expected:,} bytes; it is damaged, copy it again")
         content = file.read(expected + 1)
     if len(content) != expected:
         told = "more" if len(content) > expected else f"{len(content):,}"

@@ -158,7 +158,10 @@ def choose_plain(
 ) -> Candidates:
     """As `choose`, from the most probable tokens alone; `listed` says which tokens the logits are of, if not of all."""
     is_early = table.sentences[0].length < search.min_tokens
-    never = (*table.control.never_written(allow_unknown=search.allow_unknown), *((table.end_id,) if is_early else ()))
+    never = (
+        *table.control.never_written(allow_unknown=search.allow_unknown),
+        *((table.end_id,) if is_early and table.end_id >= 0 else ()),
+    )
     if listed is not None:
         never = tuple(place for place, token in enumerate(listed.ids[: max(never) + 1].tolist()) if token in never)
     offered = offer(logits, 2 * search.beam, never)

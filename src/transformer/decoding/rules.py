@@ -26,7 +26,7 @@ def rules_of(search: Search, end: int) -> list[Rule]:
         rules.append(partial(forbid_repeated_ngrams, size=search.no_repeat_ngram))
     if search.banned:
         rules.append(partial(forbid_sequences, sequences=search.banned))
-    if search.min_tokens:
+    if search.min_tokens and end >= 0:
         rules.append(partial(forbid_early_end, min_tokens=search.min_tokens, end=end))
     return rules
 

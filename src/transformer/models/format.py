@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from transformer.errors import BundleError
 from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, write_renamed
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
@@ -69,6 +70,11 @@ class Format:
         refuse_beyond(published, whole)
         known = {**self.settings, **self.ids}
         values = {ours: published.get(theirs, default) for ours, (theirs, default) in known.items()}
+        for ours, (theirs, _) in self.ids.items():
+            if isinstance(values[ours], int) and not 0 <= values[ours] < values["vocab_size"]:
+                raise BundleError(
+                    f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
+                )
         return kind.model_validate({**values, **self.read(published, self._named(names), files)})
 
     def write_config(self, config: Settings) -> dict[str, Any]:

@@ -113,6 +113,17 @@ def refuse_unknown(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, 
             raise BundleError(f"{name}={published[name]!r} is not known; only {known[0]!r} is")
 
 
+def refuse_architectures(published: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses models whose heads do something else than those that are known.
+
+    Raises:
+        BundleError: an architecture is none of them.
+    """
+    for name in published.get("architectures") or ():
+        if name not in known:
+            raise BundleError(f"architectures={name!r} is not known; only {', '.join(known)} are")
+
+
 def chosen(published: Mapping[str, Any], name: str, choices: Mapping[str, str], default: str) -> str:
     """Our name of a published choice.
 
@@ -138,9 +149,15 @@ def refuse_beyond(published: Mapping[str, Any], names: Iterable[str], most: int 
 
 
 def labels_of(published: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of labels, in the order of their numbers; LABEL_0, LABEL_1 where there are none."""
+    """The names of labels, in the order of their numbers; LABEL_0, LABEL_1 where there are none.
+
+    Raises:
+        BundleError: there is one alone, a regression.
+    """
     names: dict[Any, Any] = published.get("id2label") or {}
     n = published.get("num_labels") or len(names) or 2
+    if n < 2:
+        raise BundleError(f"num_labels={n}: a model of one number is no classifier, and not known")
     return tuple(str(names.get(str(number), names.get(number, f"LABEL_{number}"))) for number in range(n))
 
 

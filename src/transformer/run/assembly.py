@@ -95,8 +95,10 @@ def assemble(
     schedule = _schedule(recipe, material.config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
     model = _model(material.config, recipe.training, world)
-    if start and (fresh := place_start(model, start.bundle.model.state_dict())):
-        notes = [*notes, f"new on top of the model: {', '.join(fresh)}"]
+    if start:
+        labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
+        fresh = place_start(model, start.bundle.model.state_dict(), same_labels=labels[0] == labels[1])
+        notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
     if earlier:
         restore_weights(earlier, model)
     replicas = replicate(task.objective(model, recipe.training, material), model, world)

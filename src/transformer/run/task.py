@@ -65,10 +65,12 @@ class Task(ABC):
     Attributes:
         sums: SHA-256 of every file that the run learns from or is judged by, by the key that names it.
         kinds: of families that can do it, see `Family.kind`.
+        metrics: that may decide the best.
     """
 
     sums: Mapping[str, str]
     kinds: tuple[str, ...]
+    metrics: tuple[str, ...] = ("loss",)
 
     @abstractmethod
     def size(self) -> int:
@@ -86,6 +88,7 @@ class Task(ABC):
         """
         filled = complete(recipe, self.defaults(recipe), steps_per_epoch, earlier)
         assert filled.model is not None
+        refuse_metric(filled.training.best_metric, self.metrics)
         name = filled.model.model_dump()["family"]
         if family(name).kind not in self.kinds:
             raise ConfigError(
@@ -116,6 +119,16 @@ class Task(ABC):
         """The content of the run's `translations.jsonl`; empty where the model writes nothing."""
         del material, outputs
         return ""
+
+
+def refuse_metric(metric: str, known: tuple[str, ...]) -> None:
+    """Refuses a metric that the task does not measure.
+
+    Raises:
+        ConfigError: it is none of those that are known.
+    """
+    if metric not in known:
+        raise ConfigError(f"training.best_metric={metric!r} is not measured for this task; choose {' or '.join(known)}")
 
 
 def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Settings:

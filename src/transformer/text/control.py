@@ -37,4 +37,4 @@ class ControlIds:
 
 
 OURS: Final = ControlIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)
-"""Those of the tokenizers that are trained here. Their texts hold no unknown token, so that its id can mean a mask."""
+"""Those of the tokenizers that are trained here. Their texts hold hardly an unknown token: its id can mean a mask."""

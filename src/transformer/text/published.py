@@ -54,6 +54,8 @@ class PublishedTokenizer(Tokenizer):
         first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
         self._frame = tuple(with_frame.ids[:first]), tuple(with_frame.ids[last:])
         self._library.encode_special_tokens = True
+        added = self._library.get_added_tokens_decoder()
+        self._special = {token for token, facts in added.items() if facts.special and token != control.unk}
 
     @property
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -78,7 +80,16 @@ class PublishedTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, without those of the frame."""
-        return [encoding.ids for encoding in self._library.encode_batch_fast(list(texts), add_special_tokens=False)]
+        encoded = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._as_text(encoding.ids) for encoding in encoded]
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        """The ids without those that steer the model, which some vocabularies (Unigram) also find in typed text."""
+        if self._special.isdisjoint(ids):
+            return ids
+        unk = self.control.unk
+        found = (unk if token in self._special else token for token in ids)
+        return [token for token in found if token is not None]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out."""
@@ -147,7 +158,11 @@ def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[
     facts: dict[str, Any] = {}
     for name in (FACTS, "special_tokens_map.json"):
         facts |= json.loads(files[name]) if name in files else {}
-    library = tokenizers.Tokenizer.from_str(_content(files))
+    content = _content(files)
+    try:
+        library = tokenizers.Tokenizer.from_str(content)
+    except Exception as error:  # the library raises plain Exception
+        raise BundleError(f"not a tokenizer that the tokenizers library reads ({error}); copy it again") from error
     found: dict[str, int | None] = {}
     for role, usual in names.items():
         token = facts.get(role) or usual
@@ -158,10 +173,15 @@ def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[
 def _content(files: Mapping[str, bytes]) -> str:
     if WHOLE in files:
         return files[WHOLE].decode("utf-8")
-    if WORDS in files:
-        return _word_pieces(files[WORDS], json.loads(files.get(FACTS, b"{}"))).to_str()
-    if PIECES in files and MERGES in files:
-        return _byte_pairs(files[PIECES], files[MERGES]).to_str()
+    try:
+        if WORDS in files:
+            return _word_pieces(files[WORDS], json.loads(files.get(FACTS, b"{}"))).to_str()
+        if PIECES in files and MERGES in files:
+            return _byte_pairs(files[PIECES], files[MERGES]).to_str()
+    except BundleError:
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise BundleError(f"{WORDS}, {PIECES} or {MERGES} is damaged ({error}); copy it again") from error
     raise BundleError(
         f"there is no {WHOLE}, nor {WORDS}, nor {PIECES} with {MERGES}; copy the whole folder (AutoTokenizer of "
         "transformers writes tokenizer.json)"

@@ -15,11 +15,16 @@ from transformer.models.renaming import (
     labels_of,
     layer_norm,
     linear,
+    refuse_architectures,
     refuse_unknown,
     written_labels,
 )
 
-MODULES, POOLING = "modules.json", "1_Pooling/config.json"
+MODULES, POOLING, SENTENCES = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+ARCHITECTURES: Final = (
+    "BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction",
+    "BertForSequenceClassification",
+)  # fmt: skip
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 30522), "seq_len": ("max_position_embeddings", 512), "d_model": ("hidden_size", 768),
     "N": ("num_hidden_layers", 12), "h": ("num_attention_heads", 12), "d_ff": ("intermediate_size", 3072),
@@ -36,6 +41,7 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings that are not only called otherwise; the parameters tell which heads there are."""
     refuse_unknown(published, FIXED)
+    refuse_architectures(published, ARCHITECTURES)
     has_labels = "classifier.weight" in names
     return {
         "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
@@ -53,11 +59,20 @@ def _embedding(files: Mapping[str, bytes]) -> str:
     Raises:
         BundleError: something else than the mean, the first position or the pooler.
     """
-    kinds = [str(module["type"]).rpartition(".")[2] for module in json.loads(files.get(MODULES, b"[]"))]
+    modules = json.loads(files.get(MODULES, b"[]"))
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if json.loads(files.get(SENTENCES, b"{}")).get("do_lower_case"):
+        raise BundleError(f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known")
+    if "Pooling" in kinds and POOLING not in files:
+        raise BundleError(f"{POOLING}, which {MODULES} names, is missing; copy the whole folder")
     if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
         raise BundleError(f"{MODULES} names {', '.join(kinds)}; only Transformer, Pooling and Normalize are known")
-    modes = {name for name, is_on in json.loads(files.get(POOLING, b"{}")).items() if is_on is True}
-    modes = {name for name in modes if name.startswith("pooling_mode_")}
+    pooling = json.loads(files.get(POOLING, b"{}"))
+    modes = {name for name, is_on in pooling.items() if is_on is True and name.startswith("pooling_mode_")}
+    if "pooling_mode" in pooling:  # as sentence-transformers write it since version 5
+        modes.add(
+            {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}.get(*[pooling["pooling_mode"]] * 2)
+        )
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     if not modes:
         return "mean"

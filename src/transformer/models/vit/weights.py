@@ -14,6 +14,8 @@ from transformer.models.renaming import (
     labels_of,
     layer_norm,
     linear,
+    refuse_architectures,
+    refuse_unknown,
     written_labels,
 )
 from transformer.models.vit.config import VitConfig
@@ -26,6 +28,10 @@ SETTINGS: Final = {
 }  # fmt: skip
 PROCESSOR: Final = "preprocessor_config.json"
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
+PROCESSED: Final[dict[str, tuple[Any, ...]]] = {
+    "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,), "do_center_crop": (False, None),
+    "resample": (2, None), "rescale_factor": (1 / 255, 0.00392156862745098, None),
+}  # fmt: skip
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
@@ -33,8 +39,14 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     """The settings that are not only called otherwise."""
     sizes = {ours: published.get(ours, default) for ours, default in (("image_size", 224), ("patch_size", 16))}
     processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
-    if processor.get("rescale_factor", 1 / 255) not in (1 / 255, 0.00392156862745098):
-        raise BundleError(f"rescale_factor={processor['rescale_factor']} is not known; only 1/255 is")
+    refuse_unknown(published, {"problem_type": (None, "single_label_classification")})
+    refuse_architectures(published, ("ViTModel", "ViTForImageClassification"))
+    refuse_unknown(processor, PROCESSED)
+    wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
+    size = processor.get("size", wanted)
+    made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
+    if (made if isinstance(made, list) else [made] * 2) != list(wanted):
+        raise BundleError(f"size={size!r} in {PROCESSOR} is not image_size={sizes['image_size']!r}, which is not known")
     if "vit.embeddings.mask_token" in names:
         raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
     has_pooler = "vit.pooler.dense.weight" in names

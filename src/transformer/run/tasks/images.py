@@ -24,6 +24,7 @@ class ImageTask(Task):
     """Tells the label of an image."""
 
     kinds = ("image encoder",)
+    metrics = ("accuracy", "loss")
 
     def __init__(self, data: ImageSettings, seed: int, folder: Path, progress: Progress) -> None:
         del folder
@@ -53,7 +54,6 @@ class ImageTask(Task):
         Raises:
             DataError: images or labels cannot be used, or the validation images have other labels.
         """
-        del known
         assert recipe.model is not None
         data, config = self._data, recipe.model
         images = self._read(data.images, data.labels, config)
@@ -61,12 +61,21 @@ class ImageTask(Task):
             others = self._read(data.validation_images, data.validation_labels, config)
             if not set(others.names) <= set(images.names):
                 raise DataError(f"{data.validation_images} has labels that {data.images} lacks; check the folders")
+            others.labels = np.array([images.names.index(name) for name in others.names], np.int64)[others.labels]
             chosen = np.arange(len(images.labels)), np.arange(len(others.labels))
         else:
             others, order = images, np.random.default_rng(self._seed).permutation(len(images.labels))
             n = max(1, round(len(order) * data.validation_share))
             chosen = np.sort(order[n:]), np.sort(order[:n])
-        config = type(config).model_validate({**config.model_dump(), "labels": images.names})
+        if not len(chosen[0]) or not len(chosen[1]):
+            raise DataError(f"{data.images} leaves nothing to learn from or nothing to hold out; give more images")
+        before: tuple[str, ...] = known.config.model_dump()["labels"] if known else ()
+        if before and before != images.names and set(before) == set(images.names):
+            images.labels = np.array([before.index(name) for name in images.names], np.int64)[images.labels]
+            if others is not images:
+                others.labels = np.array([before.index(name) for name in images.names], np.int64)[others.labels]
+            images.names = before
+        config = type(config).model_validate({**config.model_dump(), "labels": images.names, "pooler_size": None})
         sizes = config.model_dump()
         rows, columns = (a // b for a, b in zip(sizes["image_size"], sizes["patch_size"], strict=True))
         train, validation = (

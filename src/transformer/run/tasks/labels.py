@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.fingerprint import file_sum
+from transformer.data.fingerprint import file_sum, sum_of
 from transformer.data.labelled import LabelledSource, Texts, label_numbers, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
@@ -32,13 +32,14 @@ class RowTask(Task):
     """
 
     kinds = ("encoder",)
+    metrics = ("accuracy", "loss")
     names: tuple[str, str] = COLUMNS
 
     def __init__(self, data: LabelSettings | NeighbourSettings, seed: int, folder: Path, progress: Progress) -> None:
         del folder, progress  # rows are read anew each time
         self._data, self._seed = data, seed
         self._paths = [Path(path) for path in listed(data.examples)]
-        self.sums = {f"data.examples.{place}": file_sum(path) for place, path in enumerate(self._paths)}
+        self.sums = {"data.examples": sum_of(data.examples)}
         if data.validation_examples:
             self.sums["data.validation_examples"] = file_sum(Path(data.validation_examples))
         self._rows: list[Pair] = []
@@ -106,13 +107,15 @@ class LabelTask(RowTask):
         assert recipe.model is not None
         rows, held_out = self.divided()
         counts = Counter(label for _, label in rows)
-        labels = tuple(sorted(counts))
+        before: tuple[str, ...] = known.config.model_dump()["labels"] if known else ()
+        labels = before if set(before) == set(counts) else tuple(sorted(counts))
         if len(labels) < 2:
             raise DataError(f"{self._data.name} has {len(labels)} label ({', '.join(labels)}); two or more are needed")
         tokenizers = self.tokenizers(recipe, known, [text for text, _ in rows])
         config = sized(recipe.model, tokenizers, known=known)
         reads_pooler = config.model_dump()["labels_read"] == "pooler"
-        heads = {"labels": labels, "pooler": reads_pooler, "masked": False, "next_sentence": False}
+        needs_pooler = reads_pooler or config.model_dump()["embedding"] == "pooled"
+        heads = {"labels": labels, "pooler": needs_pooler, "masked": False, "next_sentence": False}
         config = type(config).model_validate({**config.model_dump(), **heads})
         most = config.model_dump()["seq_len"]
         texts = [Texts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]

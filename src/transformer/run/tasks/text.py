@@ -1,7 +1,7 @@
 """Running text: language models, masked words, span corruption."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.fingerprint import file_sum
+from transformer.data.fingerprint import file_sum, sum_of
 from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress
 from transformer.data.settings import listed
@@ -48,7 +48,7 @@ class TextTask(Task):
         self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in listed(data.text)]
         self.kinds = (KINDS[data.task],)
-        self.sums = {f"data.text.{place}": file_sum(path) for place, path in enumerate(self._paths)}
+        self.sums = {"data.text": sum_of(data.text)}
         if data.validation_text:
             self.sums["data.validation_text"] = file_sum(Path(data.validation_text))
         self.sentinels: tuple[int, ...] = ()
@@ -83,11 +83,12 @@ class TextTask(Task):
         window = self._data.window or seq_len
         if window > seq_len:
             raise ConfigError(f"data.window={window} exceeds the model's {seq_len} positions; shorten it")
-        extra = self._choose_sentinels(tokenizer, window)
+        extra = self._choose_sentinels(tokenizer, window, recipe.model.model_dump())
         folder = self._folder.entry("windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer))
         train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
-        stride = self._data.stride or window
-        sources = self._source(train, window, stride, tokenizer), self._source(validation, window, window, tokenizer)
+        inner = window - (sum(map(len, tokenizer.frame)) if self._data.task == "masked-words" else 0)
+        stride = min(self._data.stride or inner, inner)
+        sources = self._source(train, window, stride, tokenizer), self._source(validation, window, inner, tokenizer)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
         facts = {**counts, "window": window, "stride": stride, "windows": len(sources[0].lengths)}
         lines = [
@@ -96,6 +97,11 @@ class TextTask(Task):
             f"{len(sources[0].lengths):,} windows of {window} tokens, one every {stride}",
         ]
         config = sized(recipe.model, tokenizers, extra, known)
+        if self._data.task == "masked-words":
+            heads = {"masked": True, "pooler": False, "next_sentence": False, "labels": ()}
+            is_pooled = config.model_dump()["embedding"] == "pooled"
+            heads |= {"embedding": "mean"} if is_pooled else {}
+            config = type(config).model_validate({**config.model_dump(), **heads})
         return Material(config, tokenizers, *sources, lines, facts, self._folder.notes)
 
     def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
@@ -133,16 +139,18 @@ class TextTask(Task):
         if self._data.task == "spans":
             return WindowSource(tokens, window, stride, span_lengths(window)[1])
         inner = window - sum(map(len, tokenizer.frame))
-        return WindowSource(tokens, inner, min(stride, inner), max(1, round(inner * MASKED)), tokenizer.frame)
+        return WindowSource(tokens, inner, stride, max(1, round(inner * MASKED)), tokenizer.frame)
 
-    def _choose_sentinels(self, tokenizer: Tokenizer, window: int) -> int:
+    def _choose_sentinels(self, tokenizer: Tokenizer, window: int, known: Collection[str]) -> int:
         """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.
 
         Raises:
-            ConfigError: a published tokenizer has too few.
+            ConfigError: a published tokenizer has too few, or the model two vocabularies.
         """
         if self._data.task != "spans":
             return 0
+        if "vocab_size" not in known:
+            raise ConfigError("data.task='spans' needs ids for sentinels in one vocabulary; choose model.family='t5'")
         needed = span_sizes(window)[1]
         if not isinstance(tokenizer, PublishedTokenizer):
             self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + needed))

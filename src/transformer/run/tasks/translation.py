@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.recipe import Defaults, Recipe, fill_in
 from transformer.reporting.record import translation_lines
-from transformer.run.task import Material, Scores, Task, sized
+from transformer.run.task import Material, Scores, Task, refuse_metric, sized
 from transformer.training.hardware import Hardware
 from transformer.training.objectives import TranslationObjective
 from transformer.training.settings import TrainingSettings
@@ -26,6 +26,7 @@ class TranslationTask(Task):
     """From one language to another, or from text to text."""
 
     kinds = ("encoder-decoder",)
+    metrics = ("bleu", "chrf", "loss")
 
     def __init__(self, data: DataSettings, seed: int, folder: Path, progress: Progress) -> None:
         self.preparation = Preparation(data, seed, folder, progress)
@@ -42,6 +43,7 @@ class TranslationTask(Task):
 
     def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
         """See `fill_in`."""
+        refuse_metric(recipe.training.best_metric, self.metrics)
         return fill_in(recipe, self.size(), steps_per_epoch, earlier)
 
     def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
