@@ -85,7 +85,7 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     """Catches `--pairs` that does not reach the recipe, and a command without any text."""
     table = write_lines(tmp_path / "x.tsv", ["\t".join(pair) for pair in digit_pairs(60)])
     recipe = parse_recipe({"data": {"pairs": str(table), "validation_pairs": 3}, "model": {"preset": "tiny"}})
-    assert prepare(recipe, tmp_path / "prepared", quiet=True).report.read == 60
+    assert prepare(recipe, tmp_path / "prepared", quiet=True).facts["read"] == 60
     result = command("prepare", "--out", tmp_path / "none", "--source", table)
     assert result.returncode == 2
     assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
