@@ -151,7 +151,7 @@ def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path)
     """Catches tokens of one model read as those of another."""
     settings = TokenizerSettings(vocab_size=300)
     tokenizers = TokenizerPair.train(lambda: ["a b c d"] * 9, lambda: ["e f g h"] * 9, settings)
-    other = another(tiny_run, tmp_path / "other", tokenizers=tokenizers)
+    other = another(tiny_run, tmp_path / "other", text=tokenizers)
     with pytest.raises(BundleError, match=r"has other tokenizers than .*; train them with the same one"):
         load(tiny_run, ensemble=[other])
 
