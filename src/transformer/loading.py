@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.decoding import GREEDY, Search, most_workers
 from transformer.errors import BundleError, ConfigError
-from transformer.generation import Generator
 from transformer.kernels import Precision
 from transformer.models import family
-from transformer.models.language_model import LanguageModel
 from transformer.packed import choose_precision, described, pack
-from transformer.recognition import ImageClassifier, TextEncoder
 from transformer.shortlisting import load_shortlist, refuse_other_ids
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
 from transformer.translation import Translator
+
+if TYPE_CHECKING:
+    from transformer.generation import Generator
+    from transformer.models.language_model import LanguageModel
+    from transformer.recognition import ImageClassifier, TextEncoder
 
 SHORTEST_LIMIT = 16
 """Lines of up to so many tokens are never split, however short the training text was."""
@@ -103,17 +105,20 @@ def read_model(path: Path, packed_in: Precision) -> Bundle:
     return load_bundle(path, packed_in=packed_in)
 
 
-def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> Generator | TextEncoder | ImageClassifier:
+def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":
     """What does the job of a model that does not translate.
 
     Vectors and labels are computed in float32 where `precision` is "auto": rounding moves vectors.
     """
+    from transformer.generation import Generator  # what a translator does without does not slow its start
+    from transformer.recognition import ImageClassifier, TextEncoder
+
     kind = family(bundle.family).kind
     chosen = choose_precision("float32" if precision == "auto" and kind != "language model" else precision)
     if bundle.precision == "float32":
         pack(bundle.model, chosen)
     if kind == "language model":
-        found = Generator(cast(LanguageModel, bundle.model), bundle.tokenizers.source, search=search)
+        found = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
     elif kind == "encoder":
         found = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
     else:

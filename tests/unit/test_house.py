@@ -101,6 +101,13 @@ def test_blocks_import_torch_and_jaxtyping_alone() -> None:
                 assert top in {"torch", "jaxtyping", "transformer"} or top in sys.stdlib_module_names
 
 
+def test_a_translator_loads_nothing_of_the_other_families() -> None:
+    """Catches what would slow the first translation: pyarrow alone takes 150 ms."""
+    code = "import sys, transformer.loading; print({'pyarrow', 'PIL', 'transformer.recognition'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "set()"
+
+
 def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
     """Catches torch.save, torch.load and the pickle modules."""
     for path in SOURCE.rglob("*.py"):
