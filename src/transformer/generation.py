@@ -115,14 +115,14 @@ class Generator:
         """
         begun = self._begin(prompt)
         self._refuse_long([begun])
-        first, tokens, shown = list(begun), list[int](), 0
+        shown, waiting = list(begun), list[int]()
         for token in self._tokens(begun, max_tokens, 0):
-            tokens.append(token)
-            text = self._after(first, tokens)
-            if not text.endswith(BROKEN):
-                yield text[shown:]
-                shown = len(text)
-        if rest := self._after(first, tokens)[shown:]:
+            waiting.append(token)
+            text = self._after(shown, waiting)
+            if text and not text.endswith(BROKEN):
+                yield text
+                shown, waiting = waiting, []
+        if rest := self._after(shown, waiting):
             yield rest
 
     def _after(self, begun: Sequence[int], tokens: Sequence[int]) -> str:
@@ -159,7 +159,10 @@ class Generator:
         tokens = np.array([token for each in self.tokenizer.encode_running(lines) for token in each], np.int64)
         count = (len(tokens) - 1) // window
         if count < 1:
-            raise DataError(f"the text has {len(tokens)} tokens, fewer than a window of {window} and one; shorten it")
+            raise DataError(
+                f"the text has {len(tokens)} tokens, fewer than a window of {window} and one; "
+                "give more text, or a smaller window"
+            )
         rows = torch.from_numpy(tokens[: count * window].reshape(count, window))
         labels = torch.from_numpy(tokens[1 : count * window + 1].reshape(count, window))
         nll = 0.0

@@ -83,6 +83,17 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
         assert "does not translate" in refused.stderr
 
 
+def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a character that is cut where its bytes are tokens, and a part that is told twice."""
+    tokenizer = train_tokenizer(["é ü € 𝄞"], TokenizerSettings(kind="bytes"))
+    kind = family("gpt")
+    sizes = {"d_model": 16, "N": 1, "h": 2, "seq_len": 40, "vocab_size": tokenizer.vocab_size}
+    generator = Generator(kind.build(kind.config.model_validate(sizes)), tokenizer)
+    written = tokenizer.encode_running(["é€ 𝄞ü\n \n"])[0]
+    monkeypatch.setattr("transformer.generation.write_each", lambda *_: iter(written))
+    assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
+
+
 def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Path) -> None:
     """Catches a token that is counted twice at the edge of a window, and a mean over windows."""
     text = "abcdefgh gfe\nhello bag\n" * 3

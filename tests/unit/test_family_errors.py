@@ -13,6 +13,7 @@ from transformer.errors import BundleError, ConfigError, DataError
 from transformer.fine_tuning import place_start
 from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
+from transformer.models.llama.weights import FORMAT as LLAMA
 from transformer.models.renaming import Renamed, chosen, read_renamed, refuse_beyond
 from transformer.models.vit.weights import FORMAT as VIT
 from transformer.recipe import parse_recipe
@@ -97,9 +98,10 @@ def test_a_start_of_other_sizes_is_refused() -> None:
 def test_published_settings_and_parameters_out_of_bounds() -> None:
     """Catches a damaged configuration that is built until memory is full, and two matrices that are taken for one."""
     with pytest.raises(BundleError, match="hidden_size=-3 is no size of a model"):
-        refuse_beyond({"hidden_size": -3}, ["hidden_size"])
-    with pytest.raises(BundleError, match="hidden_size=100000000 is no size"):
-        refuse_beyond({"hidden_size": 10**8}, ["hidden_size"])
+        refuse_beyond({"hidden_size": -3}, "hidden_size", 10)
+    for name, value in (("hidden_size", 10**8), ("num_hidden_layers", 10**4), ("head_dim", 10**9)):
+        with pytest.raises(BundleError, match=f"{name}={value} is no size"):
+            LLAMA.read_config(family("llama").config, {name: value}, {}, [])
     with pytest.raises(BundleError, match="hidden_act='sine' is not known; only relu are"):
         chosen({"hidden_act": "sine"}, "hidden_act", {"relu": "relu"}, "relu")
     table = [Renamed("a", ("x",), aliases=("b",))]

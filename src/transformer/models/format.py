@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
@@ -14,6 +14,11 @@ from transformer.text.pair import TokenizerPair
 from transformer.text.published import published_ids, read_tokenizer, write_tokenizer
 
 Names = Mapping[str, tuple[str, Any]]
+DEPTHS: Final = ("N", "decoder_layers")
+SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
+"""Our settings that are sizes even where their absence means another one."""
+MOST_LAYERS: Final = 1000
+MOST: Final = 10**7
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,9 @@ class Format:
             BundleError: a value is not known.
             ValueError: a value is none.
         """
-        whole = [theirs for theirs, default in self.settings.values() if type(default) is int]
-        refuse_beyond(published, whole)
+        for ours, (theirs, default) in self.settings.items():
+            if type(default) is int or ours in SIZES:
+                refuse_beyond(published, theirs, MOST_LAYERS if ours in DEPTHS else MOST)
         known = {**self.settings, **self.ids}
         values = {ours: published.get(theirs, default) for ours, (theirs, default) in known.items()}
         for ours, (theirs, _) in self.ids.items():

@@ -1,7 +1,7 @@
 """Parameters under published names, and ours: one table a family is read both ways."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,16 +136,15 @@ def chosen(published: Mapping[str, Any], name: str, choices: Mapping[str, str], 
     return choices[value]
 
 
-def refuse_beyond(published: Mapping[str, Any], names: Iterable[str], most: int = 10**7) -> None:
-    """Refuses sizes that are none: a damaged configuration would be built until memory is full.
+def refuse_beyond(published: Mapping[str, Any], name: str, most: int) -> None:
+    """Refuses a size that is none: a damaged configuration would be built until memory is full.
 
     Raises:
         BundleError: a value is no whole number from 1 on, or larger than any model's.
     """
-    for name in names:
-        value = published.get(name)
-        if value is not None and not (isinstance(value, int) and 1 <= value <= most):
-            raise BundleError(f"{name}={value!r} is no size of a model; the configuration is damaged")
+    value = published.get(name)
+    if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+        raise BundleError(f"{name}={value!r} is no size of a model; the configuration is damaged")
 
 
 def labels_of(published: Mapping[str, Any]) -> tuple[str, ...]:
