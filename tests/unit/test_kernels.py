@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from transformer.blocks import causal_mask
 from transformer.blocks.attention import attention
 from transformer.errors import ConfigError
 from transformer.kernels import (
@@ -91,6 +92,20 @@ def test_products(by: str, precision: Precision, rows: int, inner: int, columns:
     assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
 
 
+def test_activations(by: str) -> None:
+    """Catches a formula that is right near 0 alone, and one that overflows far from it."""
+    y = torch.linspace(-40, 40, 3001, dtype=torch.float64)
+    below = (1 + torch.erf(y / math.sqrt(2))) / 2
+    cubic = math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)
+    expected = {"relu": y.clamp(min=0), "silu": y * torch.sigmoid(y), "gelu": y * below,
+                "gelu_tanh": y * (1 + torch.tanh(cubic)) / 2}  # fmt: skip
+    for name, values in expected.items():
+        found = PackedMatrix(Weight.of(torch.ones(1, 1), "float32"), activation=name)(y.float()[:, None])
+        torch.testing.assert_close(found[:, 0].double(), values, atol=1e-6, rtol=1e-6)
+    wide = PackedMatrix(Weight.of(torch.eye(70), "float32"), activation="gelu")
+    torch.testing.assert_close(wide(torch.ones(7, 70)), torch.full((7, 70), 0.8413447), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_matrices_stand_side_by_side_and_come_apart(by: str, precision: Precision) -> None:
     """Catches a part that begins at the wrong column, or shares the bias or the scales of another."""
@@ -146,7 +161,7 @@ def test_other_types_are_converted() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("activation", ["none", "relu", "silu"])
+@pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_what_is_no_number_stays_none(precision: Precision, activation: str) -> None:
     """Catches NaN that becomes 0 by rounding or by ReLU: a model that diverged would seem to work."""
     matrix = PackedMatrix(Weight.of(torch.randn(70, 40), precision), activation=activation)
@@ -204,6 +219,31 @@ def test_attention(by: str, cached: torch.dtype, width: int) -> None:
         split = query.unflatten(2, (heads, width)).transpose(1, 2).double()
         expected = attention(split, keys.double(), values.double(), each).transpose(1, 2).flatten(2)
         torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-5)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("positions", "width"), [(1, 8), (5, 24), (18, 32), (67, 64), (130, 80), (13, 128)])
+def test_attention_of_whole_sequences(positions: int, width: int) -> None:
+    """Catches a tile that is written over another, padding that is attended to, and a result that depends on it."""
+    batch, heads = 3, 2
+    query, keys, values = torch.randn(batch, positions, 3 * heads * width).chunk(3, dim=-1)
+    keys, values, split = (x.unflatten(2, (heads, width)).transpose(1, 2) for x in (keys, values, query))
+    lengths = torch.tensor([positions, max(1, positions // 2), 1])
+    padding = (torch.arange(positions) < lengths[:, None])[:, None, None, :]
+    drawn = torch.rand(batch, 1, positions, positions) < 0.5
+    drawn[0, 0, positions // 2] = False
+    for mask in (None, padding, causal_mask(positions) & padding, drawn):
+        found = fetch(query, keys, values, mask, is_whole=True)
+        assert found is not None
+        expected = attention(split.double(), keys.double(), values.double(), mask).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-5)
+    together = fetch(query, keys, values, padding, is_whole=True)
+    assert together is not None
+    for row, length in enumerate(lengths.tolist()):
+        own = slice(row, row + 1)
+        alone = fetch(query[own, :length], keys[own, :, :length], values[own, :, :length], is_whole=True)
+        assert alone is not None
+        assert torch.equal(alone[0], together[row, :length])
 
 
 @needs_kernels

@@ -8,11 +8,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer.blocks import causal_mask, padding_mask
+from transformer.blocks import (
+    ACTIVATIONS,
+    Encoder,
+    EncoderLayer,
+    FeedForwardBlock,
+    GatedFeedForward,
+    InputEmbedding,
+    LearnedPositions,
+    MultiHeadAttention,
+    ProjectionLayer,
+    causal_mask,
+    padding_mask,
+)
 from transformer.decoding import Request, Search, search_all
 from transformer.errors import ConfigError
 from transformer.kernels import PRECISIONS, Precision, Weight, why_not
+from transformer.models.language_model import LanguageModel
 from transformer.packed import choose_precision, described, pack, packed_bytes
+from transformer.packed.step import PackedEncoderLayer
 from transformer.transformer import Transformer, build_transformer
 
 NEAR = {"float32": 1e-4, "bf16": 0.15, "int8": 0.4}
@@ -70,6 +84,36 @@ def test_steps_equal_the_full_forward(precision: Precision, order: str, h: int) 
             state, tgt, expected = state.select(rows), tgt[rows], expected[rows]
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("activation", "gated"), [("gelu", False), ("gelu_tanh", False), ("gelu_tanh", True)])
+@torch.inference_mode()
+def test_steps_of_a_decoder_alone_equal_its_full_forward(precision: Precision, activation: str, gated: bool) -> None:
+    """Catches a step that looks for a source, takes the norm of another place, or leaves the activation out."""
+
+    def layer() -> EncoderLayer:
+        network = (GatedFeedForward if gated else FeedForwardBlock)(48, 70, 0.0, activation=ACTIVATIONS[activation])
+        return EncoderLayer(48, MultiHeadAttention(48, 3), network, 0.0)
+
+    embed, projection = InputEmbedding(48, 101), ProjectionLayer(48, 101)
+    decoder = Encoder(nn.ModuleList(layer() for _ in range(2)))
+    model = LanguageModel(embed, LearnedPositions(48, 31, 0.0), decoder, projection).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    tokens = torch.randint(4, 101, (3, 25))
+    expected = model(tokens)
+    packed = pack(model, precision)
+    assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
+    is_stepped = why_not() is None and not gated
+    assert all((type(each) is PackedEncoderLayer) == is_stepped for each in packed.decoder.layers)
+    state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=21)
+    for t in range(4, 25):
+        logits, state = packed.step(tokens[:, t], state)
+        assert ((logits - expected[:, t]).abs().max() / expected.std()) < NEAR[precision]
+        if t == 9:
+            rows = torch.tensor([2, 0, 0])
+            state, tokens, expected = state.select(rows), tokens[rows], expected[rows]
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_searches_find_what_the_model_finds(beam: int) -> None:
     """Catches a search whose float32 kernels lead to other translations."""
@@ -125,6 +169,7 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "transformer.packed.precision.why_not"
     monkeypatch.setattr(module, lambda: None)
     assert [choose_precision(each) for each in ("auto", "bf16")] == ["int8", "bf16"]
+    assert choose_precision("auto", "bf16") == "bf16"
     assert described("int8", 1) == "int8 on 1 thread"
     monkeypatch.setattr(module, lambda: "not compiled")
     assert choose_precision("auto") == "float32"

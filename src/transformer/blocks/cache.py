@@ -63,8 +63,25 @@ class KeyValueCache:
         return type(self)(_join(self.keys, other.keys, 2), _join(self.values, other.values, 2))
 
 
+class Rows:
+    """Rows that are written one position at a time."""
+
+    positions: Int[Tensor, " B"]
+    longest: int
+
+    @property
+    def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
+        """Each row may attend to its own positions up to the one being written."""
+        return reachable(self.positions, self.longest)
+
+    def advance(self) -> None:
+        """Moves every row one position on."""
+        self.positions = self.positions + 1
+        self.longest += 1
+
+
 @dataclass
-class CausalCache:
+class CausalCache(Rows):
     """The state of a search with a model that is a decoder alone.
 
     Attributes:
@@ -77,20 +94,10 @@ class CausalCache:
     positions: Int[Tensor, " B"]
     longest: int = 0
 
-    @property
-    def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
-        """Each row may attend to its own positions up to the one being written."""
-        return reachable(self.positions, self.longest)
-
     def make_room(self) -> None:
         """Makes room for one more position."""
         if self.longest == self.layers[0].keys.size(2):
             self.layers = [layer.grow(ROOM) for layer in self.layers]
-
-    def advance(self) -> None:
-        """Moves every row one position on."""
-        self.positions = self.positions + 1
-        self.longest += 1
 
     def select(self, rows: Int[Tensor, " R"]) -> "CausalCache":
         """The given rows, in the given order; a row may appear more than once. This state is not to be used again."""
@@ -118,7 +125,7 @@ class LayerCache:
 
 
 @dataclass
-class DecoderCache:
+class DecoderCache(Rows):
     """The state of a search over rows (hypotheses) of sentences.
 
     The source side (cross-attention keys and values, `src_mask`) is held once a sentence: its `width` rows stand side
@@ -138,21 +145,11 @@ class DecoderCache:
     longest: int = 0
     width: int = 1
 
-    @property
-    def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
-        """Each row may attend to its own positions up to the one being written."""
-        return reachable(self.positions, self.longest)
-
     def make_room(self) -> None:
         """Makes room for one more position."""
         if self.longest == self.layers[0].self_attention.keys.size(2):
             for layer in self.layers:
                 layer.self_attention = layer.self_attention.grow(ROOM)
-
-    def advance(self) -> None:
-        """Moves every row one position on."""
-        self.positions = self.positions + 1
-        self.longest += 1
 
     def select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
         """The given rows, in the given order; sentences without a row are dropped. This state is not to be used again.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 PrecisionOption = Annotated[
     Literal["auto", "float32", "bf16", "int8"],
-    typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
+    typer.Option(
+        help="of the weights; auto: int8 (bf16 for texts as a whole) where this processor is fast at it, else float32"
+    ),
 ]
 
 

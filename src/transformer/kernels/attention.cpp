@@ -22,6 +22,28 @@ inline __m128 sums_of_four(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
+// Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
+// They are rewritten up to the next whole vector.
+float exponentials(float* scores, long positions, const bool* mask) {
+  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
+  for (long s = 0; s < positions; s += LANES) {
+    __mmask16 m = lanes(positions - s);
+    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
+    const __m512 found = _mm512_mask_mov_ps(_mm512_set1_ps(NEVER), m, load(scores + s, m));
+    store(scores + s, 0xffff, found);
+    most = _mm512_max_ps(most, found);
+  }
+  const float largest = _mm512_reduce_max_ps(most);
+  const __m512 shift = _mm512_set1_ps(largest == NEVER ? 0.0f : largest);
+  for (long s = 0; s < positions; s += LANES) {
+    const __m512 e = exponential(_mm512_sub_ps(load(scores + s, 0xffff), shift));
+    store(scores + s, 0xffff, e);
+    total = _mm512_add_ps(total, e);
+  }
+  const float sum = _mm512_reduce_add_ps(total);
+  return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
+}
+
 // Heads of V vectors, of which the last is filled in part if they are not `whole`: what is known to be whole is loaded in
 // half the time. `weights` has room for LANES positions more.
 template <typename T, int V, bool whole>
@@ -43,27 +65,12 @@ void attend(const float* query, const T* keys, long key_stride, const T* values,
     }
     _mm_storeu_ps(weights + s, sums_of_four(dots[0], dots[1], dots[2], dots[3]));
   }
-  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
-  for (long s = 0; s < positions; s += LANES) {
-    __mmask16 m = lanes(positions - s);
-    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
-    const __m512 scores = _mm512_mask_mov_ps(_mm512_set1_ps(NEVER), m, load(weights + s, m));
-    store(weights + s, 0xffff, scores);
-    most = _mm512_max_ps(most, scores);
-  }
-  const float largest = _mm512_reduce_max_ps(most);
-  for (long s = 0; s < positions && largest != NEVER; s += LANES) {
-    const __m512 e = exponential(_mm512_sub_ps(load(weights + s, 0xffff), _mm512_set1_ps(largest)));
-    store(weights + s, 0xffff, e);
-    total = _mm512_add_ps(total, e);
-  }
-  for (long s = 0; s < positions && largest != NEVER; ++s) {
+  const __m512 share = _mm512_set1_ps(exponentials(weights, positions, mask));
+  for (long s = 0; s < positions; ++s) {
     const __m512 weight = _mm512_set1_ps(weights[s]);
     for (int v = 0; v < V; ++v)
       sums[v] = _mm512_fmadd_ps(weight, load(values + s * value_stride + v * LANES, part(v)), sums[v]);
   }
-  const float sum = _mm512_reduce_add_ps(total);
-  const __m512 share = _mm512_set1_ps(sum > 0 ? 1.0f / sum : 0.0f);  // zeros where nothing may be attended to
   for (int v = 0; v < V; ++v) store(out + v * LANES, part(v), _mm512_mul_ps(sums[v], share));
 }
 
@@ -110,6 +117,107 @@ void attend_all(const Attention& a, int threads) {
     }
 }
 
+constexpr long TILE_ROWS = 6, TILE_VECTORS = 4, TILE = TILE_VECTORS * LANES;
+
+// R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
+template <int R, int V>
+void tile(const float* x, long x_stride, long inner, const float* columns, long stride, float* y, long y_stride) {
+  __m512 sums[R][V] = {};
+  for (long k = 0; k < inner; ++k, columns += stride) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) store(y + r * y_stride + v * LANES, 0xffff, sums[r][v]);
+}
+
+// Any number of columns, which lie in vectors that are filled up.
+template <int R>
+void multiply(const float* x, long x_stride, long inner, const float* columns, long n, long stride, long next, float* y,
+              long y_stride) {
+  for (; n > 0; n -= TILE, columns += next, y += TILE) {
+    switch (std::min(TILE_VECTORS, (n + LANES - 1) / LANES)) {
+      case 1: tile<R, 1>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      case 2: tile<R, 2>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      case 3: tile<R, 3>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      default: tile<R, 4>(x, x_stride, inner, columns, stride, y, y_stride);
+    }
+  }
+}
+
+// Keys as columns: of TILE of them, element after element.
+void transpose(const float* keys, long stride, long positions, long width, float* room) {
+  for (long s = 0; s < positions; ++s) {
+    float* column = room + s / TILE * width * TILE + s % TILE;
+    for (long e = 0; e < width; ++e) column[e * TILE] = keys[s * stride + e];
+  }
+}
+
+// R queries of one head, from `query` on; `width` rounded up to whole vectors is the distance of values and results.
+template <int R>
+void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,
+                 float* out) {
+  const long reach = (a.positions + TILE - 1) / TILE * TILE, padded = (a.width + LANES - 1) / LANES * LANES;
+  float *weights = scratch<float, 1>(TILE_ROWS * reach), *sums = scratch<float, 2>(TILE_ROWS * (padded + TILE));
+  const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
+  long positions = a.positions;
+  const auto nobody_attends = [&](long s) {
+    for (int r = 0; r < (a.mask_query ? R : 1); ++r)
+      if (mask[r * a.mask_query + s]) return false;
+    return true;
+  };
+  while (mask && positions && nobody_attends(positions - 1)) --positions;
+  multiply<R>(query, a.query_stride, a.width, keys, positions, TILE, a.width * TILE, weights, reach);
+  float shares[R];
+  for (int r = 0; r < R; ++r) {
+    for (long s = 0; s < positions; s += LANES)
+      store(weights + r * reach + s, 0xffff, _mm512_mul_ps(load(weights + r * reach + s, 0xffff), _mm512_set1_ps(a.scale)));
+    shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
+  }
+  multiply<R>(weights, reach, positions, values, a.width, padded, TILE, sums, padded + TILE);
+  for (int r = 0; r < R; ++r)
+    for (long e = 0; e < a.width; e += LANES)
+      store(out + r * a.heads * a.width + e, lanes(a.width - e),
+            _mm512_mul_ps(load(sums + r * (padded + TILE) + e, 0xffff), _mm512_set1_ps(shares[r])));
+}
+
+// The queries of whole sequences, some at a time: keys and values are read once for all of them.
+void attend_whole(const Attention& a, int threads) {
+  const float *keys = static_cast<const float*>(a.keys), *values = static_cast<const float*>(a.values);
+  const long tiles = (a.positions + TILE - 1) / TILE, padded = (a.width + LANES - 1) / LANES * LANES;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+  for (long b = 0; b < a.batch; ++b)
+    for (long h = 0; h < a.heads; ++h) {
+      float* columns = scratch<float, 3>(tiles * TILE * a.width + a.positions * padded + TILE);
+      float* rows = columns + tiles * TILE * a.width;
+      transpose(keys + b * a.key_batch + h * a.key_head, a.key_stride, a.positions, a.width, columns);
+      const float* own_values = values + b * a.value_batch + h * a.value_head;
+      for (long s = 0; s < a.positions; ++s)
+        for (long e = 0; e < padded; e += LANES)
+          store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, lanes(std::max(0L, a.width - e))));
+      const long blocks = (a.queries + TILE_ROWS - 1) / TILE_ROWS;
+      for (long block = 0, t = 0; block < blocks; ++block) {
+        const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of like size
+        const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
+        float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
+        switch (n) {
+          case 1: attend_rows<1>(a, b, t, query, columns, rows, out); break;
+          case 2: attend_rows<2>(a, b, t, query, columns, rows, out); break;
+          case 3: attend_rows<3>(a, b, t, query, columns, rows, out); break;
+          case 4: attend_rows<4>(a, b, t, query, columns, rows, out); break;
+          case 5: attend_rows<5>(a, b, t, query, columns, rows, out); break;
+          default: attend_rows<6>(a, b, t, query, columns, rows, out);
+        }
+        t += n;
+      }
+    }
+}
+
 template <typename T, bool whole>
 void attend_by_width(const Attention& a, int threads) {
   switch ((a.width + LANES - 1) / LANES) {
@@ -131,6 +239,7 @@ extern "C" long transformer_size_of_attention() { return sizeof(transformer::Att
 
 extern "C" void transformer_attention(const transformer::Attention* a, int threads) {
   using namespace transformer;
+  if (a->is_whole) return attend_whole(*a, threads);
   const bool whole = a->width % LANES == 0;
   if (a->is_bfloat16)
     whole ? attend_by_width<uint16_t, true>(*a, threads) : attend_by_width<uint16_t, false>(*a, threads);

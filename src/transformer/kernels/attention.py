@@ -22,7 +22,7 @@ class Attention(ctypes.Structure):
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
         )),
-        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int),
+        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_whole", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -31,6 +31,8 @@ def fetch(
     keys: Float[Tensor, "B H S E"],
     values: Float[Tensor, "B H S E"],
     mask: Bool[Tensor, "..."] | None = None,
+    *,
+    is_whole: bool = False,
 ) -> Float[Tensor, "B T D"] | None:
     """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
 
@@ -39,6 +41,8 @@ def fetch(
         keys: float32 or bfloat16; a position's elements lie side by side.
         values: likewise.
         mask: True = may attend; (B or 1, 1, T or 1, S).
+        is_whole: several queries at a time share what is read, which pays where there are many; the result of a query
+            is another one in the last bits, but does not depend on how many there are either. For float32.
     """
     compiled = library()
     is_known = keys.dtype in (torch.float32, torch.bfloat16)
@@ -62,7 +66,7 @@ def fetch(
         query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
     out = torch.empty(batch, queries, heads * width, dtype=torch.float32, device="cpu")
     asked = cached(keys, values, positions, queries, mask=mask)
-    asked.query, asked.out = query.data_ptr(), out.data_ptr()
+    asked.query, asked.out, asked.is_whole = query.data_ptr(), out.data_ptr(), is_whole and keys.dtype == torch.float32
     asked.query_batch, asked.query_stride = query.stride()[:2]
     compiled.transformer_attention(ctypes.byref(asked), threads_for(4 * batch * heads * queries * positions * width))
     return out
@@ -93,7 +97,7 @@ def cached(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
         None if last is None else last.data_ptr(), None, batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
-        1 / math.sqrt(width), keys.dtype == torch.bfloat16,
+        1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0,
     )  # fmt: skip
 
 

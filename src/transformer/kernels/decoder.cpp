@@ -38,7 +38,8 @@ void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, Su
 }  // namespace
 }  // namespace transformer
 
-// `own` and `source` say where the caches are; their queries and outputs are filled in here.
+// `own` and `source` say where the caches are; their queries and outputs are filled in here. Without a source, the layer
+// is that of a decoder alone.
 extern "C" void transformer_decoder_layer(const transformer::Layer* layer, transformer::Attention* own,
                                           transformer::Attention* source, const float* from, float* x, long rows,
                                           int threads) {
@@ -46,7 +47,7 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
   const long heads = own->heads * own->width, width = layer->self_out->columns;
   float* fetched = scratch<float, FETCHED>(rows * heads);
   std::memcpy(x, from, rows * width * sizeof(float));
-  own->out = source->out = fetched;
+  own->out = fetched;
   residual(x, rows, width, layer->norms[0], layer->is_pre, [&](const float* from, float* to) {
     float* projected = scratch<float, PROJECTED>(rows * 3 * heads);
     multiply(*layer->queries_keys_values, from, rows, projected, threads);
@@ -61,16 +62,19 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
     attend(*own, threads);
     multiply(*layer->self_out, fetched, rows, to, threads);
   });
-  residual(x, rows, width, layer->norms[1], layer->is_pre, [&](const float* from, float* to) {
-    float* projected = scratch<float, PROJECTED>(rows * heads);
-    multiply(*layer->source_query, from, rows, projected, threads);
-    source->query = projected;
-    source->query_batch = source->queries * heads;
-    source->query_stride = heads;
-    attend(*source, threads);
-    multiply(*layer->source_out, fetched, rows, to, threads);
-  });
-  residual(x, rows, width, layer->norms[2], layer->is_pre, [&](const float* from, float* to) {
+  if (source) {
+    source->out = fetched;
+    residual(x, rows, width, layer->norms[1], layer->is_pre, [&](const float* from, float* to) {
+      float* projected = scratch<float, PROJECTED>(rows * heads);
+      multiply(*layer->source_query, from, rows, projected, threads);
+      source->query = projected;
+      source->query_batch = source->queries * heads;
+      source->query_stride = heads;
+      attend(*source, threads);
+      multiply(*layer->source_out, fetched, rows, to, threads);
+    });
+  }
+  residual(x, rows, width, layer->norms[source ? 2 : 1], layer->is_pre, [&](const float* from, float* to) {
     float* inner = scratch<float, INNER>(rows * layer->linear_1->columns);
     multiply(*layer->linear_1, from, rows, inner, threads);
     multiply(*layer->linear_2, inner, rows, to, threads);

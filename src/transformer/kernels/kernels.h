@@ -12,7 +12,7 @@ struct Matrix {
   const int32_t* offsets;    // int8: 128 times the sum of each column
   long inner, columns;       // of W^T
   int precision;             // 0 float32, 1 bfloat16, 2 int8
-  int activation;            // 0 none, 1 max(0, y), 2 y / (1 + e^-y)
+  int activation;            // 0 none, 1 max(0, y), 2 y / (1 + e^-y), 3 GELU, 4 GELU by tanh
 };
 
 // The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
@@ -29,6 +29,7 @@ struct Attention {
   long mask_batch, mask_query;
   float scale;
   int is_bfloat16;
+  int is_whole;            // the queries are those of whole sequences, and float32 the keys and values
 };
 
 // The same fields in the same order as `Norm` in decoder.py.
@@ -39,8 +40,9 @@ struct Norm {
 
 // The same fields in the same order as `Layer` in decoder.py.
 struct Layer {
-  const Matrix *queries_keys_values, *self_out, *source_query, *source_out, *linear_1, *linear_2;
-  Norm norms[3];
+  const Matrix *queries_keys_values, *self_out, *linear_1, *linear_2;
+  const Matrix *source_query, *source_out;  // or null, where there is no source
+  Norm norms[3];                            // the network's last, of two or three
   int is_pre;
 };
 

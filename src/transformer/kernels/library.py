@@ -9,10 +9,10 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
-VERSION: Final = 4
+VERSION: Final = 6
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
-    "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER),
+    "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),
     "transformer_attention": (POINTER, INT),

@@ -86,12 +86,51 @@ __m512 finish(__m512i sum, const Matrix& w, long column, float unit) {
   return _mm512_mul_ps(whole, _mm512_mul_ps(_mm512_loadu_ps(w.scales + column), _mm512_set1_ps(unit)));
 }
 
-__m512 activated(__m512 y, int activation) {
-  if (activation == 1) return _mm512_max_ps(_mm512_setzero_ps(), y);  // in this order, NaN stays
-  // y / (1 + e^-y) by e to a power that is never positive: e^-y / (1 + e^-y) is 1 / (1 + e^y)
+__mmask16 is_negative(__m512 y) { return _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ); }
+
+// 1 / (1 + e^-y) by e to a power that is never positive: for y < 0 it is e^y / (1 + e^y).
+__m512 logistic(__m512 y) {
   const __m512 e = exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(y))), one = _mm512_set1_ps(1.0f);
-  const __mmask16 is_negative = _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ);
-  return _mm512_div_ps(_mm512_mul_ps(y, _mm512_mask_mov_ps(one, is_negative, e)), _mm512_add_ps(one, e));
+  return _mm512_div_ps(_mm512_mask_mov_ps(one, is_negative(y), e), _mm512_add_ps(one, e));
+}
+
+// The share of a normal distribution below y, (1 + erf(y / sqrt 2)) / 2, to 1e-7: Abramowitz and Stegun 1964, 7.1.26.
+__m512 share_below(__m512 y) {
+  const __m512 one = _mm512_set1_ps(1.0f), x = _mm512_mul_ps(_mm512_abs_ps(y), _mm512_set1_ps(0.707106781f));
+  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), x, one));
+  __m512 p = _mm512_set1_ps(0.5f * 1.061405429f);
+  for (const float coefficient : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
+    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.5f * coefficient));
+  p = _mm512_mul_ps(p, t);
+  const __m512 above = _mm512_mul_ps(p, exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(x, x))));
+  return _mm512_mask_mov_ps(_mm512_sub_ps(one, above), is_negative(y), above);
+}
+
+__m512 relu(__m512 y) { return _mm512_max_ps(_mm512_setzero_ps(), y); }  // in this order, NaN stays
+__m512 silu(__m512 y) { return _mm512_mul_ps(y, logistic(y)); }
+__m512 gelu(__m512 y) { return _mm512_mul_ps(y, share_below(y)); }
+
+// (1 + tanh u) / 2 is logistic(2 u), u = sqrt(2 / pi) (y + 0.044715 y^3)
+__m512 gelu_by_tanh(__m512 y) {
+  const __m512 cubic = _mm512_fmadd_ps(_mm512_mul_ps(y, y), _mm512_set1_ps(0.044715f), _mm512_set1_ps(1.0f));
+  return _mm512_mul_ps(y, logistic(_mm512_mul_ps(_mm512_mul_ps(y, cubic), _mm512_set1_ps(1.59576912f))));
+}
+
+template <__m512 function(__m512)>
+void apply(const float* sums, int rows, long width, float* y, long stride) {
+  for (; rows; --rows, sums += PANEL, y += stride)
+    for (long column = 0; column < width; column += LANES)
+      store(y + column, lanes(width - column), function(_mm512_load_ps(sums + column)));
+}
+
+// Of R rows of a panel: where the sums fill the registers, there is no room to compute, so that they lie in memory.
+void activate(const float* sums, int rows, long width, float* y, long stride, int activation) {
+  switch (activation) {
+    case 1: return apply<relu>(sums, rows, width, y, stride);
+    case 2: return apply<silu>(sums, rows, width, y, stride);
+    case 3: return apply<gelu>(sums, rows, width, y, stride);
+    case 4: return apply<gelu_by_tanh>(sums, rows, width, y, stride);
+  }
 }
 
 // R rows times one panel.
@@ -107,18 +146,22 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
       for (int v = 0; v < VECTORS; ++v)
         sums[r][v] = P::multiply(sums[r][v], x + r * stride + g * P::GROUP, weight + v * 64);
   }
+  const long first = column;
+  alignas(64) float aside[R * PANEL];
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v, column += LANES) {
-    if (column >= w.columns) return;
-    const __mmask16 m = lanes(w.columns - column);
+    if (column >= w.columns) break;
     const __m512 bias = w.bias ? _mm512_loadu_ps(w.bias + column) : _mm512_setzero_ps();
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
-      if (w.activation) sum = activated(sum, w.activation);
-      store(y + r * w.columns + column, m, sum);
+      const __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
+      if (w.activation)
+        _mm512_store_ps(aside + r * PANEL + v * LANES, sum);
+      else
+        store(y + r * w.columns + column, lanes(w.columns - column), sum);
     }
   }
+  if (w.activation) activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
 }
 
 template <typename P>
@@ -157,32 +200,44 @@ void product(const Matrix& w, const float* x, long rows, float* y, int threads) 
   }
 }
 
+float number(const float* group, long) { return *group; }
+float number(const int8_t* group, long place) { return static_cast<float>(group[place]); }
+float number(const uint16_t* group, long place) {
+  const uint32_t bits = static_cast<uint32_t>(group[place]) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+// The weights of one column times `factor`.
+template <typename T>
+void look_up(const Matrix& w, long column, float factor, float* out) {
+  constexpr long per_group = 4 / sizeof(T);
+  const long groups = (w.inner + per_group - 1) / per_group;
+  const char* group = w.weight + (column / PANEL * groups * PANEL + column % PANEL) * 4;
+  for (long k = 0; k < w.inner; k += per_group, group += PANEL * 4)
+    for (long place = 0; place < per_group && k + place < w.inner; ++place)
+      out[k + place] = factor * number(reinterpret_cast<const T*>(group), place);
+}
+
 }  // namespace
 }  // namespace transformer
 
 // The weights of some columns, as rows of numbers: the matrix as an embedding, times `factor`. Returns 1, and writes
-// nothing from there on, where a column does not exist.
-extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out) {
+// nothing, where a column does not exist.
+extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out,
+                                  int threads) {
   using namespace transformer;
-  const long per_group = w->precision == 0 ? 1 : w->precision == 1 ? 2 : 4;
-  const long groups = (w->inner + per_group - 1) / per_group;
-  for (long i = 0; i < n; ++i, out += w->inner) {
-    const long column = columns[i];
-    if (column < 0 || column >= w->columns) return 1;
-    const char* from = w->weight + (column / PANEL * groups * PANEL + column % PANEL) * 4;
-    const float unit = factor * (w->scales ? w->scales[column] : 1.0f);
-    for (long k = 0; k < w->inner; ++k) {
-      const char* group = from + k / per_group * PANEL * 4;
-      const long place = k % per_group;
-      if (w->precision == 2) {
-        out[k] = unit * static_cast<float>(reinterpret_cast<const int8_t*>(group)[place]);
-      } else if (w->precision == 1) {
-        const uint32_t bits = static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(group)[place]) << 16;
-        std::memcpy(out + k, &bits, 4);
-        out[k] *= unit;
-      } else {
-        out[k] = unit * reinterpret_cast<const float*>(group)[place];
-      }
+  for (long i = 0; i < n; ++i)
+    if (columns[i] < 0 || columns[i] >= w->columns) return 1;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (long i = 0; i < n; ++i) {
+    const float unit = factor * (w->scales ? w->scales[columns[i]] : 1.0f);
+    float* row = out + i * w->inner;
+    switch (w->precision) {
+      case 0: look_up<float>(*w, columns[i], unit, row); break;
+      case 1: look_up<uint16_t>(*w, columns[i], unit, row); break;
+      default: look_up<int8_t>(*w, columns[i], unit, row);
     }
   }
   return 0;

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, get_args
 
 import torch
@@ -21,11 +22,16 @@ PRECISIONS: Final = get_args(Precision)
 PANEL: Final = 64
 GROUPS: Final = {"float32": 1, "bf16": 2, "int8": 4}
 """Inputs that one instruction multiplies and adds: four bytes of weight in each precision."""
+COLUMN_COST: Final = 8
+"""Multiplications that take as long as fetching one number of a column."""
 HUGE_PAGE: Final = 1 << 21
 TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
-ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"none": lambda y: y, "relu": torch.relu, "silu": F.silu}
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "none": lambda y: y, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}  # fmt: skip
 """What a product may do with its results; the kernel has them in the same order."""
 
 
@@ -208,7 +214,9 @@ class PackedMatrix:
             return numbers * factor
         ids = ids.long().contiguous()
         numbers = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
-        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, numbers.data_ptr()):
+        threads = threads_for(COLUMN_COST * numbers.numel())
+        out = numbers.data_ptr()
+        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, out, threads):
             raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         return numbers
 

@@ -59,7 +59,8 @@ class PackedAttention(nn.Module):
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
         queries, keys, values = self.self_projection(query).chunk(QUERIES_KEYS_VALUES, dim=-1)
-        return self._fetch(queries, KeyValueCache(self._split(keys), self._split(values)), mask, bias)
+        source = KeyValueCache(self._split(keys), self._split(values))
+        return self._fetch(queries, source, mask, bias, is_whole=True)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
@@ -107,10 +108,18 @@ class PackedAttention(nn.Module):
         return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
 
     def _fetch(
-        self, queries: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None, bias: Bias | None
+        self,
+        queries: Float[Tensor, "B T D"],
+        source: KeyValueCache,
+        mask: Mask | None,
+        bias: Bias | None,
+        *,
+        is_whole: bool = False,
     ) -> Float[Tensor, "B T D"]:
         allowed = None if mask is None else mask.bool()
-        heads = fetch(queries, source.keys, source.values, allowed) if bias is None else None
+        heads = None
+        if bias is None:
+            heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole)
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
             heads = attention(self._split(queries), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)

@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from typing import Final
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.feed_forward import Activation, FeedForwardBlock
+from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.kernels import PackedMatrix, add_norm
 from transformer.packed.matrices import Matrices
 
-ACTIVATIONS: Final[dict[Activation, str]] = {torch.relu: "relu", F.silu: "silu"}
+FUSED: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
 """Those that the product computes on its way."""
 
 
@@ -25,7 +23,7 @@ class PackedFeedForward(nn.Module):
 
     def __init__(self, block: FeedForwardBlock, matrices: Matrices) -> None:
         super().__init__()
-        self.fused = ACTIVATIONS.get(block.activation)
+        self.fused = FUSED.get(block.activation)
         self.activation = block.activation
         self.linear_1 = matrices.linear(block.linear_1, activation=self.fused or "none")
         self.linear_2 = matrices.linear(block.linear_2)
@@ -34,6 +32,23 @@ class PackedFeedForward(nn.Module):
         """Returns FFN(x)."""
         inner = self.linear_1(x)
         return self.linear_2(inner if self.fused else self.activation(inner))
+
+
+class PackedGatedFeedForward(nn.Module):
+    """As `GatedFeedForward`."""
+
+    def __init__(self, block: GatedFeedForward, matrices: Matrices) -> None:
+        super().__init__()
+        fused = FUSED.get(block.activation)
+        self.activation = None if fused else block.activation
+        self.gate = matrices.linear(block.gate, activation=fused or "none")
+        self.linear_1, self.linear_2 = matrices.linear(block.linear_1), matrices.linear(block.linear_2)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Returns the gated FFN(x)."""
+        gate = self.gate(x)
+        gate = gate if self.activation is None else self.activation(gate)
+        return self.linear_2(gate.mul_(self.linear_1(x)))
 
 
 class PackedNormalization(nn.Module):

@@ -8,26 +8,29 @@ from torch import Tensor, nn
 from transformer.blocks.attention import MultiHeadAttention
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.feed_forward import FeedForwardBlock
+from transformer.blocks.encoder import EncoderLayer
+from transformer.blocks.feed_forward import FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.kernels import PackedMatrix, Precision, Weight
 from transformer.packed.attention import PackedAttention
-from transformer.packed.decoder import PackedDecoderLayer
 from transformer.packed.layers import (
     PackedEmbedding,
     PackedFeedForward,
+    PackedGatedFeedForward,
     PackedNormalization,
     PackedProjection,
     PackedResidual,
 )
 from transformer.packed.matrices import Matrices
+from transformer.packed.step import PackedDecoderLayer, PackedEncoderLayer, can_be_stepped
 
 Model = TypeVar("Model", bound=nn.Module)
 PACKED: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
     MultiHeadAttention: PackedAttention,
     FeedForwardBlock: PackedFeedForward,
+    GatedFeedForward: PackedGatedFeedForward,
     LayerNormalization: PackedNormalization,
     ResidualConnection: PackedResidual,
     InputEmbedding: PackedEmbedding,
@@ -57,8 +60,10 @@ def _pack(module: nn.Module, matrices: Matrices) -> None:
             setattr(module, name, rewrite(child, matrices))
             continue
         _pack(child, matrices)
-        if type(child) is DecoderLayer and PackedDecoderLayer.can_be(child):
+        if type(child) is DecoderLayer and can_be_stepped(child):
             setattr(module, name, PackedDecoderLayer(child))
+        if type(child) is EncoderLayer and can_be_stepped(child):
+            setattr(module, name, PackedEncoderLayer(child))
 
 
 def _is_known(block: nn.Module) -> bool:

@@ -8,14 +8,18 @@ from transformer.kernels import PRECISIONS, Precision, why_not
 CHOICES = ("auto", *PRECISIONS)
 
 
-def choose_precision(wanted: str = "auto") -> Precision:
-    """The precision that is asked for; `auto` is int8 where the compiled kernels run, float32 elsewhere.
+def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Precision:
+    """The precision that is asked for; `auto` is the fastest that may be where the compiled kernels run, else float32.
+
+    Args:
+        wanted: one of `CHOICES`.
+        fastest: that may be chosen.
 
     Raises:
         ConfigError: it is none.
     """
     if wanted == "auto":
-        return "int8" if why_not() is None else "float32"
+        return fastest if why_not() is None else "float32"
     for precision in PRECISIONS:
         if wanted == precision:
             return precision
