@@ -63,11 +63,19 @@ class Pictures:
             deviation: of each channel, or of all.
         """
         self.size, self.channels = size, channels
-        self._mean, self._deviation = (torch.tensor(each).view(-1, 1, 1) for each in (mean, deviation))
+        self._mean, self._deviation = (np.array(each, np.float32)[:, None, None] for each in (mean, deviation))
 
     def normalized(self, pixels: Sequence[NDArray[np.uint8]]) -> Float[Tensor, "B C height width"]:
-        """Images of bytes (channels, height, width) as the model reads them."""
-        return (torch.from_numpy(np.stack(pixels)).float() / 255 - self._mean) / self._deviation
+        """Images of bytes (channels, height, width) as the model reads them.
+
+        NumPy computes it, with one thread: in a thread of its own, torch would bring a second team of threads that
+        waits for work beside the one that trains, which halves its speed on two cores.
+        """
+        images = np.stack(pixels).astype(np.float32)
+        images /= np.float32(255)
+        images -= self._mean
+        images /= self._deviation
+        return torch.from_numpy(images)
 
     def read(self, path: Path) -> NDArray[np.uint8]:
         """A file's image: channels, height, width.
