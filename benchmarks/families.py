@@ -3,7 +3,8 @@
 Every engine loads the same published folder (a trained MiniLM, random models in the sizes of GPT-2 small and ViT-B/16)
 and runs in a process of its own; rounds alternate between engines, medians count. A figure counts only if the outputs
 agree in that run, which is reported: least cosine of vectors or logits, share of texts with the same tokens, largest
-difference of losses. Each peer's batch sizes are tried and its best counts.
+difference of losses. Each peer's batch sizes are tried and its best counts, and so is `torch.compile` for images. Every
+engine has the memory settings of `training.py` ("kept").
 
 Usage: python benchmarks/families.py --minilm FOLDER --texts FILE [FILE ...] --peers FOLDER [--rounds 3] [--out FILE]
 The peers' environments are made by benchmarks/family_engines/setup.sh.
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from training_jobs import KEPT
 from training_report import hardware
 
 ENGINES = Path(__file__).parent / "family_engines"
@@ -58,7 +60,7 @@ PEERS: dict[str, dict[str, list[str]]] = {
     },
     "sentence_transformers": {"embed": ["float32", "bf16"]},
 }  # fmt: skip
-DEFAULT = {"embed": "float32", "generate": "int8", "images": "float32", "step": "bf16"}
+DEFAULT = {"embed": "bf16", "generate": "int8", "images": "int8", "step": "bf16"}
 """Our precision where nobody asks for one."""
 
 
@@ -80,7 +82,7 @@ def published_models(folder: Path, python: Path) -> None:
 
 def run(python: Path | str, engine: str, order: dict[str, Any]) -> dict[str, Any]:
     """One process of an engine: seconds of each repetition, and the path of what it gave."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, **KEPT, "OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
     call = [str(python), str(ENGINES / f"{engine}.py"), json.dumps(order)]
     done = subprocess.run(call, capture_output=True, env=environment, check=False, text=True)
     if done.returncode:

@@ -15,7 +15,7 @@ from transformer.packed import pack
 from transformer.protocols import ImageBatch, TextBatch, WindowBatch
 from transformer.published import read_tensors
 from transformer.text.control import ControlIds
-from transformer.training.hardware import Hardware
+from transformer.training.hardware import Hardware, keep_compiled_products
 from transformer.training.label_objectives import LabelObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings
@@ -43,6 +43,7 @@ def read_model(folder: Path, **changed: Any) -> Bundle:
 def main() -> None:
     """Does the job of the order."""
     order = order_given()
+    keep_compiled_products()
     folder, precision, job = Path(order["folder"]), order["precision"], order["job"]
     if job == "embed":
         encoder, lines = load(folder / "minilm", precision=precision), texts(order)

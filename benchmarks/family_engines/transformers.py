@@ -41,7 +41,13 @@ def main() -> None:
             with torch.inference_mode():
                 return model(pixel_values=pixels).logits.float().numpy()
 
-        best_of({"sdpa": classify}, order)
+        compiled = torch.compile(model)
+
+        def classify_compiled() -> np.ndarray:
+            with torch.inference_mode():
+                return compiled(pixel_values=pixels).logits.float().numpy()
+
+        best_of({"sdpa": classify, "compiled": classify_compiled}, order)
     else:
         best_of({"fused Adam": step(order, folder)}, order)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer.data.images import Pictures
-from transformer.data.labelled import Texts
+from transformer.data.labelled import Texts, longest_text
 from transformer.errors import ConfigError, DataError
 from transformer.settings import Settings
 from transformer.text.tokenizer import Tokenizer
@@ -150,7 +150,7 @@ class TextEncoder:
             raise DataError("texts is one text, and would be read letter by letter; give a list, e.g. [text]")
         if not texts:
             return
-        encoded = Texts(texts, self.tokenizer, self.config["seq_len"])
+        encoded = Texts(texts, self.tokenizer, longest_text(self.config))
         self.cut += encoded.cut
         order = np.argsort(-encoded.lengths, kind="stable")
         while len(order):

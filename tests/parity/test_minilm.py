@@ -1,6 +1,7 @@
 """A trained BERT: the sentence embeddings of MiniLM, ours beside those of the transformers package."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from transformer.loading import load
+from transformer.published import read_published, write_published
 from transformer.recognition import TextEncoder
 
 TEXTS = [
@@ -47,6 +49,18 @@ def test_embeddings_are_those_of_transformers(minilm: Path) -> None:
         expected = torch.nn.functional.normalize(hidden, dim=0).numpy()
         assert float(vector @ expected) > 0.99999, text
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+
+
+def test_texts_are_read_as_far_as_sentence_transformers_read_them(minilm: Path, tmp_path: Path) -> None:
+    """Catches `max_seq_length` that is passed over: vectors of long texts would be others."""
+    ours = load(minilm, precision="float32")
+    assert isinstance(ours, TextEncoder)
+    assert ours.config["text_tokens"] == 256
+    vectors = ours.embed(["word " * 254, "word " * 254 + "other things " * 50])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    assert ours.cut == 1
+    write_published(read_published(minilm), tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "sentence_bert_config.json").read_text())["max_seq_length"] == 256
 
 
 def test_paraphrases_are_near_and_strangers_far(minilm: Path) -> None:

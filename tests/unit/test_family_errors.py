@@ -128,6 +128,8 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
         BERT.read({}, [], {**newer, "1_Pooling/config.json": b'{"pooling_mode": "lasttoken"}'})
     with pytest.raises(BundleError, match="lower-cases texts beside the tokenizer"):
         BERT.read({}, [], {"sentence_bert_config.json": b'{"do_lower_case": true}'})
+    with pytest.raises(ValueError, match="text_tokens=600 exceeds the 512 positions"):
+        family("bert").config.model_validate({"text_tokens": 600})
     pooling = {"1_Pooling/config.json": b'{"pooling_mode_max_tokens": true}'}
     with pytest.raises(BundleError, match="asks for pooling_mode_max_tokens"):
         BERT.read({}, [], pooling)

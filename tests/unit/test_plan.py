@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformer import build_transformer
 from transformer.data.source import pair_batch
 from transformer.errors import ConfigError
-from transformer.protocols import PairBatch
+from transformer.models import family
+from transformer.protocols import ImageBatch, NeighbourBatch, PairBatch, TextBatch, WindowBatch
 from transformer.training import memory
+from transformer.training.label_objectives import LabelObjective, NeighbourObjective
 from transformer.training.memory import (
     MemoryPlan,
     fitting_tokens,
@@ -28,6 +31,13 @@ from transformer.training.optimizer import make_optimizer
 from transformer.training.plan import choose_batch_tokens, plan_run
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
+from transformer.training.text_objectives import (
+    LanguageModelObjective,
+    MaskedObjective,
+    SpanObjective,
+    n_masked,
+    span_lengths,
+)
 
 GIB = 2**30
 
@@ -63,6 +73,58 @@ def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointi
     objective = state.objective
     assert isinstance(objective, TranslationObjective)
     assert objective.operations(source.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+TOKENS = torch.randint(4, 31, (3, 21))
+MASK = torch.ones(3, 1, 1, 21, dtype=torch.bool)
+SIZES = {"d_model": 24, "N": 2, "h": 2, "dropout": 0.1}  # with dropout, all of a layer is computed again
+
+
+def other_objectives(*, checkpointing: bool) -> dict[str, tuple[Any, Any, list[list[int]]]]:
+    """Each objective but the translator's, a batch, and the lengths that its source tells."""
+
+    def model(name: str, **sizes: Any) -> torch.nn.Module:
+        text = {} if name == "vit" else {"vocab_size": 31}
+        kind = family(name)
+        return kind.build(kind.config.model_validate({**SIZES, "d_ff": 52, **text, **sizes}))
+
+    labels = torch.tensor([0, 1, 1])
+    images = {"image_size": (12, 12), "patch_size": (4, 4), "labels": ("a", "b")}
+    n, options = n_masked(21), {"activation_checkpointing": checkpointing}
+    return {
+        "next": (LanguageModelObjective(model("gpt", seq_len=20), 0.0, **options), WindowBatch(TOKENS, 60), [[21]] * 3),
+        "masked": (
+            MaskedObjective(model("bert", masked=True, pooler=False), 3, (4, 31), (0, 0), **options),
+            WindowBatch(TOKENS, 3 * n), [[21]] * 3,
+        ),
+        "spans": (
+            SpanObjective(model("t5", d_k=7), (29, 30), 1, 2, 0.0, **options),
+            WindowBatch(TOKENS, 3 * span_lengths(21)[1]), [[21]] * 3,
+        ),
+        "labels": (
+            LabelObjective(model("bert", labels=("a", "b")), 0.0, **options),
+            TextBatch(TOKENS, MASK, labels), [[21], [9], [3]],
+        ),
+        "images": (
+            LabelObjective(model("vit", **images), 0.0, **options),
+            ImageBatch(torch.randn(3, 3, 12, 12), labels), [[10]] * 3,
+        ),
+        "neighbours": (
+            NeighbourObjective(model("bert", pooler=False), **options),
+            NeighbourBatch(TOKENS, MASK, TOKENS[:, :9], MASK[..., :9]), [[21, 9], [7, 8], [3, 3]],
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("name", ["next", "masked", "spans", "labels", "images", "neighbours"])
+def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, checkpointing: bool) -> None:
+    """Catches a stack that is counted as wide as the model where its heads are not, and a head left out."""
+    objective, batch, lengths = other_objectives(checkpointing=checkpointing)[name]
+    with FlopCounterMode(display=False) as counter:
+        objective(batch).loss_sum.backward()
+    operations = objective.operations(np.array(lengths, np.int32))
+    assert operations == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 def test_the_worst_batch_has_the_most_padded_tokens() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from transformer.cli.embed import read_texts, say_cut
 from transformer.cli.generate import PrecisionOption
+from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, written_to
 from transformer.errors import ConfigError
 
@@ -45,12 +46,9 @@ def classify(
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
-    from transformer.loading import load  # loads torch
-    from transformer.recognition import ImageClassifier, TextEncoder
+    from transformer.recognition import ImageClassifier, TextEncoder  # loads torch
 
-    found: Any = load(model, precision=precision)
-    if not isinstance(found, TextEncoder | ImageClassifier):
-        raise ConfigError(f"{model} tells no labels; see `transformer info {model}` for what it is")
+    found: Any = loaded(model, TextEncoder | ImageClassifier, "model of labels", precision=precision)
     if evaluate is not None:
         _evaluate(found, evaluate, labels, invalid_utf8)
         return

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.generate import PrecisionOption
+from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
-from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.recognition import TextEncoder
@@ -62,13 +62,9 @@ def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
     Raises:
         ConfigError: it is something else.
     """
-    from transformer.loading import load  # loads torch
-    from transformer.recognition import TextEncoder
+    from transformer.recognition import TextEncoder  # loads torch
 
-    encoder = load(model, precision=precision)
-    if not isinstance(encoder, TextEncoder):
-        raise ConfigError(f"{model} is no encoder of texts; see `transformer info {model}` for what it is")
-    return encoder
+    return loaded(model, TextEncoder, "encoder of texts", precision=precision)
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
@@ -84,7 +80,9 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
 def say_cut(encoder: "TextEncoder") -> None:
     """Tells how many texts lost their end."""
     if encoder.cut:
-        most = encoder.config["seq_len"]
+        from transformer.data.labelled import longest_text
+
+        most = longest_text(encoder.config)
         print(
             f"note: {encoder.cut:,} texts are longer than the model's {most} tokens; their ends are not read",
             file=sys.stderr,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer.cli.loaded import loaded
 from transformer.cli.search import takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, written_to
 from transformer.errors import ConfigError
@@ -71,12 +72,9 @@ def generate(
 
 
 def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
-    from transformer.generation import Generator
-    from transformer.loading import load  # loads torch
+    from transformer.generation import Generator  # loads torch
 
-    generator = load(model, precision=precision, search=search)
-    if not isinstance(generator, Generator):
-        raise ConfigError(f"{model} is no language model; see `transformer info {model}` for what it is")
+    generator = loaded(model, Generator, "language model", precision=precision, search=search)
     print(generator.description, file=sys.stderr)
     return generator
 

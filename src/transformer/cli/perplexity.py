@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from transformer.cli.generate import PrecisionOption
+from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
-from transformer.errors import ConfigError
 
 
 def perplexity(
@@ -23,13 +23,10 @@ def perplexity(
 
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
-    from transformer.generation import Generator
-    from transformer.loading import load  # loads torch
+    from transformer.generation import Generator  # loads torch
     from transformer.text.lines import read_lines
 
-    generator = load(model, precision=precision)
-    if not isinstance(generator, Generator):
-        raise ConfigError(f"{model} is no language model; see `transformer info {model}` for what it is")
+    generator = loaded(model, Generator, "language model", precision=precision)
     content = "".join(f"{line}\n" for line in read_lines(text, invalid=invalid_choice(invalid_utf8)))
     found = generator.perplexity(content, window=window)
     typer.echo(

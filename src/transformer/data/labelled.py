@@ -85,6 +85,11 @@ class Texts:
         return tokens, stands[:, None, None, :]
 
 
+def longest_text(config: dict[str, Any]) -> int:
+    """Most tokens of a text that a model reads as a whole, its frame included."""
+    return config["text_tokens"] or config["seq_len"]
+
+
 class LabelledSource:
     """Serves texts with labels.
 

@@ -1,7 +1,10 @@
 """How many floating-point operations a step takes, by formula."""
 
+from typing import cast
+
 from torch import nn
 
+from transformer.blocks import MultiHeadAttention
 from transformer.transformer import Transformer
 
 
@@ -26,8 +29,33 @@ def translation_flops(
     linear = 2 * pairs * (source * of_source + target * of_target)
     projection = 2 * scored * _weights(model.projection_layer)
     scores = len(model.encoder.layers) * source * source + len(model.decoder.layers) * target * (target + source)
-    attention = 2 * 2 * pairs * model.tgt_embed.d_model * scores  # Q K^T, and the weights times V
+    attention = 2 * 2 * pairs * _width(model.encoder) * scores  # Q K^T, and the weights times V
     return (4 if twice else 3) * (linear + attention) + 3 * projection
+
+
+def stack_flops(stack: nn.Module, rows: int, length: int, *, twice: bool = False) -> int:
+    """As `translation_flops`, of a stack of encoder layers.
+
+    Args:
+        stack: an `Encoder`.
+        rows: of the batch.
+        length: of the rows, padding included.
+        twice: as there.
+    """
+    layers = len(cast(nn.ModuleList, stack.get_submodule("layers")))
+    linear, attention = 2 * rows * length * _weights(stack), 4 * rows * length * length * _width(stack) * layers
+    return (4 if twice else 3) * (linear + attention)
+
+
+def head_flops(head: nn.Module, positions: int) -> int:
+    """As `translation_flops`, of linear maps that read so many positions."""
+    return 3 * 2 * positions * _weights(head)
+
+
+def _width(stack: nn.Module) -> int:
+    """Of all heads of a layer together."""
+    block = next(part for part in stack.modules() if isinstance(part, MultiHeadAttention))
+    return block.h * block.d_k
 
 
 def _maps_of_source(model: Transformer) -> list[nn.Module]:

@@ -2,13 +2,16 @@
 
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer.protocols import Encodes, ImageBatch, LossSum, NeighbourBatch, TextBatch
 from transformer.training.activation_checkpointing import checkpoint_layers
+from transformer.training.cost import stack_flops
 
 
 class LabelObjective(nn.Module):
@@ -35,6 +38,7 @@ class LabelObjective(nn.Module):
         self.model = model
         self.label_smoothing = label_smoothing
         self.changes = changes
+        self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
 
@@ -54,6 +58,13 @@ class LabelObjective(nn.Module):
             return model.label_logits(model.encode(batch.tokens, batch.mask), batch.mask).float()
         images = self.changes(batch.images) if self.changes and self.training else batch.images
         return model.label_logits(model.encode(images)).float()
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """As of `CountsOperations`, without the maps that read a text or an image once."""
+        rows, length = len(lengths), int(lengths.max())
+        layers = stack_flops(self.model.get_submodule("encoder"), rows, length, twice=self.activation_checkpointing)
+        patches: Any = getattr(self.model, "patches", None)  # of whose input nobody wants the gradient
+        return layers + (2 * 2 * rows * (length - 1) * patches.projection.weight.numel() if patches else 0)
 
 
 class ImageChanges(nn.Module):
@@ -120,6 +131,7 @@ class NeighbourObjective(nn.Module):
         super().__init__()
         self.model = model
         self.scale = scale
+        self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
 
@@ -136,3 +148,8 @@ class NeighbourObjective(nn.Module):
         right = (cosines.argmax(dim=1) == wanted).sum().float()
         loss_sum = (both[0] + both[1]) / 2
         return LossSum(loss_sum, batch.scored_tokens, {"nll_sum": loss_sum.detach(), "right": right})
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """As of `CountsOperations`, without the cosines."""
+        encoder, twice = self.model.get_submodule("encoder"), self.activation_checkpointing
+        return sum(stack_flops(encoder, len(lengths), int(side), twice=twice) for side in lengths.max(axis=0))

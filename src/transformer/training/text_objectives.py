@@ -6,13 +6,16 @@ from (seed, step, micro-batch): a run that is resumed draws the same. Outside tr
 
 from typing import Any, Final, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer.blocks import causal_mask
 from transformer.protocols import Encodes, LossSum, WindowBatch, WritesText
 from transformer.training.activation_checkpointing import checkpoint_layers
+from transformer.training.cost import head_flops, stack_flops, translation_flops
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.transformer import Transformer
 
@@ -39,6 +42,7 @@ class LanguageModelObjective(nn.Module):
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
 
@@ -46,6 +50,12 @@ class LanguageModelObjective(nn.Module):
         """The summed loss of all tokens of the windows but their first."""
         hidden = cast(WritesText, self.model).decode(batch.tokens[:, :-1])
         return _loss(self.model, hidden, batch.tokens[:, 1:], batch.scored_tokens, self.label_smoothing)
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """As of `CountsOperations`."""
+        rows, length = len(lengths), int(lengths.max()) - 1
+        layers = stack_flops(self.model.get_submodule("decoder"), rows, length, twice=self.activation_checkpointing)
+        return layers + head_flops(self.model.get_submodule("projection_layer"), rows * length)
 
 
 class MaskedObjective(nn.Module):
@@ -74,6 +84,7 @@ class MaskedObjective(nn.Module):
         super().__init__()
         self.model = model
         self.mask_id, self.text_ids, self.frame = mask_id, text_ids, frame
+        self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
 
@@ -85,6 +96,17 @@ class MaskedObjective(nn.Module):
         chosen = encoded.gather(1, places[:, :, None].expand(-1, -1, encoded.size(2)))
         head: Any = self.model.get_submodule("masked_head")
         return _loss(head, head.hidden(chosen), batch.tokens.gather(1, places), batch.scored_tokens, 0.0)
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """As of `CountsOperations`."""
+        rows, length = len(lengths), int(lengths.max())
+        layers = stack_flops(self.model.get_submodule("encoder"), rows, length, twice=self.activation_checkpointing)
+        return layers + head_flops(self.model.get_submodule("masked_head"), rows * n_masked(length - sum(self.frame)))
+
+
+def n_masked(window: int) -> int:
+    """How many tokens of a window are masked, its frame not counted."""
+    return max(1, round(window * MASKED))
 
 
 def mask_tokens(
@@ -143,6 +165,7 @@ class SpanObjective(nn.Module):
         super().__init__()
         self.model = model
         self.sentinels, self.bos, self.eos = sentinels, bos, eos
+        self.activation_checkpointing = activation_checkpointing
         self.label_smoothing = label_smoothing
         if activation_checkpointing:
             checkpoint_layers(model)
@@ -155,6 +178,12 @@ class SpanObjective(nn.Module):
         model = cast(Transformer, self.model)
         hidden = model.decode(model.encode(src), None, tgt, mask)
         return _loss(model, hidden, labels, batch.scored_tokens, self.label_smoothing)
+
+    def operations(self, lengths: NDArray[np.int32]) -> int:
+        """As of `CountsOperations`."""
+        rows, (source, target) = len(lengths), span_lengths(int(lengths.max()))
+        model = cast(Transformer, self.model)
+        return translation_flops(model, rows, source, target, rows * target, twice=self.activation_checkpointing)
 
 
 def span_sizes(window: int) -> tuple[int, int]:

@@ -36,12 +36,19 @@ class BertConfig(Settings):
         default="pooler",
         description="what the head over labels reads: the pooler, as in published models, or `embedding`",
     )
+    text_tokens: int | None = Field(
+        default=None,
+        ge=2,
+        description="most tokens of a text that is read as a whole, frame included; seq_len if not set",
+    )
     pad_id: int | None = Field(default=0, ge=0, description="of padding; the tokenizer's if not set")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "BertConfig":
         if self.d_model % self.h:
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
+        if self.text_tokens is not None and self.text_tokens > self.seq_len:
+            raise ValueError(f"text_tokens={self.text_tokens} exceeds the {self.seq_len} positions; shorten it")
         tells_labels = bool(self.labels) and self.labels_read == "pooler"
         needs_pooler = self.next_sentence or tells_labels or self.embedding == "pooled"
         if not self.pooler and needs_pooler:

@@ -50,7 +50,20 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
         "next_sentence": "cls.seq_relationship.weight" in names,
         "labels": labels_of(published) if has_labels else (),
         "embedding": _embedding(files),
+        "text_tokens": _text_tokens(files),
     }
+
+
+def _text_tokens(files: Mapping[str, bytes]) -> int | None:
+    """The longest text that sentence-transformers read, if they say so.
+
+    Raises:
+        BundleError: texts are changed before they are read.
+    """
+    sentences = json.loads(files.get(SENTENCES, b"{}"))
+    if sentences.get("do_lower_case"):
+        raise BundleError(f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known")
+    return sentences.get("max_seq_length")
 
 
 def _embedding(files: Mapping[str, bytes]) -> str:
@@ -61,8 +74,6 @@ def _embedding(files: Mapping[str, bytes]) -> str:
     """
     modules = json.loads(files.get(MODULES, b"[]"))
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    if json.loads(files.get(SENTENCES, b"{}")).get("do_lower_case"):
-        raise BundleError(f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known")
     if "Pooling" in kinds and POOLING not in files:
         raise BundleError(f"{POOLING}, which {MODULES} names, is missing; copy the whole folder")
     if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
@@ -92,7 +103,12 @@ def write_files(config: BertConfig) -> dict[str, Any]:
         for place, (path, name) in enumerate(names)
     ]
     pooling = {name: kind == config.embedding for kind, name in modes.items()}
-    return {MODULES: modules, POOLING: {"word_embedding_dimension": config.d_model, **pooling}}
+    sentences = {SENTENCES: {"max_seq_length": config.text_tokens, "do_lower_case": False}}
+    return {
+        MODULES: modules,
+        POOLING: {"word_embedding_dimension": config.d_model, **pooling},
+        **(sentences if config.text_tokens else {}),
+    }
 
 
 def write(config: BertConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.fingerprint import file_sum, sum_of
-from transformer.data.labelled import LabelledSource, Texts, label_numbers, read_rows
+from transformer.data.labelled import LabelledSource, Texts, label_numbers, longest_text, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
 from transformer.data.settings import listed
@@ -117,7 +117,7 @@ class LabelTask(RowTask):
         needs_pooler = reads_pooler or config.model_dump()["embedding"] == "pooled"
         heads = {"labels": labels, "pooler": needs_pooler, "masked": False, "next_sentence": False}
         config = type(config).model_validate({**config.model_dump(), **heads})
-        most = config.model_dump()["seq_len"]
+        most = longest_text(config.model_dump())
         texts = [Texts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]
         train, validation = (
             LabelledSource(text, label_numbers([label for _, label in each], labels, self._data.name))

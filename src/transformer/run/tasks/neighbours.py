@@ -5,7 +5,7 @@ from typing import Final
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.labelled import NeighbourSource, Texts
+from transformer.data.labelled import NeighbourSource, Texts, longest_text
 from transformer.recipe import Recipe
 from transformer.run.task import Material, sized
 from transformer.run.tasks.labels import RowTask
@@ -29,7 +29,7 @@ class NeighbourTask(RowTask):
         heads = {"labels": (), "masked": False, "next_sentence": False}
         heads["pooler"] = config.model_dump()["embedding"] == "pooled"
         config = type(config).model_validate({**config.model_dump(), **heads})
-        most = config.model_dump()["seq_len"]
+        most = longest_text(config.model_dump())
         sides = [
             [Texts([row[side] for row in each], tokenizers.source, most) for side in range(2)]
             for each in (rows, held_out)

@@ -24,10 +24,10 @@ from transformer.text.published import PublishedTokenizer
 from transformer.text.tokenizer import Tokenizer
 from transformer.training.settings import TrainingSettings
 from transformer.training.text_objectives import (
-    MASKED,
     LanguageModelObjective,
     MaskedObjective,
     SpanObjective,
+    n_masked,
     span_lengths,
     span_sizes,
 )
@@ -139,7 +139,7 @@ class TextTask(Task):
         if self._data.task == "spans":
             return WindowSource(tokens, window, stride, span_lengths(window)[1])
         inner = window - sum(map(len, tokenizer.frame))
-        return WindowSource(tokens, inner, stride, max(1, round(inner * MASKED)), tokenizer.frame)
+        return WindowSource(tokens, inner, stride, n_masked(inner), tokenizer.frame)
 
     def _choose_sentinels(self, tokenizer: Tokenizer, window: int, known: Collection[str]) -> int:
         """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.

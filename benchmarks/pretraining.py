@@ -1,0 +1,152 @@
+"""What pre-training on the text at hand is worth, on real text, all by the command line.
+
+T5 learns spans (`data.task = "spans"`) of German and English captions of Multi30k, is exported as a published folder,
+imported again and fine-tuned to translate from 3,000 other pairs (a .tsv); beside it the same model with its first,
+random weights goes the same way. A BERT learns masked words of the same text. Reported: the held-out losses of both
+pre-trainings, first and last, and loss and BLEU of both translators.
+
+Usage: python benchmarks/pretraining.py --out FILE [--folder RUNS] [--spans 1500] [--fine-tuning 600] [--masked 1500]
+A run that is cut off goes on where it was, given the same --folder.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training_report import hardware
+
+DATA = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
+PAIRS = 3000
+TEXT = """
+[data]
+task = "{task}"
+text = "{text}"
+window = 64
+stride = 32
+[tokenizer]
+vocab_size = 4000
+"""
+T5 = """
+[model]
+family = "t5"
+d_model = 192
+N = 3
+h = 3
+d_ff = 512
+attention_dropout = 0.0
+activation_dropout = 0.0
+"""
+BERT = """
+[model]
+family = "bert"
+d_model = 192
+N = 3
+h = 3
+d_ff = 512
+seq_len = 64
+attention_dropout = 0.0
+"""
+TRAINING = """
+[training]
+max_steps = {steps}
+learning_rate = {rate}
+warmup_steps = {warmup}
+batch_tokens = 4096
+schedule = "cosine"
+label_smoothing = 0.0
+validate_every = {every}
+save_every = {every}
+patience = 0
+"""
+
+
+def command(*arguments: object) -> str:
+    """What a command of the package prints; its progress goes to the screen."""
+    call = [sys.executable, "-m", "transformer", *map(str, arguments)]
+    return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def train(folder: Path, name: str, recipe: str, **training: Any) -> dict[str, Any]:
+    """Trains by a recipe; its validations by step, and seconds."""
+    values = {"warmup": 100, "every": max(1, training["steps"] // 6), **training}
+    path = folder / f"{name}.toml"
+    path.write_text(recipe + TRAINING.format(**values), encoding="utf-8")
+    started = time.perf_counter()
+    command("train", path, "--run", folder / name)
+    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    losses = {row["step"]: row["loss"] for row in rows if row["kind"] == "validation"}
+    return {"losses": losses, "seconds": time.perf_counter() - started}
+
+
+def write_data(folder: Path) -> None:
+    """The running text of all lines but the first ones, and the pairs of the first ones."""
+    sides = [(DATA / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("de", "en")]
+    text = [line for pair in zip(*sides, strict=True) for line in pair][2 * PAIRS :]
+    (folder / "text.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
+    rows = [f"{german}\t{english}" for german, english in zip(*sides, strict=True)][:PAIRS]
+    (folder / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Trains all, and writes what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, help="where runs are kept; a temporary folder if not given")
+    parser.add_argument("--spans", type=int, default=1500)
+    parser.add_argument("--fine-tuning", type=int, default=600)
+    parser.add_argument("--masked", type=int, default=1500)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_data(folder)
+        report = {
+            "command": " ".join(["python benchmarks/pretraining.py", *sys.argv[1:]]),
+            "hardware": hardware(torch.device("cpu")),
+            "masked words": masked(folder, arguments.masked),
+            **translators(folder, arguments.spans, arguments.fine_tuning),
+        }
+    print(json.dumps(report, indent=2))
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def masked(folder: Path, steps: int) -> dict[str, Any]:
+    """Masked words of the text."""
+    recipe = TEXT.format(task="masked-words", text=folder / "text.txt") + BERT
+    return train(folder, "masked", recipe, steps=steps, rate=1e-3)
+
+
+def translators(folder: Path, spans: int, steps: int) -> dict[str, Any]:
+    """Both starts, and what they were fine-tuned to."""
+    recipe = TEXT.format(task="spans", text=folder / "text.txt") + T5
+    found: dict[str, Any] = {
+        "spans": train(folder, "spans", recipe, steps=spans, rate=2e-3),
+        # the first weights, with the same tokenizer: one step that changes nothing
+        "first weights": train(folder, "first", recipe, steps=1, rate=1e-12, warmup=1),
+    }
+    data = (
+        f"[data]\npairs = '{folder / 'pairs.tsv'}'\nvalidation_source = '{DATA / 'val.de'}'\n"
+        f"validation_target = '{DATA / 'val.en'}'\n"
+    )
+    for name, start in (("pre-trained", "spans"), ("random", "first")):
+        published, imported = folder / f"{start}-hf", folder / f"{start}-imported"
+        if not imported.exists():
+            command("export", folder / start, "--format", "hf", "--out", published)
+            command("import", published, "--out", imported)
+        run = train(folder, name, data, steps=steps, rate=f"1e-3\nstart_from = '{imported}'")
+        test = ("--source", DATA / "test_2016_flickr.de", "--reference", DATA / "test_2016_flickr.en")
+        scores = json.loads(command("evaluate", folder / name, *test, "--beam", 4, "--json"))
+        found[f"translator, {name}"] = {**run, "test_2016_flickr, beam 4": scores}
+    return found
+
+
+if __name__ == "__main__":
+    main()
