@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from timed import best_of, examples, images, order_given, prompts, texts
+from timed import WARM_UP_STEPS, best_of, examples, images, order_given, prompts, texts
 
 from transformer.bundle import Bundle
 from transformer.decoding import Request, Search, search_all
@@ -67,7 +67,7 @@ def main() -> None:
 
         best_of({"default": classify}, order)
     else:
-        best_of({"default": step(order, folder)}, order)
+        best_of({"default": step(order, folder)}, order, WARM_UP_STEPS)
 
 
 def step(order: dict[str, Any], folder: Path) -> Any:

@@ -10,7 +10,7 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import torch
-from timed import best_of, examples, images, order_given, prompts, texts
+from timed import WARM_UP_STEPS, best_of, examples, images, order_given, prompts, texts
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
 
         best_of({"sdpa": classify, "compiled": classify_compiled}, order)
     else:
-        best_of({"fused Adam": step(order, folder)}, order)
+        best_of({"fused Adam": step(order, folder)}, order, WARM_UP_STEPS)
 
 
 def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[Any, Any]:
