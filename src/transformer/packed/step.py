@@ -16,17 +16,21 @@ from transformer.packed.layers import PackedFeedForward, PackedNormalization, Pa
 Layer = EncoderLayer | DecoderLayer
 
 
-class PackedEncoderLayer(EncoderLayer):
-    """As `EncoderLayer`.
+class Stepped(nn.Module):
+    """What a layer has, and its step.
 
     Args:
         layer: whose blocks are packed, see `can_be_stepped`.
     """
 
-    def __init__(self, layer: EncoderLayer) -> None:
+    def __init__(self, layer: Layer) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(vars(layer))
         self._step = _layer_step(layer)
+
+
+class PackedEncoderLayer(Stepped, EncoderLayer):
+    """As `EncoderLayer`."""
 
     def step(
         self,
@@ -36,23 +40,14 @@ class PackedEncoderLayer(EncoderLayer):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `EncoderLayer.step`; with a bias, block by block."""
+        """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
         return self._step(x, cached(cache.keys, cache.values, mask.size(3), 1, last=positions))
 
 
-class PackedDecoderLayer(DecoderLayer):
-    """As `DecoderLayer`.
-
-    Args:
-        layer: whose blocks are packed, see `can_be_stepped`.
-    """
-
-    def __init__(self, layer: DecoderLayer) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update(vars(layer))
-        self._step = _layer_step(layer)
+class PackedDecoderLayer(Stepped, DecoderLayer):
+    """As `DecoderLayer`."""
 
     def step(
         self,
