@@ -102,7 +102,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     hardware = Hardware(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
     state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1, hardware)
     batches = batches_of(shape)
-    with torch.no_grad(), hardware.autocast():
+    with torch.no_grad(), hardware.computing():
         first = objective.eval()(batches[0])
     for batch in batches:
         train_step(state, [batch], 1e-3, 1.0)

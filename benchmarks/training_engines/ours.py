@@ -47,7 +47,7 @@ class Ours:
     def logits(self, batch: Batch) -> Tensor:
         """Logits of every target position."""
         masks = padding_mask(batch.src), causal_mask(batch.tgt.size(1), batch.src.device)
-        with self.hardware.autocast():
+        with self.hardware.computing():
             return self.model(batch.src, batch.tgt, *masks)
 
 

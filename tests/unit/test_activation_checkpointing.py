@@ -28,7 +28,7 @@ def gradients(hardware: Hardware, *, checkpointing: bool) -> tuple[dict[str, Ten
         kept += tensor.numel()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), hardware.autocast():
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), hardware.computing():
         loss = objective(pair_batch(*sides)).loss_sum
     loss.backward()
     return {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}, kept

@@ -28,7 +28,7 @@ def test_autocast_is_on_for_bf16_only() -> None:
     """Catches a precision that is said and not used."""
     x = torch.ones(3, 3)
     for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
-        with Hardware(torch.device("cpu"), precision).autocast():
+        with Hardware(torch.device("cpu"), precision).computing():
             assert (x @ x).dtype == dtype
 
 

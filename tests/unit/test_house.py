@@ -33,7 +33,7 @@ ARROWS = {
     "decoding": {"kernels", "memory", "protocols", "text"},
     "translation": {"attended", "decoding", "protocols", "text", "transformer"},
     "storage": {"settings"},
-    "training": {"protocols", "settings", "blocks", "data", "storage", "text", "transformer"},
+    "training": {"protocols", "settings", "blocks", "kernels", "data", "storage", "text", "transformer"},
     "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},
     "attended": {"blocks", "text", "transformer"},
     "inspection": {"attended", "blocks", "text", "transformer", "translation"},

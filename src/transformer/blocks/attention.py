@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.blocks.cache import KeyValueCache
 from transformer.blocks.dropout import drop_out
@@ -44,8 +45,14 @@ def attention(
         bias: added to the scaled products before the softmax; broadcasts to (B, H, T, S).
         scale: in place of 1 / sqrt(d_k).
 
+    Like functions of torch, it can be replaced within a context (`torch.overrides`), as training does on a CPU.
+
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
+    if has_torch_function((query, key, value)):
+        return handle_torch_function(
+            attention, (query, key, value), query, key, value, mask, dropout, bias=bias, scale=scale
+        )
     if query.device.type != "cpu" or key.size(-2) > PLAIN_UP_TO:
         allowed = None if mask is None else mask.bool()
         if bias is not None:

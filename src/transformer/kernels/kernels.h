@@ -32,6 +32,31 @@ struct Attention {
   int is_whole;            // the queries are those of whole sequences, and float32 the keys and values
 };
 
+// A matrix in memory; the same fields in the same order as `Layout` in matmul.py.
+struct Layout {
+  const void* data;
+  long stride;        // elements from row to row, or from column to column where it is transposed
+  int is_bfloat16, is_transposed;
+  int is_padded;      // rows of odd length have one more element, which is zero
+};
+
+// Queries, keys or values of all heads in memory; strides in elements. The elements of a head lie side by side.
+struct Heads {
+  const void* data;
+  long batch, head, position;
+};
+
+// The same fields in the same order as `TrainedAttention` in trained_attention.py.
+struct TrainedAttention {
+  Heads query, keys, values;
+  const bool* mask;                    // true = may attend; or null
+  void *weights, *out;                 // (batch, heads, queries, positions, even); (batch, queries, heads, width)
+  void *d_query, *d_keys, *d_values;   // as out
+  long batch, heads, queries, positions, width, mask_batch, mask_query;
+  float scale;
+  int is_bfloat16;
+};
+
 // The same fields in the same order as `Norm` in decoder.py.
 struct Norm {
   const float *alpha, *beta;
@@ -54,6 +79,9 @@ inline int threads_for(long operations, int threads) { return operations >= ONE_
 
 extern "C" {
 void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads);
+void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const float* bias, void* c,
+                        int c_is_bfloat16, int is_added, long stride, long m, long n, long k, int is_bfloat16,
+                        int threads);
 void transformer_attention(const transformer::Attention* a, int threads);
 void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,

@@ -9,9 +9,14 @@ from typing import Final
 import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
-VERSION: Final = 6
+VERSION: Final = 7
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
+    "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, INT, LONG, LONG, LONG, LONG, INT, INT),
+    "transformer_trained_attention": (POINTER, INT, INT),
+    "transformer_cross_entropy": (POINTER, LONG, POINTER, LONG, LONG, FLOAT, INT, POINTER, INT),
+    "transformer_gelu": (POINTER, POINTER, LONG, POINTER, INT, INT, INT),
+    "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),
@@ -35,7 +40,7 @@ def library() -> ctypes.CDLL | None:
     for name, arguments in SIGNATURES.items():
         function = getattr(compiled, name)
         function.argtypes, function.restype = arguments, None
-    compiled.transformer_lookup.restype = ctypes.c_int
+    compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
     return compiled
 
 

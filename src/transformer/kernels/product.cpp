@@ -5,6 +5,7 @@
 // weights of all 64 columns. Up to six rows of x are multiplied with a panel at a time, whose 24 sums stay in
 // registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
 // depend on its batch.
+#include "activations.h"
 #include "kernels.h"
 
 #include <algorithm>
@@ -84,36 +85,6 @@ __m512 finish(__m512 sum, const Matrix&, long, float) { return sum; }
 __m512 finish(__m512i sum, const Matrix& w, long column, float unit) {
   const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_loadu_si512(w.offsets + column)));
   return _mm512_mul_ps(whole, _mm512_mul_ps(_mm512_loadu_ps(w.scales + column), _mm512_set1_ps(unit)));
-}
-
-__mmask16 is_negative(__m512 y) { return _mm512_cmp_ps_mask(y, _mm512_setzero_ps(), _CMP_LT_OQ); }
-
-// 1 / (1 + e^-y) by e to a power that is never positive: for y < 0 it is e^y / (1 + e^y).
-__m512 logistic(__m512 y) {
-  const __m512 e = exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_abs_ps(y))), one = _mm512_set1_ps(1.0f);
-  return _mm512_div_ps(_mm512_mask_mov_ps(one, is_negative(y), e), _mm512_add_ps(one, e));
-}
-
-// The share of a normal distribution below y, (1 + erf(y / sqrt 2)) / 2, to 1e-7: Abramowitz and Stegun 1964, 7.1.26.
-__m512 share_below(__m512 y) {
-  const __m512 one = _mm512_set1_ps(1.0f), x = _mm512_mul_ps(_mm512_abs_ps(y), _mm512_set1_ps(0.707106781f));
-  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911f), x, one));
-  __m512 p = _mm512_set1_ps(0.5f * 1.061405429f);
-  for (const float coefficient : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f})
-    p = _mm512_fmadd_ps(p, t, _mm512_set1_ps(0.5f * coefficient));
-  p = _mm512_mul_ps(p, t);
-  const __m512 above = _mm512_mul_ps(p, exponential(_mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(x, x))));
-  return _mm512_mask_mov_ps(_mm512_sub_ps(one, above), is_negative(y), above);
-}
-
-__m512 relu(__m512 y) { return _mm512_max_ps(_mm512_setzero_ps(), y); }  // in this order, NaN stays
-__m512 silu(__m512 y) { return _mm512_mul_ps(y, logistic(y)); }
-__m512 gelu(__m512 y) { return _mm512_mul_ps(y, share_below(y)); }
-
-// (1 + tanh u) / 2 is logistic(2 u), u = sqrt(2 / pi) (y + 0.044715 y^3)
-__m512 gelu_by_tanh(__m512 y) {
-  const __m512 cubic = _mm512_fmadd_ps(_mm512_mul_ps(y, y), _mm512_set1_ps(0.044715f), _mm512_set1_ps(1.0f));
-  return _mm512_mul_ps(y, logistic(_mm512_mul_ps(_mm512_mul_ps(y, cubic), _mm512_set1_ps(1.59576912f))));
 }
 
 template <__m512 function(__m512)>

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
+from transformer.training.products import CompiledProducts
 
 
 def checkpoint_layers(model: nn.Module) -> None:
@@ -26,5 +27,11 @@ def checkpoint_layers(model: nn.Module) -> None:
 def _forget(forward: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     if not torch.is_grad_enabled():
         return forward(*inputs)
-    output: Tensor = checkpoint(forward, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
+    again = partial(_compute, forward)
+    output: Tensor = checkpoint(again, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
     return output
+
+
+def _compute(forward: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    with CompiledProducts():  # the backward pass, which does it again, is outside of the context that trains
+        return forward(*inputs)

@@ -1,12 +1,15 @@
 """What a run computes with: device, precision, and how many compiled products are kept."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from transformer.errors import ConfigError
+from transformer.training.products import CompiledProducts
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
 KEPT_KERNELS: Final = 4096
@@ -25,10 +28,13 @@ class Hardware:
     device: torch.device
     precision: str
 
-    def autocast(self) -> torch.autocast:
-        """The context that a forward pass runs in."""
+    @contextmanager
+    def computing(self) -> Generator[None]:
+        """The context that a forward pass runs in: its precision, and on a CPU the compiled products."""
         dtype = PRECISIONS[self.precision]
-        return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
+        products = CompiledProducts() if self.device.type == "cpu" else nullcontext()
+        with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32), products:
+            yield
 
     def __str__(self) -> str:
         """What is said before the first step."""

@@ -6,9 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from transformer.kernels import cross_entropy
+from transformer.kernels.matmul import matmul, multiplies
+
 CHUNK_ROWS: Final = 512
 """Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
-CHUNK_ELEMENTS: Final = 1 << 24
+CHUNK_ELEMENTS: Final = 1 << 25
 """Most logits in a chunk."""
 BLOCK_ELEMENTS: Final = 1 << 19
 """Elements in a pass over a part of a chunk, or of the weight: 2 MiB in float32, which stay in the cache."""
@@ -60,20 +63,23 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         kind = hidden.device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         with torch.autocast(kind, enabled=False):
-            x, w, b = hidden.to(precision), weight.to(precision), None if bias is None else bias.to(precision)
+            is_compiled = multiplies(hidden, weight) and weight.dtype == torch.float32
+            x, w = hidden.to(precision).contiguous(), weight if is_compiled else weight.to(precision)
+            b = bias if is_compiled or bias is None else bias.to(precision)
             sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
             d_hidden = torch.empty_like(hidden) if wants_gradient else None
-            d_weight = torch.zeros_like(weight) if wants_gradient else None
+            d_weight = torch.empty_like(weight) if wants_gradient else None
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
             rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)))
-            logits = x.new_empty(min(rows, len(x)), weight.size(0))
+            products = _Compiled(precision) if is_compiled else _ByTorch()
+            logits = products.room(x, min(rows, len(x)), weight.size(0))
             for start in range(0, len(x), rows):
                 chunk = slice(start, start + rows)
-                d_logits = _project(x[chunk], w, b, logits)
-                sums += _to_gradient(d_logits, labels[chunk], epsilon)
+                d_logits = products.project(x[chunk], w, b, logits[: len(x[chunk])])
+                sums += products.to_gradient(d_logits, labels[chunk], epsilon)
                 if d_hidden is not None and d_weight is not None:
-                    d_hidden[chunk] = d_logits @ w
-                    _add(d_weight, d_logits.T @ x[chunk])
+                    products.to_hidden(d_logits, w, d_hidden[chunk])
+                    products.to_weight(d_logits, x[chunk], d_weight, is_first=start == 0)
                     if d_bias is not None:
                         d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
         ctx.gradients = (d_hidden, d_weight, d_bias)
@@ -86,10 +92,50 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None)
 
 
-def _project(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    """The logits of a chunk, in the first rows of `out`."""
-    out = out[: len(x)]
-    return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+class _Compiled:
+    """The products by the compiled kernel, which rounds the weight while it reads it."""
+
+    def __init__(self, precision: torch.dtype) -> None:
+        self.precision = precision
+
+    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+        """Memory for logits; where their number is odd, a zero follows each row."""
+        return x.new_zeros(rows, vocab_size + vocab_size % 2)[:, :vocab_size]
+
+    def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        """The logits of a chunk, in `out`."""
+        return matmul(x, weight.t(), bias, precision=self.precision, out=out)
+
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+        """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+        return cross_entropy.to_gradient(logits, labels, epsilon).sum(dim=0)
+
+    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+        """The gradient of a chunk of `hidden`."""
+        matmul(d_logits, weight, precision=self.precision, out=out, is_padded=True)
+
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, *, is_first: bool) -> None:
+        """What a chunk adds to the gradient of the weight."""
+        matmul(d_logits.t(), x, precision=self.precision, out=total, is_added=not is_first)
+
+
+class _ByTorch:
+    """As `_Compiled`, with a weight in the precision of x."""
+
+    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+        return x.new_empty(rows, vocab_size)
+
+    def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+        return _to_gradient(logits, labels, epsilon)
+
+    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+        out.copy_(d_logits @ weight)
+
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, *, is_first: bool) -> None:
+        _add(total.zero_() if is_first else total, d_logits.T @ x)
 
 
 def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:

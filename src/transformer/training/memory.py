@@ -138,7 +138,7 @@ def try_batch(state: TrainingState, source: Source, ids: Examples) -> None:
     """Goes forward and back through a batch and forgets it."""
     generator = torch.get_rng_state()
     state.objective.train()
-    with state.hardware.autocast():
+    with state.hardware.computing():
         result = state.objective(source.fetch(ids).to(state.hardware.device))
     result.loss_sum.backward()
     state.optimizer.zero_grad()

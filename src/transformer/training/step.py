@@ -116,7 +116,7 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
         reseed(state.seed, state.step, state.world.rank + index * state.world.size)
         is_last = index == len(micro_batches) - 1
         with nullcontext() if is_last else hold_gradient(state.objective):
-            with state.hardware.autocast():
+            with state.hardware.computing():
                 result = state.objective(batch.to(state.hardware.device))
             (result.loss_sum * weight / count).backward()
         if weight:
@@ -130,7 +130,7 @@ def _clip(objective: nn.Module, clip_norm: float) -> float:
     parameters = list(objective.parameters())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = whole_tensor(nn.utils.get_total_norm(gradients))
-    if clip_norm and math.isfinite(norm.item()):
+    if clip_norm and clip_norm < norm.item() < math.inf:  # a shorter gradient would be multiplied by 1
         nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
     return norm.item()
 

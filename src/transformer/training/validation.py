@@ -25,7 +25,7 @@ def validation_loss(
     count = 0
     has_right = False
     for ids in _batches(source, batch_tokens):
-        with hardware.autocast():
+        with hardware.computing():
             result = objective(source.fetch(ids).to(hardware.device))
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()

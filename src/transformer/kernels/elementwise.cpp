@@ -1,0 +1,68 @@
+// What training computes element by element, in float32 or bfloat16: GELU and its gradient, and sums of columns.
+#include <algorithm>
+
+#include "activations.h"
+
+namespace transformer {
+namespace {
+
+constexpr long BLOCK = 4096;  // elements that a thread takes at a time
+
+template <typename T, __m512 function(__m512), bool is_gradient>
+void apply(const T* x, const T* dy, long n, T* out, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (long start = 0; start < n; start += BLOCK)
+    for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
+      const __mmask16 m = lanes(n - i);
+      const __m512 found = function(load(x + i, m));
+      store(out + i, m, is_gradient ? _mm512_mul_ps(found, load(dy + i, m)) : found);
+    }
+}
+
+template <typename T>
+void gelu(const T* x, const T* dy, long n, T* out, bool is_by_tanh, int threads) {
+  if (is_by_tanh)
+    dy ? apply<T, gelu_by_tanh_slope, true>(x, dy, n, out, threads) : apply<T, gelu_by_tanh, false>(x, dy, n, out, threads);
+  else
+    dy ? apply<T, gelu_slope, true>(x, dy, n, out, threads) : apply<T, transformer::gelu, false>(x, dy, n, out, threads);
+}
+
+// Sums of columns, each from the first row to the last.
+template <typename T>
+void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
+  constexpr long WIDE = 8 * LANES;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (long start = 0; start < columns; start += WIDE) {
+    __m512 sums[8] = {};
+    const long width = std::min(WIDE, columns - start);
+    for (long i = 0; i < rows; ++i)
+      for (int v = 0; v < 8; ++v)
+        if (v * LANES < width)
+          sums[v] = _mm512_add_ps(sums[v], load(x + i * stride + start + v * LANES, lanes(width - v * LANES)));
+    for (int v = 0; v < 8; ++v)
+      if (v * LANES < width) store(out + start + v * LANES, lanes(width - v * LANES), sums[v]);
+  }
+}
+
+}  // namespace
+}  // namespace transformer
+
+// GELU of x, or dy times its slope there, where dy is not null.
+extern "C" void transformer_gelu(const void* x, const void* dy, long n, void* out, int is_by_tanh, int is_bfloat16,
+                                 int threads) {
+  using namespace transformer;
+  using Half = uint16_t;
+  if (is_bfloat16)
+    gelu(static_cast<const Half*>(x), static_cast<const Half*>(dy), n, static_cast<Half*>(out), is_by_tanh, threads);
+  else
+    gelu(static_cast<const float*>(x), static_cast<const float*>(dy), n, static_cast<float*>(out), is_by_tanh, threads);
+}
+
+extern "C" void transformer_sum_columns(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,
+                                        int threads) {
+  using namespace transformer;
+  if (is_bfloat16)
+    sum_columns(static_cast<const uint16_t*>(x), stride, rows, columns, out, threads);
+  else
+    sum_columns(static_cast<const float*>(x), stride, rows, columns, out, threads);
+}

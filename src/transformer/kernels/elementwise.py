@@ -1,0 +1,39 @@
+"""What training computes element by element."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer.kernels.library import library, threads_for
+
+COST = 16
+"""Multiplications that take as long as a GELU, or as fetching an element from memory."""
+
+
+def gelu(
+    x: Float[Tensor, "*shape"], dy: Float[Tensor, "*shape"] | None = None, *, is_by_tanh: bool
+) -> Float[Tensor, "*shape"]:
+    """GELU of x, or dy times its slope there, for what `multiplies` says the kernels take.
+
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", Sec. 2.
+    """
+    compiled = library()
+    assert compiled is not None
+    x, dy = x.contiguous(), None if dy is None else dy.to(x.dtype).contiguous()
+    out = torch.empty_like(x)
+    compiled.transformer_gelu(
+        x.data_ptr(), None if dy is None else dy.data_ptr(), x.numel(), out.data_ptr(), is_by_tanh,
+        x.dtype == torch.bfloat16, threads_for(COST * x.numel()),
+    )  # fmt: skip
+    return out
+
+
+def sum_columns(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
+    """The sum of each column in float32, for what `multiplies` says the kernels take; rows lie side by side."""
+    compiled = library()
+    assert compiled is not None
+    out = torch.empty(x.size(1), dtype=torch.float32, device="cpu")
+    compiled.transformer_sum_columns(
+        x.data_ptr(), x.stride(0), *x.shape, out.data_ptr(), x.dtype == torch.bfloat16, threads_for(COST * x.numel())
+    )
+    return out

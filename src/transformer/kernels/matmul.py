@@ -1,0 +1,72 @@
+"""Products of matrices as they lie in memory, which training needs: its weights change with every step."""
+
+import ctypes
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer.kernels.library import library, threads_for
+
+
+class Layout(ctypes.Structure):
+    """What the kernel knows of a matrix; the same fields in the same order as `Layout` in kernels.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("stride", ctypes.c_long), ("is_bfloat16", ctypes.c_int),
+        ("is_transposed", ctypes.c_int), ("is_padded", ctypes.c_int),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, x: Float[Tensor, "M N"], is_padded: bool = False) -> "Layout":
+        """Elements of a row, or of a column, lie side by side; `is_padded` as in `matmul`."""
+        is_transposed = x.stride(1) != 1
+        if is_transposed and x.stride(0) != 1:
+            raise ValueError(f"neither rows nor columns of {tuple(x.shape)} lie side by side, but {x.stride()} apart")
+        return cls(x.data_ptr(), x.stride(int(is_transposed)), x.dtype == torch.bfloat16, is_transposed, is_padded)
+
+
+def multiplies(*matrices: Tensor) -> bool:
+    """Whether the kernel takes these: real tensors of a CPU, in float32 or bfloat16."""
+    return library() is not None and all(
+        type(x) in (Tensor, torch.nn.Parameter)
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.bfloat16)
+        for x in matrices
+    )
+
+
+def matmul(
+    a: Float[Tensor, "M K"],
+    b: Float[Tensor, "K N"],
+    bias: Float[Tensor, " N"] | None = None,
+    *,
+    precision: torch.dtype,
+    out: Float[Tensor, "M N"],
+    is_added: bool = False,
+    is_padded: bool = False,
+) -> Float[Tensor, "M N"]:
+    """A B + bias by the compiled kernel, for what `multiplies` says it takes; sums are float32.
+
+    Args:
+        a: in float32, or bfloat16 where the precision is.
+        b: likewise; both with rows or columns that lie side by side.
+        bias: of each column, float32.
+        precision: float32, or bfloat16, to which the inputs are rounded.
+        out: where the result goes; float32 or bfloat16, its rows side by side.
+        is_added: add to what `out`, float32, holds.
+        is_padded: a zero follows each row of `a` if its length is odd, so that it is read where it lies.
+    """
+    compiled = library()
+    assert compiled is not None
+    (m, k), n = a.shape, b.size(1)
+    is_bf16, out_is_bf16 = precision == torch.bfloat16, out.dtype == torch.bfloat16
+    if (b.size(0), out.shape) != (k, (m, n)) or (bias is not None and bias.shape != (n,)) or out.stride(1) != 1:
+        raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} do not give {tuple(out.shape)}")
+    if (is_added and out_is_bf16) or (not is_bf16 and torch.bfloat16 in (a.dtype, b.dtype)):
+        raise ValueError(f"{a.dtype} times {b.dtype} in {precision} cannot go to {out.dtype}")
+    compiled.transformer_matmul(
+        ctypes.byref(Layout.of(a, is_padded)), ctypes.byref(Layout.of(b)), None if bias is None else bias.data_ptr(),
+        out.data_ptr(), out_is_bf16, is_added, out.stride(0), m, n, k, is_bf16, threads_for(m * n * k),
+    )  # fmt: skip
+    return out

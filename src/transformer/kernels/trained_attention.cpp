@@ -1,0 +1,138 @@
+// Attention and its gradient, one head at a time: the products of a head and what comes between them stay in a core's
+// cache. Products take float32 or bfloat16, as `matmul.cpp`; sums, softmax and its gradient are float32.
+#include "kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace transformer {
+namespace {
+
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+// Weights are kept with rows of an even length, whose last element is zero where it is one too many.
+long even(long n) { return n + n % 2; }
+
+struct Head {
+  const TrainedAttention& a;
+  long batch, head;
+
+  template <typename T>
+  const T* of(const Heads& x) const {
+    return static_cast<const T*>(x.data) + batch * x.batch + head * x.head;
+  }
+  // Of what is laid out as (batch, positions, heads, width).
+  template <typename T>
+  T* within(const void* data, long positions) const {
+    return static_cast<T*>(const_cast<void*>(data)) + (batch * positions * a.heads + head) * a.width;
+  }
+  template <typename T>
+  T* weights() const {
+    return static_cast<T*>(a.weights) + (batch * a.heads + head) * a.queries * even(a.positions);
+  }
+  const bool* mask(long query) const {
+    return a.mask ? a.mask + batch * a.mask_batch + query * a.mask_query : nullptr;
+  }
+};
+
+template <typename T>
+constexpr int IS_BFLOAT16 = sizeof(T) == 2;
+
+template <typename T>
+Layout rows(const T* data, long stride, int is_padded = 0) {
+  return {data, stride, IS_BFLOAT16<T>, 0, is_padded};
+}
+
+Layout transposed(Layout x) { return {x.data, x.stride, x.is_bfloat16, 1, 0}; }
+
+template <typename T, typename U>
+void multiply(const Layout& a, const Layout& b, U* c, long stride, long m, long n, long k) {
+  transformer_matmul(&a, &b, nullptr, c, IS_BFLOAT16<U>, 0, stride, m, n, k, IS_BFLOAT16<T>, 1);
+}
+
+// softmax(scale * scores) of one row; zeros where nothing may be attended to.
+template <typename T>
+void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
+  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
+  for (long s = 0; s < n; s += LANES) {
+    __mmask16 m = lanes(n - s);
+    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
+    const __m512 found = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), m, load(scores + s, m), _mm512_set1_ps(scale));
+    _mm512_storeu_ps(scores + s, found);
+    most = _mm512_max_ps(found, most);  // in this order, NaN is forgotten here and comes back in the sum
+  }
+  const float largest = _mm512_reduce_max_ps(most);
+  const __m512 shift = _mm512_set1_ps(largest == NEVER ? 0.0f : largest);
+  for (long s = 0; s < n; s += LANES) {
+    const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + s), shift));
+    _mm512_storeu_ps(scores + s, e);
+    total = _mm512_add_ps(total, e);
+  }
+  const float sum = _mm512_reduce_add_ps(total);
+  const __m512 factor = _mm512_set1_ps(sum == 0 ? 0.0f : 1.0f / sum);
+  for (long s = 0; s < n; s += LANES)
+    store(weights + s, lanes(even(n) - s), _mm512_mul_ps(_mm512_loadu_ps(scores + s), factor));
+}
+
+// The gradient of the scores from that of the weights: scale * w (dw - sum of w dw).
+template <typename T>
+void softmax_gradient(const T* weights, const float* d_weights, float scale, long n, T* d_scores) {
+  __m512 total = _mm512_setzero_ps();
+  for (long s = 0; s < n; s += LANES)
+    total = _mm512_fmadd_ps(load(weights + s, lanes(n - s)), load(d_weights + s, lanes(n - s)), total);
+  const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total)), factor = _mm512_set1_ps(scale);
+  for (long s = 0; s < n; s += LANES) {
+    const __m512 w = _mm512_mul_ps(load(weights + s, lanes(n - s)), factor);
+    store(d_scores + s, lanes(even(n) - s), _mm512_mul_ps(w, _mm512_sub_ps(load(d_weights + s, lanes(n - s)), mean)));
+  }
+}
+
+template <typename T>
+void forward(const Head& head) {
+  const TrainedAttention& a = head.a;
+  const long wide = (a.positions + LANES - 1) / LANES * LANES, stride = even(a.positions);
+  float* scores = scratch<float, 20>(a.queries * wide);
+  const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
+  T* weights = head.weights<T>();
+  multiply<T>(q, transposed(k), scores, wide, a.queries, a.positions, a.width);
+  for (long t = 0; t < a.queries; ++t)
+    softmax(scores + t * wide, head.mask(t), a.scale, a.positions, weights + t * stride);
+  multiply<T>(rows(weights, stride, 1), rows(head.of<T>(a.values), a.values.position), head.within<T>(a.out, a.queries),
+              a.heads * a.width, a.queries, a.width, a.positions);
+}
+
+template <typename T>
+void backward(const Head& head) {
+  const TrainedAttention& a = head.a;
+  const long wide = (a.positions + LANES - 1) / LANES * LANES, stride = even(a.positions), apart = a.heads * a.width;
+  float* d_weights = scratch<float, 20>(a.queries * wide);
+  T* d_scores = scratch<T, 21>(a.queries * stride);
+  const T* weights = head.weights<T>();
+  const Layout d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(weights, stride, 1);
+  const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
+  const Layout v = rows(head.of<T>(a.values), a.values.position), ds = rows(d_scores, stride, 1);
+  multiply<T>(transposed(w), d_out, head.within<T>(a.d_values, a.positions), apart, a.positions, a.width, a.queries);
+  multiply<T>(d_out, transposed(v), d_weights, wide, a.queries, a.positions, a.width);
+  for (long t = 0; t < a.queries; ++t)
+    softmax_gradient(weights + t * stride, d_weights + t * wide, a.scale, a.positions, d_scores + t * stride);
+  multiply<T>(ds, k, head.within<T>(a.d_query, a.queries), apart, a.queries, a.width, a.positions);
+  multiply<T>(transposed(ds), q, head.within<T>(a.d_keys, a.positions), apart, a.positions, a.width, a.queries);
+}
+
+template <typename T>
+void all(const TrainedAttention& a, bool is_backward, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (long i = 0; i < a.batch * a.heads; ++i) {
+    const Head head{a, i / a.heads, i % a.heads};
+    is_backward ? backward<T>(head) : forward<T>(head);
+  }
+}
+
+}  // namespace
+}  // namespace transformer
+
+// Forward writes `weights` and `out`; backward reads `weights`, and in `out` the gradient of what forward wrote there.
+extern "C" void transformer_trained_attention(const transformer::TrainedAttention* a, int is_backward, int threads) {
+  using namespace transformer;
+  a->is_bfloat16 ? all<uint16_t>(*a, is_backward, threads) : all<float>(*a, is_backward, threads);
+}

@@ -1,0 +1,132 @@
+"""The products of training on a CPU, by the compiled kernels where they run."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from transformer.blocks import attention
+from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask
+from transformer.kernels.elementwise import gelu, sum_columns
+from transformer.kernels.matmul import matmul, multiplies
+from transformer.kernels.trained_attention import AttentionInputs, attends
+
+
+class CompiledProducts(TorchFunctionMode):
+    """Within this context, linear layers go through `linear`, and attention through `attend`.
+
+    Blocks say what is computed and know nothing of it; elsewhere than on a CPU that runs the kernels nothing changes.
+    """
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called in place of every function of torch."""
+        if function is F.linear:
+            return linear(*args, **(kwargs or {}))
+        if function is F.gelu:
+            return activate(*args, **(kwargs or {}))
+        if function is attention:
+            return attend(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def linear(
+    x: Float[Tensor, "*rows K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"] | None = None
+) -> Float[Tensor, "*rows N"]:
+    """X W^T + b as `torch.nn.functional.linear`, and its gradient.
+
+    Under autocast, x is rounded to bfloat16 once and kept so for the backward pass, as autocast does; weights are
+    rounded while they are read, and their gradients come out as float32, where autocast stores either twice.
+    """
+    given = (x, weight) if bias is None else (x, weight, bias)
+    precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    known = precision == torch.bfloat16 or x.dtype == torch.float32
+    if not (known and multiplies(*given) and weight.dtype == torch.float32):
+        return F.linear(x, weight, bias)
+    y: Tensor = _Linear.apply(x, weight, bias, precision)  # pyright: ignore[reportAssignmentType]
+    return y
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
+        rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
+        y = torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu")
+        matmul(rows, weight.t(), bias, precision=precision, out=y.view(-1, len(weight)))
+        ctx.save_for_backward(rows, weight)
+        ctx.shape, ctx.type, ctx.precision = x.shape, x.dtype, precision
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        rows, weight = ctx.saved_tensors
+        dy = gradients[0].reshape(-1, len(weight)).contiguous()
+        dx = dweight = dbias = None
+        if ctx.needs_input_grad[0]:
+            dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu")
+            matmul(dy, weight, precision=ctx.precision, out=dx.view(rows.shape))
+        if ctx.needs_input_grad[1]:
+            dweight = matmul(dy.t(), rows, precision=ctx.precision, out=torch.empty_like(weight))
+        if ctx.needs_input_grad[2]:
+            dbias = sum_columns(dy)
+        return dx, dweight, dbias, None
+
+
+def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
+    """GELU as `torch.nn.functional.gelu`, and its gradient."""
+    if not multiplies(x):
+        return F.gelu(x, approximate=approximate)
+    y: Tensor = _Gelu.apply(x, approximate == "tanh")  # pyright: ignore[reportAssignmentType]
+    return y
+
+
+class _Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, is_by_tanh: bool) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.is_by_tanh = is_by_tanh
+        return gelu(x, is_by_tanh=is_by_tanh)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gelu(ctx.saved_tensors[0], gradients[0], is_by_tanh=ctx.is_by_tanh), None
+
+
+def attend(
+    query: Float[Tensor, "B H T E"],
+    key: Float[Tensor, "B H S E"],
+    value: Float[Tensor, "B H S E"],
+    mask: Mask | None = None,
+    dropout: float = 0.0,
+    *,
+    bias: Bias | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """As `blocks.attention`, where it would compute the weights of a short source without bias or dropout."""
+    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    is_short = key.size(-2) <= PLAIN_UP_TO
+    is_plain = bias is None and not dropout and scale > 0
+    if is_short and is_plain and multiplies(query, key, value) and attends(query, key, value, mask):
+        found: Tensor = _Attention.apply(query, key, value, mask, scale)  # pyright: ignore[reportAssignmentType]
+        return found
+    return attention(query, key, value, mask, dropout, bias=bias, scale=scale)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        out, weights = AttentionInputs(query, key, value, mask, scale).forward()
+        ctx.save_for_backward(query, key, value, mask, weights)
+        ctx.scale = scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        query, key, value, mask, weights = ctx.saved_tensors
+        return *AttentionInputs(query, key, value, mask, ctx.scale).backward(weights, gradients[0]), None, None
