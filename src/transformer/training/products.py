@@ -44,10 +44,10 @@ def linear(
     Under autocast, x is rounded to bfloat16 once and kept so for the backward pass, as autocast does; weights are
     rounded while they are read, and their gradients come out as float32, where autocast stores either twice.
     """
-    given = (x, weight) if bias is None else (x, weight, bias)
     precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    known = precision == torch.bfloat16 or x.dtype == torch.float32
-    if not (known and multiplies(*given) and weight.dtype == torch.float32):
+    wide = [weight] if bias is None else [weight, bias]
+    wide = wide if precision == torch.bfloat16 else [x, *wide]
+    if not (multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)):
         return F.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x, weight, bias, precision)  # pyright: ignore[reportAssignmentType]
     return y
