@@ -1,8 +1,9 @@
 """What each part of the training step is worth: the step as it is, and with one part at a time taken away.
 
+- products by torch: the project's own kernels are off;
 - whole logits: `F.cross_entropy` on all logits at once, in place of the loss in chunks;
 - torch's dropout: `F.dropout` in place of 16 random bits an element;
-- fused attention: torch's kernel in place of the plain formula;
+- fused attention: torch's kernel in place of our own;
 - memory returned: what a step frees goes back to the system, as the C library does by default;
 - kernels compiled anew: oneDNN keeps 1,024 of them, its default;
 - float32: no bf16 products;
@@ -19,6 +20,7 @@ Usage: python benchmarks/training_parts.py --shape tiny [--rounds 3] [--out FILE
 import argparse
 import importlib
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -43,10 +45,10 @@ from transformer.training.optimizer import make_optimizer
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState, train_step
 
-WHOLE, AGAIN = "the whole step", "layers computed again"
+WHOLE, AGAIN, OFF = "the whole step", "layers computed again", "products by torch"
 VARIANTS = (
-    WHOLE, "whole logits", "torch's dropout", "fused attention", "memory returned", "kernels compiled anew", "float32",
-    AGAIN,
+    WHOLE, OFF, "whole logits", "torch's dropout", "fused attention", "memory returned", "kernels compiled anew",
+    "float32", AGAIN,
 )  # fmt: skip
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"d_model": 128, "N": 4, "h": 4, "d_ff": 256, "dropout": 0.3},
@@ -92,7 +94,8 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     if variant == "torch's dropout":
         dropout.BITS.clear()  # no kind of number has its own dropout
     if variant == "fused attention":
-        importlib.import_module("transformer.blocks.attention").PLAIN_UP_TO = 0
+        for module in ("blocks.attention", "training.products"):
+            importlib.import_module(f"transformer.{module}").PLAIN_UP_TO = 0
     torch.set_num_threads(THREADS)
     torch.manual_seed(1)
     size = VOCABULARY[shape]
@@ -133,7 +136,8 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for variant, measured in rounds.items():
             call = [sys.executable, __file__, "--shape", arguments.shape, "--variant", variant]
-            measured.append(json.loads(subprocess.run(call, capture_output=True, check=True).stdout))
+            environment = {**os.environ, **({"TRANSFORMER_KERNELS": "off"} if variant == OFF else {})}
+            measured.append(json.loads(subprocess.run(call, env=environment, capture_output=True, check=True).stdout))
             print(variant, measured[-1], file=sys.stderr)
     torch.set_num_threads(THREADS)  # for what is said of the machine
     loss = rounds[WHOLE][0]["loss"]

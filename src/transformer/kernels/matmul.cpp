@@ -289,6 +289,8 @@ void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) 
 }  // namespace
 }  // namespace transformer
 
+extern "C" long transformer_size_of_layout() { return sizeof(transformer::Layout); }
+
 // C (m, n) = A (m, k) B (k, n) + bias, or what is added to C, which is then float32; rows of C lie `stride` apart.
 extern "C" void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const float* bias, void* c,
                                    int c_is_bfloat16, int is_added, long stride, long m, long n, long k, int is_bfloat16,

@@ -131,6 +131,8 @@ void all(const TrainedAttention& a, bool is_backward, int threads) {
 }  // namespace
 }  // namespace transformer
 
+extern "C" long transformer_size_of_trained_attention() { return sizeof(transformer::TrainedAttention); }
+
 // Forward writes `weights` and `out`; backward reads `weights`, and in `out` the gradient of what forward wrote there.
 extern "C" void transformer_trained_attention(const transformer::TrainedAttention* a, int is_backward, int threads) {
   using namespace transformer;

@@ -43,7 +43,9 @@ def curves(record: Record) -> Markup | None:
         ),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
-        line_chart("scored tokens a second", [Series("speed", _points(train, "target_tokens_per_second"))]),
+        line_chart(
+            "scored tokens, texts or images a second", [Series("speed", _points(train, "target_tokens_per_second"))]
+        ),
         line_chart("norm of the gradient, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
     ]
     drawn = [chart for chart in charts if chart is not None]

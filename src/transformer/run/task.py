@@ -66,11 +66,13 @@ class Task(ABC):
         sums: SHA-256 of every file that the run learns from or is judged by, by the key that names it.
         kinds: of families that can do it, see `Family.kind`.
         metrics: that may decide the best.
+        scored: what losses are a mean over.
     """
 
     sums: Mapping[str, str]
     kinds: tuple[str, ...]
     metrics: tuple[str, ...] = ("loss",)
+    scored: str = "tokens"
 
     @abstractmethod
     def size(self) -> int:

@@ -26,6 +26,7 @@ class Reporter:
         max_steps: length of the run.
         log_every: steps between lines.
         step: where the run starts; lines beyond it, of steps that will be done again, are removed.
+        scored: what losses are a mean over, see `Task`.
         quiet: show nothing.
         board: is told every figure too.
     """
@@ -37,6 +38,7 @@ class Reporter:
         log_every: int,
         *,
         step: int = 0,
+        scored: str = "tokens",
         quiet: bool = False,
         board: TensorBoard | None = None,
     ) -> None:
@@ -47,7 +49,7 @@ class Reporter:
         self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
-        self._max_steps = max_steps
+        self._max_steps, self._scored = max_steps, scored
         self._bar: Progress | None = None
         if self._console.is_terminal and not quiet:
             self._bar = Progress(
@@ -84,9 +86,8 @@ class Reporter:
             names = [figure.name for figure in fields(BlockFigures)]
             by_figure = {name: {block: getattr(of, name) for block, of in result.blocks.items()} for name in names}
             self._write("blocks", {"step": step, **by_figure})
-        text = (
-            f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  {figures['target_tokens_per_second']:,.0f} tokens/s"
-        )
+        speed = f"{figures['target_tokens_per_second']:,.0f} {self._scored}/s"
+        text = f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  {speed}"
         if self._bar is not None:
             self._bar.update(self._task, description=text)
         else:

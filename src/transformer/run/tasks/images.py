@@ -25,6 +25,7 @@ class ImageTask(Task):
 
     kinds = ("image encoder",)
     metrics = ("accuracy", "loss")
+    scored = "images"
 
     def __init__(self, data: ImageSettings, seed: int, folder: Path, progress: Progress) -> None:
         del folder

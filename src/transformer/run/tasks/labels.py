@@ -33,6 +33,7 @@ class RowTask(Task):
 
     kinds = ("encoder",)
     metrics = ("accuracy", "loss")
+    scored = "texts"
     names: tuple[str, str] = COLUMNS
 
     def __init__(self, data: LabelSettings | NeighbourSettings, seed: int, folder: Path, progress: Progress) -> None:

@@ -1,0 +1,291 @@
+"""The kernels of training, each against the formula in float64, and what a step makes of them."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer.blocks import EncoderLayer, FeedForwardBlock, MultiHeadAttention, attention, causal_mask
+from transformer.kernels import library, why_not
+from transformer.kernels.cross_entropy import to_gradient
+from transformer.kernels.elementwise import gelu, sum_columns
+from transformer.kernels.matmul import matmul
+from transformer.training.hardware import Hardware
+from transformer.training.products import CompiledProducts, attend, linear
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+FLOAT32, BF16 = torch.float32, torch.bfloat16
+CPU = torch.device("cpu")
+
+
+def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) -> Tensor:
+    """Random numbers whose rows, or whose columns, lie side by side, and not close to the next."""
+    if is_transposed:
+        return stored(columns, rows, dtype, is_transposed=False).t()
+    return torch.randn(rows, columns + 3, dtype=torch.float64).to(dtype)[:, :columns]
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (5, 64, 300),
+        (6, 513, 64), (49, 2, 65),
+    ],
+)  # fmt: skip
+def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int, int]) -> None:
+    """Catches a panel, a part of the inner axis or a last row that is read or written in the wrong place."""
+    m, k, n = sizes
+    types = [FLOAT32, BF16] if precision == BF16 else [FLOAT32]
+    bias = torch.randn(n)
+    for turned_a, turned_b, type_a, type_b, type_out in itertools.product((0, 1), (0, 1), types, types, types):
+        a, b = stored(m, k, type_a, is_transposed=bool(turned_a)), stored(k, n, type_b, is_transposed=bool(turned_b))
+        found = matmul(a, b, bias, precision=precision, out=torch.empty(m, n, dtype=type_out))
+        expected = a.to(precision).double() @ b.to(precision).double() + bias
+        tolerance = {"atol": 4e-5 * k**0.5, "rtol": 1e-5} if type_out == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
+        torch.testing.assert_close(found.double(), expected, **tolerance)
+
+
+def test_a_product_is_added_and_leaves_the_rest_alone() -> None:
+    """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last column."""
+    a, b, room = torch.randn(13, 9001), torch.randn(9001, 37), torch.full((13, 40), 7.0)
+    matmul(a, b, precision=FLOAT32, out=room[:, :37], is_added=True)
+    torch.testing.assert_close(room[:, :37].double(), a.double() @ b.double() + 7, atol=5e-3, rtol=1e-5)
+    assert (room[:, 37:] == 7).all()
+
+
+def test_rows_of_odd_length_are_read_where_they_lie() -> None:
+    """Catches the number after the last one of a row being taken for part of it."""
+    room = torch.zeros(6, 8, dtype=BF16)
+    room[:, :7] = torch.randn(6, 7)
+    a, b = room[:, :7], torch.randn(7, 5)
+    found = matmul(a, b, precision=BF16, out=torch.empty(6, 5), is_padded=True)
+    torch.testing.assert_close(found.double(), a.double() @ b.bfloat16().double(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+def test_sums_do_not_depend_on_threads(precision: torch.dtype) -> None:
+    """Catches sums that are formed in another order where several threads share them."""
+    a, b, threads = torch.randn(401, 700), torch.randn(700, 333), torch.get_num_threads()
+    results: list[Tensor] = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(matmul(a, b, precision=precision, out=torch.empty(401, 333)))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(each, results[0]) for each in results)
+
+
+def test_matrices_that_do_not_fit_are_refused() -> None:
+    """Catches memory being read or written beyond its end."""
+    a, b, out = torch.ones(4, 6), torch.ones(6, 8), torch.empty(4, 8)
+    wrong: list[Callable[[], Any]] = [
+        lambda: matmul(a, torch.ones(5, 8), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(4, 7)),
+        lambda: matmul(a, b, torch.ones(7), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(8, 4).t()),
+        lambda: matmul(torch.ones(4, 12)[:, ::2], b, precision=FLOAT32, out=out),
+        lambda: matmul(a.to(BF16), b, precision=FLOAT32, out=out),
+        lambda: matmul(a, b, precision=BF16, out=out.to(BF16), is_added=True),
+        lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
+    ]
+    for call in wrong:
+        # jaxtyping, where it is on, finds some of them first
+        with pytest.raises((ValueError, TypeError), match=r"do not give|cannot go|side by side|do not go|parameter"):
+            call()
+    logits = torch.zeros(2, 3)
+    with pytest.raises(IndexError, match="labels 1 to 3"):
+        to_gradient(logits, torch.tensor([1, 3]), 0.0)
+    assert not logits.any()
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+def test_linear_layers(precision: torch.dtype, *, has_bias: bool) -> None:
+    """Catches a gradient of the wrong side, a bias that is lost, and another type than torch's."""
+    given = [torch.randn(3, 11, 37), torch.randn(29, 37), *([torch.randn(29)] if has_bias else [])]
+    ours, theirs = ([x.clone().requires_grad_() for x in given] for _ in range(2))
+    exact = [x.double().requires_grad_() for x in given]
+    with torch.autocast("cpu", BF16, enabled=precision == BF16):
+        y, by_torch = linear(*ours), F.linear(*theirs)
+    assert "_Linear" in str(y.grad_fn)
+    assert (y.dtype, y.shape) == (by_torch.dtype, by_torch.shape)
+    expected, dy = F.linear(*exact), torch.randn(3, 11, 29)
+    found, wanted = torch.autograd.grad(y, ours, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
+    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+        assert (one.double() - other).norm() < tolerance * other.norm()
+    assert all(each.dtype == FLOAT32 for each in found)
+
+
+def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
+    """Catches a product that nobody needs, and a gradient that stops at frozen layers."""
+    x, weight = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8)
+    linear(x, weight).sum().backward()
+    torch.testing.assert_close(x.grad, weight.sum(0).expand(5, 8))
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("given", [torch.float64, torch.float16])
+def test_other_types_are_left_to_torch(given: torch.dtype) -> None:
+    """Catches numbers of another width being read as float32."""
+    x, weight = torch.randn(5, 8, dtype=given), torch.randn(6, 8, dtype=given)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+    assert linear(torch.randn(5, 8), torch.randn(6, 8), torch.randn(6)).dtype == FLOAT32
+    with torch.autocast("cpu", BF16):
+        half = torch.randn(6, dtype=BF16)  # the kernel reads a bias as float32
+        assert torch.equal(linear(x.float(), weight.float(), half), F.linear(x.float(), weight.float(), half))
+
+
+MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
+    "none": lambda _, __: None,
+    "padding": lambda _, s: torch.arange(s) < torch.tensor([s, max(1, s // 2)])[:, None, None, None],
+    "causal": lambda t, s: causal_mask(max(t, s))[..., :t, :s],
+    "nothing": lambda t, s: torch.rand(2, 1, t, s) < 0.2,
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("sizes", [(7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64), (1, 9, 16)])
+def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
+    """Catches a wrong factor of the softmax's gradient, a head or position in another's place, a mask that is lost."""
+    t, s, width = sizes
+    given = [torch.randn(2, n, 3, width).transpose(1, 2).to(precision) for n in (t, s, s)]
+    allowed = MASKS[mask](t, s)
+    ours, exact = [x.requires_grad_() for x in given], [x.detach().double().requires_grad_() for x in given]
+    out, expected = attend(*ours, allowed), attention(*exact, allowed)
+    assert "_Attention" in str(out.grad_fn)
+    d_out = torch.randn(2, 3, t, width).to(precision)
+    found, wanted = torch.autograd.grad(out, ours, d_out), torch.autograd.grad(expected, exact, d_out.double())
+    tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
+    for one, other in zip((out, *found), (expected, *wanted), strict=True):
+        assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-6
+
+
+def test_attention_with_a_bias_or_dropout_is_left_to_torch() -> None:
+    """Catches a bias without a gradient, and weights that are not dropped."""
+    q = torch.randn(2, 3, 5, 8, requires_grad=True)
+    bias = torch.randn(1, 3, 5, 5, requires_grad=True)
+    attend(q, q, q, bias=bias).sum().backward()
+    assert bias.grad is not None
+    assert "_Attention" not in str(attend(q, q, q, dropout=0.5).grad_fn)
+    assert "_Attention" not in str(attend(q, q, q, mask=torch.ones(2, 3, 5, 5, dtype=torch.bool)).grad_fn)
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_and_its_slope(approximate: str, precision: torch.dtype) -> None:
+    """Catches a wrong term of the slope, and a last vector that is left out."""
+    x, dy = (
+        torch.cat([torch.randn(10003) * 3, torch.tensor([0.0, -0.0, 30.0, -30.0])]).to(precision) for _ in range(2)
+    )
+    exact = x.double().requires_grad_()
+    expected = F.gelu(exact, approximate=approximate)
+    (slope,) = torch.autograd.grad(expected, exact, dy.double())
+    tolerance = 2e-5 if precision == FLOAT32 else 2e-2
+    for found, wanted in ((gelu(x, is_by_tanh=approximate == "tanh"), expected),
+                          (gelu(x, dy, is_by_tanh=approximate == "tanh"), slope)):  # fmt: skip
+        torch.testing.assert_close(found.double(), wanted, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (700, 129), (3, 1000)])
+def test_sums_of_columns(shape: tuple[int, int]) -> None:
+    """Catches columns that are left out, and sums in bfloat16."""
+    for x in (torch.randn(shape), torch.randn(shape).to(BF16)):
+        torch.testing.assert_close(sum_columns(x).double(), x.double().sum(0), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("size", [2, 64, 1001])
+def test_logits_become_their_gradient(size: int, epsilon: float) -> None:
+    """Catches a wrong share of the label's smoothing, and a softmax that overflows."""
+    logits, labels = torch.randn(9, size) * 30, torch.randint(0, size, (9,))
+    exact = logits.double().requires_grad_()
+    losses = [F.cross_entropy(exact, labels, reduction="none", label_smoothing=share) for share in (epsilon, 0.0)]
+    losses[0].sum().backward()
+    found = to_gradient(logits, labels, epsilon)
+    torch.testing.assert_close(found, torch.stack(losses, dim=1).detach(), atol=1e-4, rtol=1e-6)
+    torch.testing.assert_close(logits.double(), exact.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_no_number_stays_none() -> None:
+    """Catches a loss that stays finite where a model has left the numbers: the step would not be refused."""
+    x = torch.randn(6, 70)
+    x[2, 3] = torch.nan
+    for out in (FLOAT32, BF16):
+        found = matmul(x, torch.randn(70, 5), precision=BF16, out=torch.empty(6, 5, dtype=out))
+        assert found.isnan().all(dim=1).tolist() == [False, False, True, False, False, False]
+    assert gelu(x, is_by_tanh=False).isnan().sum() == gelu(x, is_by_tanh=True).isnan().sum() == 1
+    q = x.view(1, 1, 6, 70)
+    assert attend(q, q, q).isnan().any()
+    assert to_gradient(x.clone(), torch.arange(6), 0.1)[2].isnan().all()
+    assert to_gradient(torch.full((1, 3), torch.inf), torch.zeros(1, dtype=torch.long), 0.1).isnan().all()
+
+
+class Counted(CompiledProducts):
+    """Counts what blocks ask for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Any] = []
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Notes the function and computes it."""
+        self.asked.append(function)
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a context that replaces nothing, and blocks that a replaced function does not suit."""
+    block = FeedForwardBlock(32, 64, 0.0, activation=F.gelu)
+    layer = EncoderLayer(32, MultiHeadAttention(32, 4), block, 0.0)
+    x = torch.randn(3, 9, 32)
+    counted = Counted()
+    monkeypatch.setattr("transformer.training.hardware.CompiledProducts", lambda: counted)
+    results: list[list[Tensor]] = []
+    for hardware in (Hardware(CPU, precision), None):
+        layer.zero_grad()
+        context = hardware.computing() if hardware else torch.autocast("cpu", BF16, enabled=precision == "bf16")
+        with context:
+            y = layer(x, torch.ones(3, 1, 1, 9, dtype=torch.bool))
+        y.square().sum().backward()
+        results.append([y.detach(), *(gradient_of(each) for each in layer.parameters())])
+    assert [counted.asked.count(each) for each in (F.linear, F.gelu, attention)] == [4, 1, 1]
+    tolerance = 1e-4 if precision == "float32" else 3e-2
+    largest = max(each.norm() for each in results[1])  # the gradient of the keys' bias is 0 but for rounding
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours - theirs).norm() <= tolerance * theirs.norm() + 1e-3 * largest
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def test_layers_are_not_replaced_outside_of_the_context() -> None:
+    """Catches a context that does not end, after which a model would no longer be torch's."""
+    with CompiledProducts():
+        pass
+    assert "_Linear" not in str(nn.Linear(3, 4)(torch.randn(2, 3)).grad_fn)
+
+
+def test_structures_have_the_fields_of_the_kernels() -> None:
+    """Catches a field that was added on one side alone: its size in C is what Python says."""
+    from ctypes import sizeof
+
+    from transformer.kernels.matmul import Layout
+    from transformer.kernels.trained_attention import TrainedAttention
+
+    compiled = library()
+    assert compiled is not None
+    sizes = [compiled.transformer_size_of_layout(), compiled.transformer_size_of_trained_attention()]
+    assert sizes == [sizeof(Layout), sizeof(TrainedAttention)]
