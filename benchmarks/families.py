@@ -13,6 +13,7 @@ The peers' environments are made by benchmarks/family_engines/setup.sh.
 import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -125,12 +126,22 @@ def main() -> None:
                 continue
             results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
     report = {
-        "command": " ".join(["python benchmarks/families.py", *sys.argv[1:]]),
+        "command": f"python benchmarks/families.py --minilm FOLDER --texts FILE --peers FOLDER --rounds {arguments.rounds}",
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
+        "versions": {
+            "python": platform.python_version(), "torch": torch.__version__,
+            **{name: version_of(name, python) for name, python in pythons.items()},
+        },
         "cases": results,
     }  # fmt: skip
     if arguments.out:
         arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def version_of(name: str, python: Path) -> str:
+    """Of a peer, in its own environment."""
+    code = f"from importlib.metadata import version; print(version({name!r}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def compare(

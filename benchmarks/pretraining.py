@@ -5,7 +5,7 @@ imported again and fine-tuned to translate from 3,000 other pairs (a .tsv); besi
 random weights goes the same way. A BERT learns masked words of the same text. Reported: the held-out losses of both
 pre-trainings, first and last, and loss and BLEU of both translators.
 
-Usage: python benchmarks/pretraining.py --out FILE [--folder RUNS] [--spans 1500] [--fine-tuning 600] [--masked 1500]
+Usage: python benchmarks/pretraining.py --out FILE [--folder RUNS] [--spans 6000] [--fine-tuning 600] [--masked 1500]
 A run that is cut off goes on where it was, given the same --folder.
 """
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folder", type=Path, help="where runs are kept; a temporary folder if not given")
-    parser.add_argument("--spans", type=int, default=1500)
+    parser.add_argument("--spans", type=int, default=6000)
     parser.add_argument("--fine-tuning", type=int, default=600)
     parser.add_argument("--masked", type=int, default=1500)
     arguments = parser.parse_args()
@@ -128,7 +128,7 @@ def translators(folder: Path, spans: int, steps: int) -> dict[str, Any]:
     """Both starts, and what they were fine-tuned to."""
     recipe = TEXT.format(task="spans", text=folder / "text.txt") + T5
     found: dict[str, Any] = {
-        "spans": train(folder, "spans", recipe, steps=spans, rate=2e-3),
+        "spans": train(folder, "spans", recipe, steps=spans, rate=1e-3),
         # the first weights, with the same tokenizer: one step that changes nothing
         "first weights": train(folder, "first", recipe, steps=1, rate=1e-12, warmup=1),
     }

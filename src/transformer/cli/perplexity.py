@@ -1,11 +1,10 @@
 """`transformer perplexity`: how well a language model predicts a text."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 
@@ -16,7 +15,10 @@ def perplexity(
     window: Annotated[
         int | None, typer.Option(min=1, help="tokens predicted at a time; all positions of the model if not given")
     ] = None,
-    precision: PrecisionOption = "float32",
+    precision: Annotated[
+        Literal["float32", "bf16", "int8"],
+        typer.Option(help="of the weights; float32 gives the model's own figures, the others those of a faster one"),
+    ] = "float32",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
     """Print loss (nats a token) and perplexity of a text, in windows that do not overlap.
