@@ -126,7 +126,7 @@ def main() -> None:
                 continue
             results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
     report = {
-        "command": f"python benchmarks/families.py --minilm FOLDER --texts FILE --peers FOLDER --rounds {arguments.rounds}",
+        "command": "python benchmarks/families.py --minilm FOLDER --texts FILE --peers FOLDER",
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
         "versions": {
             "python": platform.python_version(), "torch": torch.__version__,
