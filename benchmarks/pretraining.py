@@ -26,9 +26,11 @@ from training_report import hardware
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
 CAPTIONS = 3000
-FUNCTION_WORDS = frozenset(
-    ["a", "an", "the", "this", "that", "these", "those", "some", "and", "or", "but", "of", "in", "on", "at", "to", "for", "from", "with", "by", "into", "onto", "over", "under", "near", "behind", "through", "while", "as", "is", "are", "was", "were", "be", "being", "has", "have", "it", "its", "his", "her", "their", "he", "she", "they", "him", "them", "who", "which", "there"]
+SHORT_WORDS = (
+    "a an the this that these those some and or but of in on at to for from with by into onto over under near behind "
+    "through while as is are was were be being has have it its his her their he she they him them who which there"
 )
+FUNCTION_WORDS = frozenset(SHORT_WORDS.split())
 TEXT = """
 [data]
 task = "{task}"
