@@ -15,6 +15,7 @@ from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns
 from transformer.kernels.matmul import matmul
 from transformer.training.hardware import Hardware
+from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.products import CompiledProducts, attend, linear
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
@@ -34,7 +35,7 @@ def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) 
     "sizes",
     [
         (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (5, 64, 300),
-        (6, 513, 64), (49, 2, 65),
+        (6, 513, 64), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0),
     ],
 )  # fmt: skip
 def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int, int]) -> None:
@@ -92,6 +93,8 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
         lambda: matmul(torch.ones(4, 12)[:, ::2], b, precision=FLOAT32, out=out),
         lambda: matmul(a.to(BF16), b, precision=FLOAT32, out=out),
         lambda: matmul(a, b, precision=BF16, out=out.to(BF16), is_added=True),
+        lambda: matmul(a, b, precision=torch.float16, out=out),
+        lambda: matmul(a, b, torch.ones(1).expand(8), precision=FLOAT32, out=out),
         lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
     ]
     for call in wrong:
@@ -123,6 +126,21 @@ def test_linear_layers(precision: torch.dtype, *, has_bias: bool) -> None:
     assert all(each.dtype == FLOAT32 for each in found)
 
 
+def test_one_row_and_one_column() -> None:
+    """Catches strides of a single row or column, which mean nothing, being taken for those of the matrix."""
+    x, weight = torch.randn(1, 3), torch.randn(1, 3, requires_grad=True)
+    linear(x, weight).sum().backward()
+    torch.testing.assert_close(weight.grad, x)
+
+
+def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
+    """Catches memory that nobody wrote as the gradient of a projection."""
+    weight = torch.randn(11, 5, requires_grad=True)
+    nothing = torch.zeros(0, dtype=torch.long)
+    smoothed_cross_entropy(torch.zeros(0, 5, requires_grad=True), weight, None, nothing, 0.1)[0].backward()
+    assert torch.equal(gradient_of(weight), torch.zeros(11, 5))
+
+
 def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
     """Catches a product that nobody needs, and a gradient that stops at frozen layers."""
     x, weight = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8)
@@ -137,6 +155,8 @@ def test_other_types_are_left_to_torch(given: torch.dtype) -> None:
     x, weight = torch.randn(5, 8, dtype=given), torch.randn(6, 8, dtype=given)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
     assert linear(torch.randn(5, 8), torch.randn(6, 8), torch.randn(6)).dtype == FLOAT32
+    with torch.autocast("cpu", torch.float16):
+        assert linear(torch.randn(5, 8), torch.randn(6, 8)).dtype == torch.float16
     with torch.autocast("cpu", BF16):
         half = torch.randn(6, dtype=BF16)  # the kernel reads a bias as float32
         assert torch.equal(linear(x.float(), weight.float(), half), F.linear(x.float(), weight.float(), half))
@@ -266,7 +286,7 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
         assert (ours - theirs).norm() <= tolerance * theirs.norm() + 1e-3 * largest
 
 
-def gradient_of(parameter: nn.Parameter) -> Tensor:
+def gradient_of(parameter: Tensor) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
 

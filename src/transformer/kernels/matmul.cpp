@@ -233,7 +233,7 @@ struct Product {
   long m, k, threads;
   const bool a_lies_right = !a.is_transposed && (P::INPUTS == 1 || (a.is_bfloat16 && (a.is_padded || k % 2 == 0)));
   const long n = to.columns, units = blocks(k, P::INPUTS), parts = std::max(1L, blocks(units, DEPTH));
-  const long depth = blocks(units, parts), at_once = ROOM / (4 * std::max(1L, units));
+  const long depth = std::max(1L, blocks(units, parts)), at_once = ROOM / (4 * std::max(1L, units));
   const long width = std::max<long>(at_once / PANEL, threads) * PANEL;
   const long height = a_lies_right ? m : std::max<long>(at_once / A_PANEL, threads) * A_PANEL;
   char* const b_panels = scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
@@ -298,7 +298,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   using namespace transformer;
   Layout left = *a, right = *b;
   Sums s{bias, c, stride, n, c_is_bfloat16 != 0, is_added != 0, true, true, nullptr};
-  const long most = c_is_bfloat16 ? k : MOST_INPUTS;
+  const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
   for (long from = 0; from < k || from == 0; from += most, s.bias = nullptr, s.is_added = true) {
     const long part = std::min(most, k - from);
     const auto matrices = is_bfloat16 ? matmul<Bfloat16> : matmul<Float32>;

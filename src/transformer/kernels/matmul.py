@@ -20,8 +20,8 @@ class Layout(ctypes.Structure):
     @classmethod
     def of(cls, x: Float[Tensor, "M N"], is_padded: bool = False) -> "Layout":
         """Elements of a row, or of a column, lie side by side; `is_padded` as in `matmul`."""
-        is_transposed = x.stride(1) != 1
-        if is_transposed and x.stride(0) != 1:
+        is_transposed = x.size(1) > 1 and x.stride(1) != 1  # a single column may have any stride
+        if is_transposed and x.size(0) > 1 and x.stride(0) != 1:
             raise ValueError(f"neither rows nor columns of {tuple(x.shape)} lie side by side, but {x.stride()} apart")
         return cls(x.data_ptr(), x.stride(int(is_transposed)), x.dtype == torch.bfloat16, is_transposed, is_padded)
 
@@ -63,8 +63,11 @@ def matmul(
     is_bf16, out_is_bf16 = precision == torch.bfloat16, out.dtype == torch.bfloat16
     if (b.size(0), out.shape) != (k, (m, n)) or (bias is not None and bias.shape != (n,)) or out.stride(1) != 1:
         raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} do not give {tuple(out.shape)}")
-    if (is_added and out_is_bf16) or (not is_bf16 and torch.bfloat16 in (a.dtype, b.dtype)):
+    is_known = {precision, a.dtype, b.dtype, out.dtype} <= {torch.float32, torch.bfloat16}
+    if not is_known or (is_added and out_is_bf16) or (not is_bf16 and torch.bfloat16 in (a.dtype, b.dtype)):
         raise ValueError(f"{a.dtype} times {b.dtype} in {precision} cannot go to {out.dtype}")
+    if bias is not None and (bias.dtype != torch.float32 or bias.stride(0) != 1):
+        raise ValueError(f"a bias of {bias.dtype}, {bias.stride(0)} apart, cannot go with a product")
     compiled.transformer_matmul(
         ctypes.byref(Layout.of(a, is_padded)), ctypes.byref(Layout.of(b)), None if bias is None else bias.data_ptr(),
         out.data_ptr(), out_is_bf16, is_added, out.stride(0), m, n, k, is_bf16, threads_for(m * n * k),

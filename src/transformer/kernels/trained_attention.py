@@ -97,7 +97,7 @@ def attends(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
     """Whether the kernel takes these tensors, of which `multiplies` is true."""
     return (
         query.dtype == keys.dtype == values.dtype
-        and query.shape[:2] == keys.shape[:2]
+        and (query.shape[:2], query.size(3)) == (keys.shape[:2], keys.size(3))
         and keys.shape == values.shape
         and all(x.stride(3) == 1 for x in (query, keys, values))
         and (mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.size(1) == 1))

@@ -63,12 +63,16 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         kind = hidden.device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         with torch.autocast(kind, enabled=False):
-            is_compiled = multiplies(hidden, weight) and weight.dtype == torch.float32
+            wide = [weight] if bias is None else [weight, bias]
+            is_compiled = multiplies(hidden, *wide) and all(each.dtype == torch.float32 for each in wide)
+            is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
             x, w = hidden.to(precision).contiguous(), weight if is_compiled else weight.to(precision)
             b = bias if is_compiled or bias is None else bias.to(precision)
             sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
-            d_hidden = torch.empty_like(hidden) if wants_gradient else None
+            d_hidden = torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device) if wants_gradient else None
             d_weight = torch.empty_like(weight) if wants_gradient else None
+            if d_weight is not None and not len(x):
+                d_weight.zero_()
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
             rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)))
             products = _Compiled(precision) if is_compiled else _ByTorch()

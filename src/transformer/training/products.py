@@ -47,7 +47,9 @@ def linear(
     precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     wide = [weight] if bias is None else [weight, bias]
     wide = wide if precision == torch.bfloat16 else [x, *wide]
-    if not (multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)):
+    is_plain = weight.is_contiguous() and (bias is None or bias.is_contiguous())
+    is_known = precision in (torch.float32, torch.bfloat16) and is_plain
+    if not (is_known and multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)):
         return F.linear(x, weight, bias)
     y: Tensor = _Linear.apply(x, weight, bias, precision)  # pyright: ignore[reportAssignmentType]
     return y
