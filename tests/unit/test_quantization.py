@@ -70,15 +70,6 @@ def test_stored_numbers_are_computed_in_any_precision(tiny_run: Path, quantized:
         assert ours == pytest.approx(theirs, abs=1e-3 if precision == "float32" else 0.3)
 
 
-def test_a_wide_beam_finds_the_same_on_packed_weights(tiny_run: Path) -> None:
-    """Catches memory of attention's copies, made for eight hypotheses and more, that holds the queries already."""
-    search = Search(beam=12, n_best=12)
-    plain = make_translator(load_bundle(tiny_run), search=search).translations(LINES)
-    packed = load(tiny_run, precision="float32", search=search).translations(LINES)
-    for ours, theirs in zip(packed, plain, strict=True):
-        assert ours.score == pytest.approx(theirs.score, abs=1e-3)
-
-
 def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a model that is written whatever it lost."""
     with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
