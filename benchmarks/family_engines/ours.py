@@ -63,7 +63,7 @@ def main() -> None:
 
         def classify() -> np.ndarray:
             with torch.inference_mode():
-                return model.label_logits(model.encode(pixels)).float().numpy()
+                return model.label_logits(pixels).float().numpy()
 
         best_of({"default": classify}, order)
     else:

@@ -239,10 +239,15 @@ class WritesText(Protocol):
 class Encodes(Protocol):
     """A model that reads a text, or an image, as a whole."""
 
+    @property
+    def labels_read(self) -> int | None:
+        """How many positions, the first ones, the labels depend on; None for all."""
+        ...
+
     def encode(self, x: Any, mask: Any = None) -> Float[Tensor, "B S D"]:
         """A vector at every position; the mask says which positions of a text are no padding."""
         ...
 
-    def label_logits(self, encoded: Float[Tensor, "B S D"], mask: Any = None) -> Float[Tensor, "B labels"]:
-        """A logit a label."""
+    def label_logits(self, x: Any, mask: Any = None) -> Float[Tensor, "B labels"]:
+        """A logit a label; nothing is computed at positions that they do not depend on."""
         ...

@@ -96,7 +96,7 @@ class TextEncoder:
         found: dict[int, Label] = {}
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
-                logits = self.model.label_logits(self.model.encode(tokens, mask), mask)
+                logits = self.model.label_logits(tokens, mask)
             found |= dict(zip(ids.tolist(), chosen_labels(logits, names), strict=True))
         return [found[place] for place in range(len(texts))]
 
@@ -191,7 +191,7 @@ class ImageClassifier:
         """The label of each image, given normalized pixels."""
         names = labels_of(self.config)
         with torch.inference_mode():
-            return chosen_labels(self.model.label_logits(self.model.encode(images)), names)
+            return chosen_labels(self.model.label_logits(images), names)
 
 
 def labels_of(config: dict[str, Any]) -> tuple[str, ...]:

@@ -81,11 +81,11 @@ def outputs(named: Named, given: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         return model(tgt)
     if kind == "image encoder":
         images = torch.nn.functional.one_hot(src[:, :1] % 90, 90).float().view(len(src), 1, 9, 10)
-        encoded = model.encode(images.expand(-1, config.model_dump()["channels"], -1, -1))
-        return torch.cat([model.label_logits(encoded), model.pooled(encoded)], dim=1)
+        images = images.expand(-1, config.model_dump()["channels"], -1, -1)
+        return torch.cat([model.label_logits(images), model.pooled(model.encode(images))], dim=1)
     encoded = model.encode(src, mask, torch.zeros_like(src))
     heads = [
-        model.label_logits(encoded),
+        model.label_logits(src, mask, torch.zeros_like(src)),
         model.next_sentence_head(model.pooled(encoded)),
         model.embeddings(encoded, mask),
     ]

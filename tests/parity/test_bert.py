@@ -68,7 +68,7 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
         logits = found.seq_relationship_logits if kind is BertForPreTraining else found.logits
         close(model.next_sentence_head(model.pooled(encoded)), logits)
     if model.label_head:
-        close(model.label_logits(encoded), found.logits)
+        close(model.label_logits(tokens, mask[:, None, None], types), found.logits)
         assert bundle.config.model_dump()["labels"] == ("no", "maybe", "yes")
     assert [bool(x) for x in (model.masked_head, model.next_sentence_head, model.label_head)] == [
         "masked" in name, "next" in name, "class" in name

@@ -163,6 +163,16 @@ def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
     assert both.positions.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("bias", [LinearBias(2), None])
+def test_the_first_positions_are_those_of_the_whole(order: str, bias: nn.Module | None) -> None:
+    """Catches a mask or a bias of other positions, keys that are cut with the queries, a sum with the wrong rows."""
+    layers = (EncoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0, order=order) for _ in "ab")
+    stack = Encoder(nn.ModuleList(layers), position_bias=bias).eval()
+    x, mask = torch.randn(B, T, D), torch.rand(B, 1, T, T) < 0.7
+    torch.testing.assert_close(stack(x, mask, 2), stack(x, mask)[:, :2])
+
+
 def test_gated_network_is_the_equation() -> None:
     """Catches gate and value the wrong way round (Shazeer 2020, Eq. 6)."""
     block, x = GatedFeedForward(D, 13, 0.0), torch.randn(B, T, D)

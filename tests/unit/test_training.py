@@ -202,6 +202,20 @@ def test_clipping_bounds_the_gradient_and_reports_it_before() -> None:
     assert moved == pytest.approx(0.01, rel=1e-3)
 
 
+def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
+    """Catches a divisor that is turned over, taken twice, or left for a gradient that is short enough."""
+    objectives = [tiny_objective() for _ in range(2)]
+    objectives[1].load_state_dict(objectives[0].state_dict())
+    optimizers = [torch.optim.Adam(each.parameters(), lr=0.0, fused=i == 0) for i, each in enumerate(objectives)]
+    states = [TrainingState(*each, 0, 1) for each in zip(objectives, optimizers, strict=True)]
+    for clip_norm in (0.01, 100.0, 0.01):
+        for state in states:
+            train_step(state, [pair_rows([(3, 4)])], 0.01, clip_norm=clip_norm)
+    for ours, plain in zip(*(each.parameters() for each in objectives), strict=True):
+        for name in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(optimizers[0].state[ours][name], optimizers[1].state[plain][name])
+
+
 def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
     """Catches randomness that depends on what ran before, such as a validation in between."""
     batch = pair_rows([(3, 4), (5, 1)])

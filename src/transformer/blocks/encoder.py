@@ -50,11 +50,26 @@ class EncoderLayer(nn.Module):
         )
 
     def forward(
-        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, bias: Bias | None = None
-    ) -> Float[Tensor, "B S D"]:
-        """Returns the layer's output; `src_mask` and `bias` as in `MultiHeadAttention`."""
+        self,
+        x: Float[Tensor, "B S D"],
+        src_mask: Mask | None = None,
+        bias: Bias | None = None,
+        first: int | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Returns the layer's output.
+
+        Args:
+            x: the layer's input.
+            src_mask: as in `MultiHeadAttention`.
+            bias: likewise.
+            first: how many positions to compute, which still attend to all; all if not given.
+        """
         attend, feed_forward = self.residual_connections
-        x = attend(x, lambda x: self.self_attention_block(x, x, x, src_mask, bias))
+        if first is None:
+            x = attend(x, lambda x: self.self_attention_block(x, x, x, src_mask, bias))
+        else:
+            src_mask, bias = (each if each is None else each[..., :first, :] for each in (src_mask, bias))
+            x = attend(x, lambda x: self.self_attention_block(x[:, :first], x, x, src_mask, bias), first)
         return feed_forward(x, self.feed_forward_block)
 
     def begin(
@@ -105,12 +120,21 @@ class Encoder(nn.Module):
         self.norm = LayerNormalization(cast(EncoderLayer, layers[0]).d_model) if norm is None else norm
         self.position_bias = position_bias
 
-    def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
-        """Returns the encoded source; `src_mask` as in `MultiHeadAttention`."""
+    def forward(
+        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Returns the encoded source.
+
+        Args:
+            x: the embedded source.
+            src_mask: as in `MultiHeadAttention`.
+            first: how many positions of the last layer to compute, where nobody reads more; all if not given.
+        """
         bias = self.bias_from_start(x)
-        for layer in self.layers:
+        *layers, last = self.layers
+        for layer in layers:
             x = layer(x, src_mask, bias)
-        return self.norm(x)
+        return self.norm(last(x, src_mask, bias, first))
 
     def bias_from_start(self, x: Float[Tensor, "B T D"]) -> Bias | None:
         """The bias of attention between the positions of `x`, which are 0 .. T - 1."""

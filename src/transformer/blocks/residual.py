@@ -41,9 +41,19 @@ class ResidualConnection(nn.Module):
         self.norm = norm(d_model)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], sublayer: Callable[[Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
+        self,
+        x: Float[Tensor, "B S D"],
+        sublayer: Callable[[Float[Tensor, "B S D"]], Float[Tensor, "B T D"]],
+        first: int | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns `x` with `sublayer` applied around the connection."""
+        """Returns `x` with `sublayer` applied around the connection.
+
+        Args:
+            x: input of the sub-layer, and what its output is added to.
+            sublayer: what the connection is around.
+            first: how many positions `sublayer` returns, where it is not all of them.
+        """
+        kept = x if first is None else x[:, :first]
         if self.order == "pre":
-            return x + self.dropout(sublayer(self.norm(x)))
-        return self.norm(x + self.dropout(sublayer(x)))
+            return kept + self.dropout(sublayer(self.norm(x)))
+        return self.norm(kept + self.dropout(sublayer(x)))

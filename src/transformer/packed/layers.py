@@ -74,11 +74,14 @@ class PackedResidual(nn.Module):
         assert isinstance(block.norm, LayerNormalization)
         self.norm = PackedNormalization(block.norm, matrices)
 
-    def forward(self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B T D"]:
-        """Returns `x` with `sublayer` applied around the connection."""
+    def forward(
+        self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], first: int | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """As `ResidualConnection.forward`."""
+        kept = x if first is None else x[:, :first]
         if self.order == "pre":
-            return x + sublayer(self.norm(x))
-        return self.norm(x, sublayer(x))
+            return kept + sublayer(self.norm(x))
+        return self.norm(kept, sublayer(x))
 
 
 class PackedEmbedding(nn.Module):

@@ -24,7 +24,7 @@ def checkpoint_layers(model: nn.Module) -> None:
             module.forward = partial(_forget, module.forward)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _forget(forward: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+def _forget(forward: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tensor:
     if not torch.is_grad_enabled():
         return forward(*inputs)
     again = partial(_compute, forward)
@@ -32,6 +32,6 @@ def _forget(forward: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
     return output
 
 
-def _compute(forward: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+def _compute(forward: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tensor:
     with CompiledProducts():  # the backward pass, which does it again, is outside of the context that trains
         return forward(*inputs)

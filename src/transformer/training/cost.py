@@ -33,17 +33,21 @@ def translation_flops(
     return (4 if twice else 3) * (linear + attention) + 3 * projection
 
 
-def stack_flops(stack: nn.Module, rows: int, length: int, *, twice: bool = False) -> int:
+def stack_flops(stack: nn.Module, rows: int, length: int, *, first: int | None = None, twice: bool = False) -> int:
     """As `translation_flops`, of a stack of encoder layers.
 
     Args:
         stack: an `Encoder`.
         rows: of the batch.
         length: of the rows, padding included.
+        first: positions of the last layer that are computed, all if not given.
         twice: as there.
     """
-    layers = len(cast(nn.ModuleList, stack.get_submodule("layers")))
-    linear, attention = 2 * rows * length * _weights(stack), 4 * rows * length * length * _width(stack) * layers
+    layers = cast(nn.ModuleList, stack.get_submodule("layers"))
+    left_out = 0 if first is None else length - first
+    of_all = sum(_weights(layers[-1].get_submodule(f"self_attention_block.{name}")) for name in ("W_k", "W_v"))
+    linear = 2 * rows * (length * _weights(stack) - left_out * (_weights(layers[-1]) - of_all))
+    attention = 4 * rows * (length * len(layers) - left_out) * length * _width(stack)
     return (4 if twice else 3) * (linear + attention)
 
 

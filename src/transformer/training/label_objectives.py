@@ -55,14 +55,17 @@ class LabelObjective(nn.Module):
         """A logit a label, in float32."""
         model = cast(Encodes, self.model)
         if isinstance(batch, TextBatch):
-            return model.label_logits(model.encode(batch.tokens, batch.mask), batch.mask).float()
+            return model.label_logits(batch.tokens, batch.mask).float()
         images = self.changes(batch.images) if self.changes and self.training else batch.images
-        return model.label_logits(model.encode(images)).float()
+        return model.label_logits(images).float()
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
         """As of `CountsOperations`, without the maps that read a text or an image once."""
         rows, length = len(lengths), int(lengths.max())
-        layers = stack_flops(self.model.get_submodule("encoder"), rows, length, twice=self.activation_checkpointing)
+        layers = stack_flops(
+            self.model.get_submodule("encoder"), rows, length,
+            first=cast(Encodes, self.model).labels_read, twice=self.activation_checkpointing,
+        )  # fmt: skip
         patches: Any = getattr(self.model, "patches", None)  # of whose input nobody wants the gradient
         return layers + (2 * 2 * rows * (length - 1) * patches.projection.weight.numel() if patches else 0)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 from torch import nn
@@ -15,6 +16,9 @@ from transformer.training.hardware import CPU_FLOAT32, Hardware
 from transformer.training.observation import BlockFigures, Observation
 from transformer.training.randomness import reseed
 from transformer.training.replicas import hold_gradient, whole_tensor
+
+DIVISOR: Final = "grad_scale"
+"""The attribute of torch's fused optimizers that says what gradients are divided by before they are used."""
 
 
 @dataclass
@@ -94,7 +98,7 @@ def train_step(
     loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
     is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
     observation = Observation(state.objective) if is_observed else None
-    gradient_norm = _clip(state.objective, clip_norm)
+    gradient_norm = _clip(state, clip_norm)
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
         problem = _what_is_not_finite(state.objective, loss_sum / count, gradient_norm)
         state.optimizer.zero_grad()
@@ -102,6 +106,7 @@ def train_step(
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
     state.optimizer.step()
+    state.optimizer.__dict__.pop(DIVISOR, None)
     state.optimizer.zero_grad()
     state.step += 1
     blocks = observation.figures() if observation else {}
@@ -125,13 +130,19 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
     return loss_sum, nll_sum
 
 
-def _clip(objective: nn.Module, clip_norm: float) -> float:
-    """Shortens the gradient and returns its L2 norm from before; one that is not finite is left as it is."""
-    parameters = list(objective.parameters())
+def _clip(state: TrainingState, clip_norm: float) -> float:
+    """Shortens the gradient and returns its L2 norm from before; one that is not finite is left as it is.
+
+    A fused optimizer divides gradients itself, while it reads them anyway.
+    """
+    parameters = list(state.objective.parameters())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = whole_tensor(nn.utils.get_total_norm(gradients))
     if clip_norm and clip_norm < norm.item() < math.inf:  # a shorter gradient would be multiplied by 1
-        nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
+        if state.world.size == 1 and state.optimizer.defaults.get("fused"):
+            setattr(state.optimizer, DIVISOR, norm / clip_norm)
+        else:
+            nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
     return norm.item()
 
 

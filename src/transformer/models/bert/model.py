@@ -102,25 +102,32 @@ class Bert(nn.Module):
         self.masked_head = masked_head
         self.next_sentence_head = next_sentence_head
         self.label_head = label_head
-        self.embedding, self.labels_read = reads
+        self.embedding, self.labelled = reads
+
+    @property
+    def labels_read(self) -> int | None:
+        """Positions that the head over labels reads; None for all."""
+        return None if self.labelled == "mean" else 1
 
     def encode(
         self,
         tokens: Int[Tensor, "B S"],
         mask: Bool[Tensor, "B 1 1 S"] | None = None,
         types: Int[Tensor, "B S"] | None = None,
-    ) -> Float[Tensor, "B S D"]:
+        first: int | None = None,
+    ) -> Float[Tensor, "B T D"]:
         """Returns the encoder's output.
 
         Args:
             tokens: of the texts, with their frame ([CLS] ... [SEP]).
             mask: which tokens are no padding.
             types: kinds of tokens; 0 if not given.
+            first: how many positions to compute, all if not given.
 
         Raises:
             ConfigError: more tokens than positions.
         """
-        return self.encoder(self.embed(tokens, types), mask)
+        return self.encoder(self.embed(tokens, types), mask, first)
 
     def forward(
         self,
@@ -137,11 +144,15 @@ class Bert(nn.Module):
         return torch.tanh(self.pooler(encoded[:, 0]))
 
     def label_logits(
-        self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None = None
+        self,
+        tokens: Int[Tensor, "B S"],
+        mask: Bool[Tensor, "B 1 1 S"] | None = None,
+        types: Int[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B labels"]:
-        """Returns a logit a label; `mask` says which tokens are no padding, all if not given."""
+        """Returns a logit a label; arguments as of `encode`."""
         assert self.label_head is not None
-        return self.label_head(self._vector(self.labels_read, encoded, mask))
+        encoded = self.encode(tokens, mask, types, self.labels_read)
+        return self.label_head(self._vector(self.labelled, encoded, mask))
 
     def embeddings(self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"]) -> Float[Tensor, "B D"]:
         """Returns one vector of length 1 a text.
@@ -151,7 +162,7 @@ class Bert(nn.Module):
         return F.normalize(self._vector(self.embedding, encoded, mask), dim=-1)
 
     def _vector(
-        self, kind: str, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"] | None
+        self, kind: str, encoded: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B D"]:
         """What stands for each text."""
         if kind == "mean" and mask is None:

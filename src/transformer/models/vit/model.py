@@ -1,6 +1,7 @@
 """The Vision Transformer, and its builder."""
 
 from functools import partial
+from typing import Final
 
 import torch
 from jaxtyping import Float
@@ -50,18 +51,22 @@ class Vit(nn.Module):
         self.pooler = pooler
         self.label_head = label_head
 
-    def encode(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
+    labels_read: Final = 1
+    """Positions that the head over labels reads."""
+
+    def encode(self, images: Float[Tensor, "B C height width"], first: int | None = None) -> Float[Tensor, "B T D"]:
         """Returns the encoder's output: the first vector's, then one a patch.
 
         Args:
             images: normalized pixels.
+            first: how many positions to compute, all if not given.
 
         Raises:
             ConfigError: the images have more patches than positions.
         """
         patches = self.patches(images)
-        first = self.first.expand(len(patches), 1, -1)
-        return self.encoder(self.positions(torch.cat([first, patches], dim=1)))
+        start = self.first.expand(len(patches), 1, -1)
+        return self.encoder(self.positions(torch.cat([start, patches], dim=1)), None, first)
 
     def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
         """As `encode`."""
@@ -72,11 +77,11 @@ class Vit(nn.Module):
         assert self.pooler is not None
         return self.pooler(encoded[:, 0])
 
-    def label_logits(self, encoded: Float[Tensor, "B S D"], mask: None = None) -> Float[Tensor, "B labels"]:
+    def label_logits(self, images: Float[Tensor, "B C height width"], mask: None = None) -> Float[Tensor, "B labels"]:
         """Returns a logit a label; images have no padding to be masked."""
         del mask
         assert self.label_head is not None
-        return self.label_head(encoded[:, 0])
+        return self.label_head(self.encode(images, self.labels_read)[:, 0])
 
 
 def build(config: VitConfig) -> Vit:
