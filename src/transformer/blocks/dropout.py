@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 
 LEVELS: Final = 1 << 16
 """A CPU draws 16 random bits an element: probabilities are multiples of 1/65536."""
@@ -32,19 +33,37 @@ class Dropout(nn.Module):
         """Returns `x` with some elements zeroed in training, and `x` itself otherwise."""
         return drop_out(x, self.p if self.training else 0.0)
 
+    def onto(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Returns `x` + dropout(`y`)."""
+        return add_dropped(x, y, self.p if self.training else 0.0)
+
     def extra_repr(self) -> str:
         """The probability, for `print(model)`."""
         return f"p={self.p}"
 
 
 def drop_out(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """As `Dropout` in training; p = 0 returns `x` itself."""
+    """As `Dropout` in training; p = 0 returns `x` itself. Can be replaced within a context, as `attention`."""
     if not p:
         return x
+    if has_torch_function((x,)):
+        return handle_torch_function(drop_out, (x,), x, p)
     if x.device.type != "cpu" or x.dtype not in BITS or torch.compiler.is_compiling():
         return F.dropout(x, p)
     dropped: Tensor = _Dropout.apply(x, p)  # pyright: ignore[reportAssignmentType]
     return dropped
+
+
+def add_dropped(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """Returns `x` + dropout(`y`), which can be replaced likewise."""
+    if has_torch_function((x, y)):
+        return handle_torch_function(add_dropped, (x, y), x, y, p)
+    return x + drop_out(y, p)
+
+
+def levels(p: float) -> int:
+    """Of `LEVELS` random numbers, those that drop an element; never all."""
+    return min(round(p * LEVELS), LEVELS - 1)
 
 
 BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
@@ -55,9 +74,8 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        levels = min(round(p * LEVELS), LEVELS - 1)
-        ctx.scale = LEVELS / (LEVELS - levels)
-        keep = _random_bits(x.numel()).ge_(levels - LEVELS // 2).neg_().view(x.shape)
+        ctx.scale = LEVELS / (LEVELS - levels(p))
+        keep = _random_bits(x.numel()).ge_(levels(p) - LEVELS // 2).neg_().view(x.shape)
         ctx.save_for_backward(keep)
         return _keep(x, keep, ctx.scale)
 

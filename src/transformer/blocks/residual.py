@@ -55,5 +55,5 @@ class ResidualConnection(nn.Module):
         """
         kept = x if first is None else x[:, :first]
         if self.order == "pre":
-            return kept + self.dropout(sublayer(self.norm(x)))
-        return self.norm(kept + self.dropout(sublayer(x)))
+            return self.dropout.onto(kept, sublayer(self.norm(x)))
+        return self.norm(self.dropout.onto(kept, sublayer(x)))

@@ -1,7 +1,8 @@
-// What training computes element by element, in float32 or bfloat16: GELU and its gradient, and sums of columns.
+// What training computes element by element, in float32 or bfloat16: GELU and its gradient, dropout, sums of columns.
 #include <algorithm>
 
 #include "activations.h"
+#include "random.h"
 
 namespace transformer {
 namespace {
@@ -25,6 +26,16 @@ void gelu(const T* x, const T* dy, long n, T* out, bool is_by_tanh, int threads)
     dy ? apply<T, gelu_by_tanh_slope, true>(x, dy, n, out, threads) : apply<T, gelu_by_tanh, false>(x, dy, n, out, threads);
   else
     dy ? apply<T, gelu_slope, true>(x, dy, n, out, threads) : apply<T, transformer::gelu, false>(x, dy, n, out, threads);
+}
+
+template <typename Y, typename Out>
+void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (long start = 0; start < n; start += BLOCK) {
+    const Out* onto = x ? static_cast<const Out*>(x) + start : nullptr;
+    drop_out(onto, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
+             start / DRAWN);
+  }
 }
 
 // Sums of columns, each from the first row to the last.
@@ -56,6 +67,16 @@ extern "C" void transformer_gelu(const void* x, const void* dy, long n, void* ou
     gelu(static_cast<const Half*>(x), static_cast<const Half*>(dy), n, static_cast<Half*>(out), is_by_tanh, threads);
   else
     gelu(static_cast<const float*>(x), static_cast<const float*>(dy), n, static_cast<float*>(out), is_by_tanh, threads);
+}
+
+// x, where it is not null, is of the type of `out`; of 65,536 elements of y, `levels` are dropped.
+extern "C" void transformer_drop_out(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
+                                     int out_is_bfloat16, int levels, uint64_t seed, int threads) {
+  using namespace transformer;
+  using Half = uint16_t;
+  const auto drop = y_is_bfloat16 ? (out_is_bfloat16 ? drop_out_all<Half, Half> : drop_out_all<Half, float>)
+                                  : (out_is_bfloat16 ? drop_out_all<float, Half> : drop_out_all<float, float>);
+  drop(x, y, n, out, {seed, levels}, threads);
 }
 
 extern "C" void transformer_sum_columns(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,

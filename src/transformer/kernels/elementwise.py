@@ -28,6 +28,34 @@ def gelu(
     return out
 
 
+def drop_out(
+    y: Float[Tensor, "*shape"],
+    levels: int,
+    seed: int,
+    *,
+    onto: Float[Tensor, "*shape"] | None = None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "*shape"]:
+    """What dropout leaves of y, scaled, and added to `onto`, which has the type of the result.
+
+    Args:
+        y: what `multiplies` says the kernels take.
+        levels: 65536 p of the probability p that an element is dropped; below 65536.
+        seed: what is drawn depends on it and on an element's place, not on threads.
+        onto: what is added.
+        dtype: of the result, float32 or bfloat16.
+    """
+    compiled = library()
+    assert compiled is not None
+    y, onto = y.contiguous(), None if onto is None else onto.contiguous()
+    out = torch.empty(y.shape, dtype=dtype, device="cpu")
+    compiled.transformer_drop_out(
+        None if onto is None else onto.data_ptr(), y.data_ptr(), y.numel(), out.data_ptr(), y.dtype == torch.bfloat16,
+        dtype == torch.bfloat16, levels, seed % 2**64, threads_for(COST * y.numel()),
+    )  # fmt: skip
+    return out
+
+
 def sum_columns(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
     """The sum of each column in float32, for what `multiplies` says the kernels take; rows lie side by side."""
     compiled = library()

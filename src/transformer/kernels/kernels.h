@@ -54,7 +54,8 @@ struct TrainedAttention {
   void *d_query, *d_keys, *d_values;   // as out
   long batch, heads, queries, positions, width, mask_batch, mask_query;
   float scale;
-  int is_bfloat16;
+  int is_bfloat16, levels;             // of 65,536 weights, those that are dropped
+  uint64_t seed;
 };
 
 // The same fields in the same order as `Norm` in decoder.py.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "random.h"
+
 namespace transformer {
 namespace {
 
@@ -29,6 +31,15 @@ struct Head {
   template <typename T>
   T* weights() const {
     return static_cast<T*>(a.weights) + (batch * a.heads + head) * a.queries * even(a.positions);
+  }
+  // The weights after dropout, in memory of the thread; the weights themselves where nothing is dropped.
+  template <typename T>
+  const T* used_weights() const {
+    const long n = a.queries * even(a.positions), number = batch * a.heads + head;
+    if (!a.levels) return weights<T>();
+    T* used = scratch<T, 22>(n);
+    drop_out<T, T>(nullptr, weights<T>(), n, used, {a.seed, a.levels}, number * ((n + DRAWN - 1) / DRAWN));
+    return used;
   }
   const bool* mask(long query) const {
     return a.mask ? a.mask + batch * a.mask_batch + query * a.mask_query : nullptr;
@@ -74,16 +85,18 @@ void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
     store(weights + s, lanes(even(n) - s), _mm512_mul_ps(_mm512_loadu_ps(scores + s), factor));
 }
 
-// The gradient of the scores from that of the weights: scale * w (dw - sum of w dw).
+// The gradient of the scores: scale * (u du - w * sum of u du), with weights w, what dropout left of them, u, and its
+// gradient du. Without dropout u is w; with it, u du is w times the gradient of w.
 template <typename T>
-void softmax_gradient(const T* weights, const float* d_weights, float scale, long n, T* d_scores) {
+void softmax_gradient(const T* weights, const T* used, const float* d_used, float scale, long n, T* d_scores) {
   __m512 total = _mm512_setzero_ps();
   for (long s = 0; s < n; s += LANES)
-    total = _mm512_fmadd_ps(load(weights + s, lanes(n - s)), load(d_weights + s, lanes(n - s)), total);
+    total = _mm512_fmadd_ps(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)), total);
   const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total)), factor = _mm512_set1_ps(scale);
   for (long s = 0; s < n; s += LANES) {
-    const __m512 w = _mm512_mul_ps(load(weights + s, lanes(n - s)), factor);
-    store(d_scores + s, lanes(even(n) - s), _mm512_mul_ps(w, _mm512_sub_ps(load(d_weights + s, lanes(n - s)), mean)));
+    const __m512 own = _mm512_mul_ps(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)));
+    const __m512 found = _mm512_fnmadd_ps(load(weights + s, lanes(n - s)), mean, own);
+    store(d_scores + s, lanes(even(n) - s), _mm512_mul_ps(found, factor));
   }
 }
 
@@ -97,7 +110,7 @@ void forward(const Head& head) {
   multiply<T>(q, transposed(k), scores, wide, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
     softmax(scores + t * wide, head.mask(t), a.scale, a.positions, weights + t * stride);
-  multiply<T>(rows(weights, stride, 1), rows(head.of<T>(a.values), a.values.position), head.within<T>(a.out, a.queries),
+  multiply<T>(rows(head.used_weights<T>(), stride, 1), rows(head.of<T>(a.values), a.values.position), head.within<T>(a.out, a.queries),
               a.heads * a.width, a.queries, a.width, a.positions);
 }
 
@@ -107,14 +120,15 @@ void backward(const Head& head) {
   const long wide = (a.positions + LANES - 1) / LANES * LANES, stride = even(a.positions), apart = a.heads * a.width;
   float* d_weights = scratch<float, 20>(a.queries * wide);
   T* d_scores = scratch<T, 21>(a.queries * stride);
-  const T* weights = head.weights<T>();
-  const Layout d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(weights, stride, 1);
+  const T *weights = head.weights<T>(), *used = head.used_weights<T>();
+  const Layout d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(used, stride, 1);
   const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
   const Layout v = rows(head.of<T>(a.values), a.values.position), ds = rows(d_scores, stride, 1);
   multiply<T>(transposed(w), d_out, head.within<T>(a.d_values, a.positions), apart, a.positions, a.width, a.queries);
   multiply<T>(d_out, transposed(v), d_weights, wide, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
-    softmax_gradient(weights + t * stride, d_weights + t * wide, a.scale, a.positions, d_scores + t * stride);
+    softmax_gradient(weights + t * stride, used + t * stride, d_weights + t * wide, a.scale, a.positions,
+                     d_scores + t * stride);
   multiply<T>(ds, k, head.within<T>(a.d_query, a.queries), apart, a.queries, a.width, a.positions);
   multiply<T>(transposed(ds), q, head.within<T>(a.d_keys, a.positions), apart, a.positions, a.width, a.queries);
 }

@@ -32,7 +32,7 @@ class TrainedAttention(ctypes.Structure):
         *((name, LONG) for name in (
             "batch", "heads", "queries", "positions", "width", "mask_batch", "mask_query"
         )),
-        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int),
+        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("levels", ctypes.c_int), ("seed", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -46,6 +46,8 @@ class AttentionInputs:
         values: likewise.
         mask: True = may attend; (B or 1, 1, T or 1, S).
         scale: of the products, positive.
+        levels: 65536 p of the probability p that a weight is dropped.
+        seed: of what is dropped.
     """
 
     query: Float[Tensor, "B H T E"]
@@ -53,9 +55,11 @@ class AttentionInputs:
     values: Float[Tensor, "B H S E"]
     mask: Bool[Tensor, "..."] | None
     scale: float
+    levels: int = 0
+    seed: int = 0
 
     def forward(self) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T even"]]:
-        """softmax(scale * Q K^T) V, and the weights, which have one more column where S is odd.
+        """softmax(scale * Q K^T) V, and the weights before dropout, which have one more column where S is odd.
 
         Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
         """
@@ -87,7 +91,7 @@ class AttentionInputs:
             Heads.of(self.query), Heads.of(self.keys), Heads.of(self.values), None if mask is None else mask.data_ptr(),
             weights.data_ptr(), out.data_ptr(), *([x.data_ptr() for x in gradients] or [None] * 3),
             batch, heads, queries, positions, width, *((0, 0) if mask is None else (mask.stride(0), mask.stride(2))),
-            self.scale, self.query.dtype == torch.bfloat16,
+            self.scale, self.query.dtype == torch.bfloat16, self.levels, self.seed % 2**64,
         )  # fmt: skip
         threads = threads_for(batch * heads * queries * positions * width)
         compiled.transformer_trained_attention(ctypes.byref(asked), len(gradients) > 0, threads)

@@ -12,13 +12,15 @@ from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
 from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask
+from transformer.blocks.dropout import add_dropped, drop_out, levels
+from transformer.kernels import elementwise
 from transformer.kernels.elementwise import gelu, sum_columns
 from transformer.kernels.matmul import matmul, multiplies
 from transformer.kernels.trained_attention import AttentionInputs, attends
 
 
 class CompiledProducts(TorchFunctionMode):
-    """Within this context, linear layers go through `linear`, and attention through `attend`.
+    """Within this context, linear layers, GELU, attention and dropout go through the functions below.
 
     Blocks say what is computed and know nothing of it; elsewhere than on a CPU that runs the kernels nothing changes.
     """
@@ -33,6 +35,10 @@ class CompiledProducts(TorchFunctionMode):
             return activate(*args, **(kwargs or {}))
         if function is attention:
             return attend(*args, **(kwargs or {}))
+        if function is drop_out:
+            return drop(*args)
+        if function is add_dropped:
+            return add(*args)
         return function(*args, **(kwargs or {}))
 
 
@@ -110,25 +116,62 @@ def attend(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """As `blocks.attention`, where it would compute the weights of a short source without bias or dropout."""
+    """As `blocks.attention`, where it would compute the weights of a short source without bias."""
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     is_short = key.size(-2) <= PLAIN_UP_TO
-    is_plain = bias is None and not dropout and scale > 0
+    is_plain = bias is None and scale > 0
     if is_short and is_plain and multiplies(query, key, value) and attends(query, key, value, mask):
-        found: Tensor = _Attention.apply(query, key, value, mask, scale)  # pyright: ignore[reportAssignmentType]
+        found: Tensor = _Attention.apply(query, key, value, mask, scale, dropout)  # pyright: ignore[reportAssignmentType]
         return found
     return attention(query, key, value, mask, dropout, bias=bias, scale=scale)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-        out, weights = AttentionInputs(query, key, value, mask, scale).forward()
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
+        ctx.settings = scale, levels(dropout), drawn_seed(dropout)
+        out, weights = AttentionInputs(query, key, value, mask, *ctx.settings).forward()
         ctx.save_for_backward(query, key, value, mask, weights)
-        ctx.scale = scale
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         query, key, value, mask, weights = ctx.saved_tensors
-        return *AttentionInputs(query, key, value, mask, ctx.scale).backward(weights, gradients[0]), None, None
+        found = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
+        return *found, None, None, None
+
+
+def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """As `blocks.drop_out`, by numbers that are drawn again on the way back, not kept."""
+    if not p or not multiplies(x):
+        return drop_out(x, p)
+    y: Tensor = _Dropped.apply(None, x, p)  # pyright: ignore[reportAssignmentType]
+    return y
+
+
+def add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """As `blocks.add_dropped`, in one pass."""
+    if x.shape != y.shape or not multiplies(x, y) or x.dtype != torch.promote_types(x.dtype, y.dtype):
+        return add_dropped(x, y, p)
+    z: Tensor = _Dropped.apply(x, y, p)  # pyright: ignore[reportAssignmentType]
+    return z
+
+
+def drawn_seed(p: float) -> int:
+    """From torch's generator; 0 where nothing is dropped."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None)) if p else 0
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor | None, y: Tensor, p: float) -> Tensor:
+        ctx.settings, ctx.type = (levels(p), drawn_seed(p)), y.dtype
+        return elementwise.drop_out(y, *ctx.settings, onto=x, dtype=y.dtype if x is None else x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (dz,) = gradients
+        dy = elementwise.drop_out(dz, *ctx.settings, dtype=ctx.type) if ctx.needs_input_grad[1] else None
+        return dz if ctx.needs_input_grad[0] else None, dy, None
