@@ -1,7 +1,7 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows and a panel of 64 columns, whose 24 sums stay in registers. Inputs are read in units of four
+// A tile of C is six rows and a panel of 64 columns, or of 32 where there are no more, whose 24 sums stay in registers. Inputs are read in units of four
 // bytes: one float32, or two bfloat16 that follow each other along the inner axis. B is laid out in panels, for each
 // unit along the inner axis the 64 of a panel's columns; A is read where it lies if its rows do, else laid out in panels
 // of 48 rows in the same way. Parts of the inner axis are done one after another, so that a part of a panel stays in the
@@ -16,7 +16,7 @@
 namespace transformer {
 namespace {
 
-constexpr long PANEL = 64, VECTORS = PANEL / LANES, TILE_ROWS = 6, A_PANEL = 48;
+constexpr long TILE_ROWS = 6, A_PANEL = 48;
 constexpr long DEPTH = 512;           // most units along the inner axis in one part
 constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part
 constexpr long STRETCH = 64;           // units of a panel laid out before the next panel's, a multiple of LANES
@@ -62,6 +62,22 @@ template <typename T>
 __m512i units_across(Bfloat16, const T* first, long stride, bool has_second, __mmask16 m) {
   const __m512i low = halves(first, m);
   return has_second ? _mm512_or_si512(low, _mm512_slli_epi32(halves(first + stride, m), 16)) : low;
+}
+
+// The units of whole vectors of columns, from two rows: what the function above makes, without a mask.
+void interleave(const uint16_t* row, long stride, long columns, char* to) {
+  alignas(64) static constexpr auto order = [] {
+    struct { uint16_t of_one[32]; } places{};
+    for (int i = 0; i < 32; ++i) places.of_one[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
+    return places;
+  }();
+  const __m512i places = _mm512_load_si512(order.of_one);
+  for (long v = 0; v < columns; v += LANES) {
+    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + v));
+    const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + stride + v));
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    _mm512_storeu_si512(to + 4 * v, _mm512_permutexvar_epi16(places, both));
+  }
 }
 
 // The units of one column that begin with inputs `from` to `from` + n.
@@ -115,11 +131,17 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
   for (long start = 0; start < width; start += panel) {
     char* own = to + 4 * start * units;
     if (!is_along) {
-      for (long u = first_unit; u < end_unit; ++u)
+      for (long u = first_unit; u < end_unit; ++u) {
+        if constexpr (P::INPUTS == 2 && sizeof(T) == 2)
+          if (width - start >= panel && u * 2 + 1 < inner) {
+            interleave(from + u * 2 * stride + start, stride, panel, own + 4 * u * panel);
+            continue;
+          }
         for (long v = 0; v < panel; v += LANES)
           _mm512_storeu_si512(own + 4 * (u * panel + v),
                               units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
                                            lanes(std::clamp(width - start - v, 0L, LANES))));
+      }
       continue;
     }
     for (long v = 0; v < panel; v += LANES)
@@ -177,9 +199,10 @@ struct Sums {
 };
 
 // R rows of A times one panel. `row` and `unit` are the bytes from row to row and from unit to unit.
-template <typename P, int R>
+template <typename P, int VECTORS, int R>
 void multiply(const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
               float* waiting) {
+  constexpr long PANEL = VECTORS * LANES;
   __m512 sums[R][VECTORS];
   __mmask16 m[VECTORS];
   for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
@@ -213,21 +236,22 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
   }
 }
 
-template <typename P>
+template <typename P, int VECTORS>
 void multiply(long rows, const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
               float* waiting) {
   switch (rows) {
-    case 1: return multiply<P, 1>(a, row, unit, b, units, s, i, j, waiting);
-    case 2: return multiply<P, 2>(a, row, unit, b, units, s, i, j, waiting);
-    case 3: return multiply<P, 3>(a, row, unit, b, units, s, i, j, waiting);
-    case 4: return multiply<P, 4>(a, row, unit, b, units, s, i, j, waiting);
-    case 5: return multiply<P, 5>(a, row, unit, b, units, s, i, j, waiting);
-    default: return multiply<P, 6>(a, row, unit, b, units, s, i, j, waiting);
+    case 1: return multiply<P, VECTORS, 1>(a, row, unit, b, units, s, i, j, waiting);
+    case 2: return multiply<P, VECTORS, 2>(a, row, unit, b, units, s, i, j, waiting);
+    case 3: return multiply<P, VECTORS, 3>(a, row, unit, b, units, s, i, j, waiting);
+    case 4: return multiply<P, VECTORS, 4>(a, row, unit, b, units, s, i, j, waiting);
+    case 5: return multiply<P, VECTORS, 5>(a, row, unit, b, units, s, i, j, waiting);
+    default: return multiply<P, VECTORS, 6>(a, row, unit, b, units, s, i, j, waiting);
   }
 }
 
-template <typename P>
+template <typename P, int VECTORS>
 struct Product {
+  static constexpr long PANEL = VECTORS * LANES;
   Layout a, b;
   Sums to;
   long m, k, threads;
@@ -269,16 +293,16 @@ struct Product {
       for (long i = group; i < std::min(rows, group + GROUP); i += TILE_ROWS) {
         const char* own = a_lies_right ? static_cast<const char*>(a.data) + (top + i) * row
                                        : a_panels + 4 * (i / A_PANEL * A_PANEL * units + i % A_PANEL);
-        multiply<P>(std::min(TILE_ROWS, rows - i), own + from * unit, row, unit, panel, std::min(depth, units - from), s,
+        multiply<P, VECTORS>(std::min(TILE_ROWS, rows - i), own + from * unit, row, unit, panel, std::min(depth, units - from), s,
                     top + i, left + column, s.waiting + (i - group) * PANEL);
       }
     }
   }
 };
 
-template <typename P>
+template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
-  const Product<P> product{a, b, to, m, k, threads};
+  const Product<P, VECTORS> product{a, b, to, m, k, threads};
   if (threads == 1) return product.share({0, 1});  // not even a team of one, of which attention would make thousands
 #pragma omp parallel num_threads(threads)
   product.share({omp_get_thread_num(), omp_get_num_threads()});
@@ -301,7 +325,8 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
   for (long from = 0; from < k || from == 0; from += most, s.bias = nullptr, s.is_added = true) {
     const long part = std::min(most, k - from);
-    const auto matrices = is_bfloat16 ? matmul<Bfloat16> : matmul<Float32>;
+    const auto matrices = n > 2 * LANES ? (is_bfloat16 ? matmul<Bfloat16, 4> : matmul<Float32, 4>)
+                                        : (is_bfloat16 ? matmul<Bfloat16, 2> : matmul<Float32, 2>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);
     move(right, right.is_transposed ? part : part * right.stride);

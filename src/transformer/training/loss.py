@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer.kernels import cross_entropy
 from transformer.kernels.matmul import matmul, multiplies
 
-CHUNK_ROWS: Final = 512
+CHUNK_ROWS: Final = 1024
 """Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
 CHUNK_ELEMENTS: Final = 1 << 25
 """Most logits in a chunk."""
@@ -104,7 +104,9 @@ class _Compiled:
 
     def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
         """Memory for logits; where their number is odd, a zero follows each row."""
-        return x.new_zeros(rows, vocab_size + vocab_size % 2)[:, :vocab_size]
+        room = x.new_empty(rows, vocab_size + vocab_size % 2)
+        room[:, vocab_size:] = 0
+        return room[:, :vocab_size]
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
         """The logits of a chunk, in `out`."""
