@@ -69,17 +69,23 @@ def test_rows_of_odd_length_are_read_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
-def test_sums_do_not_depend_on_threads(precision: torch.dtype) -> None:
-    """Catches sums that are formed in another order where several threads share them."""
-    a, b, threads = torch.randn(401, 700), torch.randn(700, 333), torch.get_num_threads()
+@pytest.mark.parametrize(("m", "k", "n"), [(401, 700, 333), (600, 4096, 700)])
+def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n: int) -> None:
+    """Catches sums formed in another order where several threads share them, and panels overwritten while they are read.
+
+    The larger product has more columns and rows than are laid out at a time.
+    """
+    a, b, threads = torch.randn(k, m).t(), torch.randn(k, n), torch.get_num_threads()
     results: list[Tensor] = []
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            results.append(matmul(a, b, precision=precision, out=torch.empty(401, 333)))
+            results.append(matmul(a, b, precision=precision, out=torch.empty(m, n)))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(each, results[0]) for each in results)
+    expected = a.to(precision).double() @ b.to(precision).double()
+    torch.testing.assert_close(results[0].double(), expected, atol=3e-3, rtol=1e-5)
 
 
 def test_matrices_that_do_not_fit_are_refused() -> None:
@@ -308,3 +314,19 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     assert compiled is not None
     sizes = [compiled.transformer_size_of_layout(), compiled.transformer_size_of_trained_attention()]
     assert sizes == [sizeof(Layout), sizeof(TrainedAttention)]
+
+
+def test_words_for_gelu_are_torchs() -> None:
+    """Catches a misspelt word that is taken for the exact function."""
+    with CompiledProducts(), pytest.raises(RuntimeError, match="approximate"):
+        F.gelu(torch.ones(3), approximate="tan")
+
+
+def test_a_gradient_of_a_gradient_is_refused() -> None:
+    """Catches a second derivative that is silently zero."""
+    x, weight = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    with CompiledProducts():
+        y = F.linear(x, weight)
+    (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.sum().backward()

@@ -5,6 +5,7 @@ from typing import Any, Final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from transformer.kernels import cross_entropy
 from transformer.kernels.matmul import matmul, multiplies
@@ -90,6 +91,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return sums[0].clone(), sums[1].clone()  # FSDP2 hooks what the model returns, which must not be a view
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         scaled = [None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.gradients]
         del ctx.gradients  # the last reference, so that autograd may add to them in place

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
@@ -72,6 +73,7 @@ class _Linear(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rows, weight = ctx.saved_tensors
         dy = gradients[0].reshape(-1, len(weight)).contiguous()
@@ -88,8 +90,8 @@ class _Linear(torch.autograd.Function):
 
 def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
     """GELU as `torch.nn.functional.gelu`, and its gradient."""
-    if not multiplies(x):
-        return F.gelu(x, approximate=approximate)
+    if approximate not in ("none", "tanh") or not multiplies(x):
+        return F.gelu(x, approximate=approximate)  # which names the words it knows
     y: Tensor = _Gelu.apply(x, approximate == "tanh")  # pyright: ignore[reportAssignmentType]
     return y
 
@@ -102,6 +104,7 @@ class _Gelu(torch.autograd.Function):
         return gelu(x, is_by_tanh=is_by_tanh)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         return gelu(ctx.saved_tensors[0], gradients[0], is_by_tanh=ctx.is_by_tanh), None
 
@@ -137,6 +140,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         query, key, value, mask, weights = ctx.saved_tensors
         found = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
@@ -171,6 +175,7 @@ class _Dropped(torch.autograd.Function):
         return elementwise.drop_out(y, *ctx.settings, onto=x, dtype=y.dtype if x is None else x.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (dz,) = gradients
         dy = elementwise.drop_out(dz, *ctx.settings, dtype=ctx.type) if ctx.needs_input_grad[1] else None
