@@ -35,8 +35,8 @@ from transformer.training.text_objectives import (
     LanguageModelObjective,
     MaskedObjective,
     SpanObjective,
+    Spans,
     n_masked,
-    span_lengths,
 )
 
 GIB = 2**30
@@ -106,7 +106,7 @@ def other_objectives(*, checkpointing: bool) -> dict[str, tuple[Any, Any, list[l
         ),
         "spans": (
             SpanObjective(model("t5", d_k=7), (29, 30), 1, 2, 0.0, **options),
-            WindowBatch(TOKENS, 3 * span_lengths(21)[1]), [[21]] * 3,
+            WindowBatch(TOKENS, 3 * Spans().lengths(21)[1]), [[21]] * 3,
         ),
         "labels": (
             LabelObjective(model("bert", labels=("a", "b")), 0.0, **options),

@@ -11,9 +11,8 @@ from transformer.training.text_objectives import (
     LanguageModelObjective,
     MaskedObjective,
     SpanObjective,
+    Spans,
     mask_tokens,
-    span_lengths,
-    span_sizes,
     take_spans,
 )
 
@@ -84,14 +83,15 @@ def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
     assert not torch.equal(objective(batch).loss_sum, first)
 
 
+@pytest.mark.parametrize("spans", [Spans(), Spans(0.5), Spans(0.9, 1.0), Spans(0.3, 40.0)])
 @pytest.mark.parametrize("window", [2, 3, 10, 29, 64, 200])
-def test_spans_and_what_is_left_give_the_text_again(window: int) -> None:
+def test_spans_and_what_is_left_give_the_text_again(window: int, spans: Spans) -> None:
     """Catches a token that is lost or written twice, spans that touch, and wrong lengths."""
     tokens = windows(20, window)
-    n_taken, n_spans = span_sizes(window)
+    n_taken, n_spans = spans.sizes(window)
     sentinels = tuple(range(100, 100 + n_spans))
-    src, labels = take_spans(tokens, sentinels, 2, draw())
-    assert (src.size(1), labels.size(1)) == span_lengths(window)
+    src, labels = take_spans(tokens, spans, sentinels, 2, draw())
+    assert (src.size(1), labels.size(1)) == spans.lengths(window)
     assert labels.size(1) == n_taken + n_spans + 1
     for row, left, taken in zip(tokens.tolist(), src.tolist(), labels.tolist(), strict=True):
         assert left.pop() == taken.pop() == 2
@@ -110,7 +110,7 @@ def test_spans_differ_from_draw_to_draw() -> None:
     """Catches spans that are always the same: the model would learn where to look."""
     tokens = windows(1, 64)
     sentinels = tuple(range(100, 110))
-    assert len({tuple(take_spans(tokens, sentinels, 2, draw(seed))[0][0].tolist()) for seed in range(8)}) == 8
+    assert len({tuple(take_spans(tokens, Spans(), sentinels, 2, draw(seed))[0][0].tolist()) for seed in range(8)}) == 8
 
 
 def test_the_span_loss_is_that_of_teacher_forcing() -> None:
@@ -119,8 +119,8 @@ def test_the_span_loss_is_that_of_teacher_forcing() -> None:
     model = family("t5").build(config).eval()
     sentinels = tuple(range(100, 110))
     objective = SpanObjective(model, sentinels, 1, 2, 0.0).eval()
-    batch = WindowBatch(windows(), B * span_lengths(T)[1])
-    src, labels = take_spans(batch.tokens, sentinels, 2, draw(20_171))
+    batch = WindowBatch(windows(), B * Spans().lengths(T)[1])
+    src, labels = take_spans(batch.tokens, Spans(), sentinels, 2, draw(20_171))
     given = torch.cat([torch.ones(B, 1, dtype=torch.long), labels[:, :-1]], dim=1)
     from transformer.blocks import causal_mask
 

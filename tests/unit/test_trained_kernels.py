@@ -71,7 +71,7 @@ def test_rows_of_odd_length_are_read_where_they_lie() -> None:
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize(("m", "k", "n"), [(401, 700, 333), (600, 4096, 700)])
 def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n: int) -> None:
-    """Catches sums formed in another order where several threads share them, and panels overwritten while they are read.
+    """Catches sums formed in another order by several threads, and panels overwritten while they are read.
 
     The larger product has more columns and rows than are laid out at a time.
     """

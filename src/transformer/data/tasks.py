@@ -23,11 +23,21 @@ class TextSettings(TaskData):
     stride: int | None = Field(
         default=None, ge=1, description="from one training window to the next; window if not set"
     )
+    corruption_rate: float = Field(default=0.15, gt=0, lt=1, description="spans: share of a window that is taken out")
+    span_length: float = Field(default=3.0, ge=1, description="spans: mean tokens of one")
 
     @property
     def name(self) -> str:
         """The first file."""
         return listed(self.text)[0]
+
+    @model_validator(mode="after")
+    def _spans_alone(self) -> "TextSettings":
+        given = {"corruption_rate", "span_length"} & self.model_fields_set
+        changed = [name for name in sorted(given) if getattr(self, name) != type(self).model_fields[name].default]
+        if changed and self.task != "spans":
+            raise ValueError(f"data.{changed[0]} is of data.task='spans', not of {self.task!r}; leave it out")
+        return self
 
 
 class LabelSettings(TaskData):

@@ -92,7 +92,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         scaled = [None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.gradients]
         del ctx.gradients  # the last reference, so that autograd may add to them in place
         return (*scaled, None, None, None)

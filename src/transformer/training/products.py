@@ -74,7 +74,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, weight = ctx.saved_tensors
         dy = gradients[0].reshape(-1, len(weight)).contiguous()
         dx = dweight = dbias = None
@@ -105,7 +105,7 @@ class _Gelu(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return gelu(ctx.saved_tensors[0], gradients[0], is_by_tanh=ctx.is_by_tanh), None
 
 
@@ -141,7 +141,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, mask, weights = ctx.saved_tensors
         found = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
         return *found, None, None, None
@@ -176,7 +176,7 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         (dz,) = gradients
         dy = elementwise.drop_out(dz, *ctx.settings, dtype=ctx.type) if ctx.needs_input_grad[1] else None
         return dz if ctx.needs_input_grad[0] else None, dy, None

@@ -4,6 +4,7 @@ What is masked or taken out is drawn anew each time a window is seen, from torch
 from (seed, step, micro-batch): a run that is resumed draws the same. Outside training the draw is always the same one.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
@@ -20,9 +21,8 @@ from transformer.training.loss import smoothed_cross_entropy
 from transformer.transformer import Transformer
 
 VALIDATION_SEED: Final = 20_171
-MASKED, NOISE, SPAN = 0.15, 0.15, 3.0
-"""Shares of tokens that are masked (Devlin et al. 2019, Sec. 3.1) and taken out, and the mean length of a span (Raffel
-et al. 2020, Sec. 3.1.4)."""
+MASKED: Final = 0.15
+"""Share of tokens that are masked (Devlin et al. 2019, Sec. 3.1)."""
 BECOMES_MASK, BECOMES_RANDOM = 0.8, 0.1
 """Of masked tokens; the others stay as they are, and are guessed all the same."""
 
@@ -137,6 +137,31 @@ def mask_tokens(
     return tokens.scatter(1, places, shown), places
 
 
+@dataclass(frozen=True)
+class Spans:
+    """How much of a text is taken out.
+
+    Attributes:
+        rate: share of its tokens.
+        length: of a span, on average.
+
+    Source: Raffel et al. 2020, Sec. 3.1.4 and 3.3.3 (rates of 10 to 50 %), 3.3.4 (lengths of 2 to 10).
+    """
+
+    rate: float = 0.15
+    length: float = 3.0
+
+    def sizes(self, window: int) -> tuple[int, int]:
+        """How many tokens of a window are taken out, and in how many spans."""
+        n_taken = min(max(1, round(window * self.rate)), window - 1)
+        return n_taken, min(max(1, round(n_taken / self.length)), window - n_taken)
+
+    def lengths(self, window: int) -> tuple[int, int]:
+        """Lengths of source and target of a window whose spans are taken out, EOS included."""
+        n_taken, n_spans = self.sizes(window)
+        return window - n_taken + n_spans + 1, n_taken + n_spans + 1
+
+
 class SpanObjective(nn.Module):
     """Spans are taken out of a text, each for a sentinel, and written by the decoder.
 
@@ -146,6 +171,7 @@ class SpanObjective(nn.Module):
         bos: what the decoder begins with.
         eos: what ends source and target.
         label_smoothing: see `TranslationObjective`.
+        spans: how much is taken out.
         activation_checkpointing: see there.
 
     Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning", Sec. 3.1.4 and Fig. 2; as in the authors'
@@ -159,11 +185,13 @@ class SpanObjective(nn.Module):
         bos: int,
         eos: int,
         label_smoothing: float,
+        spans: Spans = Spans(),
         *,
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
+        self.spans = spans
         self.sentinels, self.bos, self.eos = sentinels, bos, eos
         self.activation_checkpointing = activation_checkpointing
         self.label_smoothing = label_smoothing
@@ -172,7 +200,7 @@ class SpanObjective(nn.Module):
 
     def forward(self, batch: WindowBatch) -> LossSum:
         """The summed loss of sentinels, spans and EOS."""
-        src, labels = take_spans(batch.tokens, self.sentinels, self.eos, _draw(self))
+        src, labels = take_spans(batch.tokens, self.spans, self.sentinels, self.eos, _draw(self))
         tgt = torch.cat([torch.full_like(labels[:, :1], self.bos), labels[:, :-1]], dim=1)
         mask = causal_mask(tgt.size(1), tgt.device)
         model = cast(Transformer, self.model)
@@ -181,36 +209,25 @@ class SpanObjective(nn.Module):
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
         """As of `CountsOperations`."""
-        rows, (source, target) = len(lengths), span_lengths(int(lengths.max()))
+        rows, (source, target) = len(lengths), self.spans.lengths(int(lengths.max()))
         model = cast(Transformer, self.model)
         return translation_flops(model, rows, source, target, rows * target, twice=self.activation_checkpointing)
 
 
-def span_sizes(window: int) -> tuple[int, int]:
-    """How many tokens of a window are taken out, and in how many spans."""
-    n_taken = min(max(1, round(window * NOISE)), window - 1)
-    return n_taken, min(max(1, round(n_taken / SPAN)), window - n_taken)
-
-
-def span_lengths(window: int) -> tuple[int, int]:
-    """Lengths of source and target of a window whose spans are taken out, EOS included."""
-    n_taken, n_spans = span_sizes(window)
-    return window - n_taken + n_spans + 1, n_taken + n_spans + 1
-
-
 def take_spans(
-    tokens: Int[Tensor, "B T"], sentinels: tuple[int, ...], eos: int, draw: torch.Generator
+    tokens: Int[Tensor, "B T"], spans: Spans, sentinels: tuple[int, ...], eos: int, draw: torch.Generator
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B U"]]:
     """Takes spans out of each row; returns what is left with sentinels, and sentinels with what was taken.
 
     Args:
         tokens: of the windows.
+        spans: how much is taken out.
         sentinels: as in `SpanObjective`.
         eos: put after both.
         draw: source of random numbers.
     """
     rows, window = tokens.shape
-    n_taken, n_spans = span_sizes(window)
+    n_taken, n_spans = spans.sizes(window)
     taken = _parts(rows, n_taken, n_spans, draw)
     kept = _parts(rows, window - n_taken, n_spans, draw)
     runs = torch.stack([kept, taken], dim=2).flatten(1)  # kept, taken, kept, taken, ...

@@ -27,9 +27,8 @@ from transformer.training.text_objectives import (
     LanguageModelObjective,
     MaskedObjective,
     SpanObjective,
+    Spans,
     n_masked,
-    span_lengths,
-    span_sizes,
 )
 
 TRAIN, VALIDATION, COUNTS = "train.npy", "validation.npy", "counts.json"
@@ -52,6 +51,7 @@ class TextTask(Task):
         if data.validation_text:
             self.sums["data.validation_text"] = file_sum(Path(data.validation_text))
         self.sentinels: tuple[int, ...] = ()
+        self._spans = Spans(data.corruption_rate, data.span_length)
 
     def size(self) -> int:
         """Bytes of the text."""
@@ -123,7 +123,7 @@ class TextTask(Task):
         assert tokenizer.control.eos is not None
         return SpanObjective(
             model, self.sentinels, tokenizer.control.bos, tokenizer.control.eos, training.label_smoothing,
-            activation_checkpointing=checkpointing,
+            self._spans, activation_checkpointing=checkpointing,
         )  # fmt: skip
 
     def _seq_len(self, recipe: Recipe) -> int:
@@ -137,7 +137,7 @@ class TextTask(Task):
         if self._data.task == "language-model":
             return WindowSource(tokens, window + 1, stride, window)
         if self._data.task == "spans":
-            return WindowSource(tokens, window, stride, span_lengths(window)[1])
+            return WindowSource(tokens, window, stride, self._spans.lengths(window)[1])
         inner = window - sum(map(len, tokenizer.frame))
         return WindowSource(tokens, inner, stride, n_masked(inner), tokenizer.frame)
 
@@ -151,7 +151,7 @@ class TextTask(Task):
             return 0
         if "vocab_size" not in known:
             raise ConfigError("data.task='spans' needs ids for sentinels in one vocabulary; choose model.family='t5'")
-        needed = span_sizes(window)[1]
+        needed = self._spans.sizes(window)[1]
         if not isinstance(tokenizer, PublishedTokenizer):
             self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + needed))
             return needed
