@@ -64,6 +64,10 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0: Input should be less"),
         ({**DATA, "model": {"src_vocab_size": 9}}, r"come from the tokenizer; set tokenizer.vocab_size"),
         ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),
+        (
+            {"data": {"task": "masked-words", "text": "a", "corruption_rate": 0.5}},
+            "data.corruption_rate is of data.task='spans', not of 'masked-words'; leave it out",
+        ),
     ],
 )
 def test_mistakes_are_named(tree: dict[str, object], message: str) -> None:
