@@ -56,7 +56,7 @@ def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 TINY_RECIPE = {
     "tokenizer": {"vocab_size": 300},
-    "model": {"d_model": 16, "N": 2, "h": 2, "d_ff": 24, "src_seq_len": 64, "tgt_seq_len": 96},
+    "model": {"d_model": 16, "N": 2, "h": 2, "d_ff": 24, "src_seq_len": 64, "tgt_seq_len": 96, "dropout": 0.1},
     "training": {
         "max_steps": 12, "batch_tokens": 256, "warmup_steps": 4, "validate_every": 6, "save_every": 6,
         "log_every": 3, "threads": 1,

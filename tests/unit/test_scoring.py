@@ -41,7 +41,7 @@ def test_scores_are_those_of_one_pair_alone(tiny_run: Path) -> None:
 def test_the_score_of_a_search_is_the_score_of_its_translation(tiny_run: Path) -> None:
     """Catches a search that reports what it ranks by, and not the model's log-probability."""
     lines = ["one two three", "seven", "nine eight"]
-    translator = load(tiny_run, search=Search(4, repetition_penalty=1.4))
+    translator = load(tiny_run, search=Search(4, repetition_penalty=1.4), precision="float32")
     for line, found in zip(lines, translator.translations(lines), strict=True):
         (scored,) = score_pairs(translator, [(line, found.text)])
         if tuple(scored.pieces[:-1]) == found.alternatives[0].pieces and found.alternatives[0].finished:
