@@ -72,10 +72,11 @@ def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict
 
 @pytest.fixture(scope="session")
 def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of the tiny recipe."""
+    """The folder of a finished run of the tiny recipe, long enough for a model that says a few digits and stops."""
     from transformer.recipe import parse_recipe
     from transformer.run import train
 
     folder = tmp_path_factory.mktemp("run") / "tiny"
-    train(parse_recipe(tiny_recipe(digit_corpus)), folder, quiet=True)
+    learning = {"max_steps": 200, "warmup_steps": 200, "batch_tokens": 1024, "validate_every": 100, "save_every": 100}
+    train(parse_recipe(tiny_recipe(digit_corpus, **learning)), folder, quiet=True)
     return folder

@@ -138,6 +138,7 @@ def child(call: dict[str, Any]) -> None:
     for stream, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(call[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has the commands behind its `&` ignore it
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
     if "interrupt_data" in call:

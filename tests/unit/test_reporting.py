@@ -90,7 +90,7 @@ def test_a_report_has_everything_and_runs_nothing(run: Path) -> None:
         "Origin",
     ):
         assert heading in reader.text
-    for needle in ("nrefs:1", "max_steps = 12", "torch version", "processor", "dropped: duplicate", "<b>run"):
+    for needle in ("nrefs:1", "max_steps = 200", "torch version", "processor", "dropped: duplicate", "<b>run"):
         assert needle in reader.text
     assert {"svg", "polyline", "circle", "rect"} <= reader.tags
 

@@ -216,6 +216,31 @@ def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
             torch.testing.assert_close(optimizers[0].state[ours][name], optimizers[1].state[plain][name])
 
 
+class InfiniteLoss(torch.nn.Module):
+    """A loss without end, of which the gradient is finite."""
+
+    def __init__(self, objective: TranslationObjective) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, batch: PairBatch) -> LossSum:
+        """Of a batch."""
+        found = self.objective(batch)
+        return LossSum(found.loss_sum + math.inf, found.count, found.metrics)
+
+
+def test_a_batch_that_is_left_out_does_not_shorten_the_next() -> None:
+    """Catches a divisor that was set for a gradient which was then thrown away."""
+    objective = tiny_objective()
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.0, fused=True)
+    batch = pair_rows([(3, 4)])
+    with pytest.raises(NonFiniteError, match="the loss is inf"):
+        train_step(TrainingState(InfiniteLoss(objective), optimizer, 0, 1), [batch], 0.01, clip_norm=0.01)
+    result = train_step(TrainingState(objective, optimizer, 0, 1), [batch], 0.01, clip_norm=100.0)
+    moments = [optimizer.state[each]["exp_avg"] for each in objective.parameters()]
+    assert torch.nn.utils.get_total_norm(moments).item() == pytest.approx(0.1 * result.gradient_norm, rel=1e-4)
+
+
 def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
     """Catches randomness that depends on what ran before, such as a validation in between."""
     batch = pair_rows([(3, 4), (5, 1)])

@@ -33,8 +33,8 @@ class TextSettings(TaskData):
 
     @model_validator(mode="after")
     def _spans_alone(self) -> "TextSettings":
-        given = {"corruption_rate", "span_length"} & self.model_fields_set
-        changed = [name for name in sorted(given) if getattr(self, name) != type(self).model_fields[name].default]
+        fields = type(self).model_fields  # a stored recipe has them all
+        changed = [name for name in ("corruption_rate", "span_length") if getattr(self, name) != fields[name].default]
         if changed and self.task != "spans":
             raise ValueError(f"data.{changed[0]} is of data.task='spans', not of {self.task!r}; leave it out")
         return self

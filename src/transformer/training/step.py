@@ -98,11 +98,14 @@ def train_step(
     loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
     is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
     observation = Observation(state.objective) if is_observed else None
-    gradient_norm = _clip(state, clip_norm)
+    norm = _gradient_norm(state.objective)
+    gradient_norm = norm.item()
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
         problem = _what_is_not_finite(state.objective, loss_sum / count, gradient_norm)
         state.optimizer.zero_grad()
         raise NonFiniteError(problem)
+    if clip_norm and gradient_norm > clip_norm:  # a shorter gradient would be multiplied by 1
+        _shorten(state, norm, clip_norm)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
     state.optimizer.step()
@@ -130,20 +133,17 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
     return loss_sum, nll_sum
 
 
-def _clip(state: TrainingState, clip_norm: float) -> float:
-    """Shortens the gradient and returns its L2 norm from before; one that is not finite is left as it is.
+def _gradient_norm(objective: nn.Module) -> torch.Tensor:
+    gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
+    return whole_tensor(nn.utils.get_total_norm(gradients))
 
-    A fused optimizer divides gradients itself, while it reads them anyway.
-    """
-    parameters = list(state.objective.parameters())
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = whole_tensor(nn.utils.get_total_norm(gradients))
-    if clip_norm and clip_norm < norm.item() < math.inf:  # a shorter gradient would be multiplied by 1
-        if state.world.size == 1 and state.optimizer.defaults.get("fused"):
-            setattr(state.optimizer, DIVISOR, norm / clip_norm)
-        else:
-            nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
-    return norm.item()
+
+def _shorten(state: TrainingState, norm: torch.Tensor, clip_norm: float) -> None:
+    """Brings the gradient to `clip_norm`; a fused optimizer divides it itself, while it reads it anyway."""
+    if state.world.size == 1 and state.optimizer.defaults.get("fused"):
+        setattr(state.optimizer, DIVISOR, norm / clip_norm)
+    else:
+        nn.utils.clip_grads_with_norm_(list(state.objective.parameters()), clip_norm, norm)
 
 
 def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float) -> str:
