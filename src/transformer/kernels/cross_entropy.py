@@ -8,13 +8,16 @@ from transformer.kernels.elementwise import COST
 from transformer.kernels.library import library, threads_for
 
 
-def to_gradient(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon: float) -> Float[Tensor, "N 2"]:
+def to_gradient(
+    logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon: float, divergence: float = 0.0
+) -> Float[Tensor, "N 2"]:
     """Overwrites logits by the gradient of the summed label-smoothed cross-entropy, see `smoothed_cross_entropy`.
 
     Args:
         logits: of what `multiplies` says the kernels take; a row's elements lie side by side.
         labels: the column that each row should choose.
         epsilon: label smoothing.
+        divergence: as there; where it is more than 0, rows 2i and 2i + 1 belong together.
 
     Returns:
         The smoothed loss of each row and the unsmoothed one, in nats, float64.
@@ -24,7 +27,7 @@ def to_gradient(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon
     """
     compiled = library()
     assert compiled is not None
-    if labels.shape != (len(logits),) or logits.stride(1) != 1:
+    if labels.shape != (len(logits),) or logits.stride(1) != 1 or (divergence and len(logits) % 2):
         raise ValueError(f"{tuple(labels.shape)} labels do not go with logits of {tuple(logits.shape)}")
     labels = labels.long().contiguous()
     losses = torch.empty(len(logits), 2, dtype=torch.float64, device="cpu")
@@ -35,6 +38,7 @@ def to_gradient(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon
         labels.data_ptr(),
         *logits.shape,
         epsilon,
+        divergence,
         is_bf16,
         losses.data_ptr(),
         threads,

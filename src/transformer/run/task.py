@@ -86,11 +86,13 @@ class Task(ABC):
         """The recipe with all that it leaves open, see `transformer.recipe.complete`.
 
         Raises:
-            ConfigError: values do not fit together, or the model is of a kind that cannot do the task.
+            ConfigError: values do not fit together or are of another task, or the model is of a kind that cannot do it.
         """
         filled = complete(recipe, self.defaults(recipe), steps_per_epoch, earlier)
         assert filled.model is not None
         refuse_metric(filled.training.best_metric, self.metrics)
+        if filled.training.r_drop:
+            raise ConfigError("training.r_drop is of sentence pairs alone; leave it out")
         name = filled.model.model_dump()["family"]
         if family(name).kind not in self.kinds:
             raise ConfigError(

@@ -24,6 +24,7 @@ def smoothed_cross_entropy(
     bias: Float[Tensor, " V"] | None,
     labels: Int[Tensor, " N"],
     epsilon: float,
+    divergence: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Projects to the vocabulary and sums the cross-entropy against smoothed labels.
 
@@ -38,13 +39,16 @@ def smoothed_cross_entropy(
         bias: of the projection, if it has one.
         labels: the token that each position should say.
         epsilon: label smoothing, 0 <= epsilon < 1.
+        divergence: where more than 0, rows 2i and 2i + 1 are of one position, seen twice under different dropout; so
+            many times the mean of KL(p || q) and KL(q || p) of every such pair is added to the smoothed loss.
 
     Returns:
         The smoothed loss in nats summed over positions, with gradient, and the unsmoothed one, without.
 
-    Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4.
+    Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
     """
-    loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, epsilon, torch.is_grad_enabled())
+    target = epsilon, divergence
+    loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, target, torch.is_grad_enabled())
     return loss_sum, nll_sum.detach()
 
 
@@ -58,7 +62,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         labels: Tensor,
-        epsilon: float,
+        target: tuple[float, float],
         wants_gradient: bool,
     ) -> Any:
         kind = hidden.device.type
@@ -75,13 +79,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if d_weight is not None and not len(x):
                 d_weight.zero_()
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
-            rows = max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)))
+            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay together
             products = _Compiled(precision) if is_compiled else _ByTorch()
             logits = products.room(x, min(rows, len(x)), weight.size(0))
             for start in range(0, len(x), rows):
                 chunk = slice(start, start + rows)
                 d_logits = products.project(x[chunk], w, b, logits[: len(x[chunk])])
-                sums += products.to_gradient(d_logits, labels[chunk], epsilon)
+                sums += products.to_gradient(d_logits, labels[chunk], *target)
                 if d_hidden is not None and d_weight is not None:
                     products.to_hidden(d_logits, w, d_hidden[chunk])
                     products.to_weight(d_logits, x[chunk], d_weight, is_first=start == 0)
@@ -114,9 +118,9 @@ class _Compiled:
         """The logits of a chunk, in `out`."""
         return matmul(x, weight.t(), bias, precision=self.precision, out=out)
 
-    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
         """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
-        return cross_entropy.to_gradient(logits, labels, epsilon).sum(dim=0)
+        return cross_entropy.to_gradient(logits, labels, epsilon, divergence).sum(dim=0)
 
     def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
         """The gradient of a chunk of `hidden`."""
@@ -136,8 +140,8 @@ class _ByTorch:
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
         return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 
-    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-        return _to_gradient(logits, labels, epsilon)
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
+        return _to_gradient(logits, labels, epsilon, divergence)
 
     def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
         out.copy_(d_logits @ weight)
@@ -146,11 +150,11 @@ class _ByTorch:
         _add(total.zero_() if is_first else total, d_logits.T @ x)
 
 
-def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
     """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
     vocab_size = logits.size(1)
     sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
-    rows = max(1, BLOCK_ELEMENTS // vocab_size)
+    rows = 2 * max(1, BLOCK_ELEMENTS // vocab_size // 2)  # pairs stay together
     for block, label in zip(logits.split(rows), labels[:, None].split(rows), strict=True):
         scores = block.to(sums.dtype)
         p = scores.softmax(dim=-1)
@@ -158,9 +162,21 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
         log_z = scores.amax(dim=-1) - p.amax(dim=-1).log()
         nll = (log_z - scores.gather(1, label)[:, 0]).sum()
         sums += torch.stack([(1 - epsilon) * nll + epsilon * (log_z - scores.mean(dim=-1)).sum(), nll])
-        d_scores = p.sub_(epsilon / vocab_size)
+        d_scores = p - epsilon / vocab_size
+        if divergence:
+            part, d_part = _divergence(p, scores - log_z[:, None])
+            sums[0] += divergence * part
+            d_scores += divergence * d_part
         block.copy_(d_scores.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=p.dtype)))
     return sums
+
+
+def _divergence(p: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of KL(p || q) and KL(q || p), p in even rows and q in odd ones, summed, and its gradient to logits."""
+    apart = torch.stack([p[::2] - p[1::2], p[1::2] - p[::2]], dim=1).flatten(0, 1)
+    ratio = torch.stack([log_p[::2] - log_p[1::2], log_p[1::2] - log_p[::2]], dim=1).flatten(0, 1)
+    kl = (p * ratio).sum(dim=-1, keepdim=True)
+    return 0.5 * kl.sum(), 0.5 * (p * (ratio - kl) + apart)
 
 
 def _add(total: Tensor, part: Tensor) -> None:

@@ -37,6 +37,11 @@ class TrainingSettings(Settings):
         default=None, ge=1, description="length of the cosine; max_steps at the start if not set"
     )
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="probability spread over the vocabulary")
+    r_drop: float = Field(
+        default=0.0,
+        ge=0,
+        description="every pair goes through the model twice; weight of what dropout changes in what it says, e.g. 5",
+    )
     adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
     adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(default=0.0, ge=0, description="of matrices: AdamW, decoupled from the gradient")

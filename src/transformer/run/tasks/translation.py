@@ -67,7 +67,7 @@ class TranslationTask(Task):
         assert material.text is not None
         pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
         return TranslationObjective(
-            model, training.label_smoothing, pad_ids=(pads[0], pads[1]),
+            model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
             activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
