@@ -310,9 +310,16 @@ def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
         Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (9, 9))
 
 
+def test_a_filter_that_takes_most_pairs_is_named() -> None:
+    """Catches nine of ten pairs that are lost behind one number, and a setting that is of another reason."""
+    report = DataReport(read=20, kept=2, held_out=1, dropped=Counter({"length ratio": 14, "duplicate": 3}))
+    assert "more pairs were dropped than kept (length ratio): raise data.max_length_ratio" in "\n".join(report.lines())
+
+
 def test_report_names_every_reason() -> None:
     """Catches reasons that are left out when they are zero, so that files of two runs do not line up."""
     report = DataReport(read=1, kept=1, dropped=Counter())
+    assert not any("more pairs" in line for line in report.lines())
     assert report.to_dict()["dropped"] == {"empty": 0, "too long": 0, "length ratio": 0, "duplicate": 0}
     assert DataReport.from_dict(report.to_dict()) == report
 

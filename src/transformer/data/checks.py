@@ -11,6 +11,13 @@ from numpy.typing import NDArray
 from transformer.data.readers import PairCounts
 
 REASONS: Final = ("empty", "too long", "length ratio", "duplicate")
+WHAT_HELPS: Final = {
+    "empty": "see that these are the files you meant",
+    "too long": "raise model.src_seq_len or model.tgt_seq_len",
+    "length ratio": "raise data.max_length_ratio if one side is short by nature",
+    "duplicate": "data.drop_duplicates=false keeps them",
+}
+"""Where a reason takes more pairs than are left."""
 KEPT: Final = -1
 
 
@@ -98,6 +105,9 @@ class DataReport:
             f"target {self.target_tokens:,} (longest {self.longest_target}), "
             f"bytes that fell back {self.fallback_bytes:,}",
         ]
+        reason = max(REASONS, key=lambda reason: self.dropped[reason])
+        if self.dropped[reason] > self.kept + self.held_out:
+            report.append(f"more pairs were dropped than kept ({reason}): {WHAT_HELPS[reason]}")
         if len(self.files) > 1:
             report.extend(
                 f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}"

@@ -31,9 +31,12 @@ class T5Config(Settings):
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
     activation_dropout: float = Field(default=0.1, ge=0, lt=1, description="inside the feed-forward networks")
     share_embeddings: Literal["all", "inputs"] = Field(
-        default="all", description="what is one matrix: embeddings and output, or both embeddings"
+        default="inputs",
+        description="what is one matrix: both embeddings, as of version 1.1, or the output too, which learns slower",
     )
-    scale_output: bool = Field(default=True, description="multiply the decoder's output by d_model^-0.5")
+    scale_output: bool = Field(
+        default=False, description="multiply the decoder's output by d_model^-0.5, as version 1.0 with its one matrix"
+    )
     pad_id: int | None = Field(default=None, ge=0, description="of padding; the tokenizer's if not set")
     eos_id: int | None = Field(default=None, ge=0, description="of the end of a text; the tokenizer's if not set")
     start_id: int | None = Field(default=None, ge=0, description="of what the decoder begins with; BOS if not set")
