@@ -94,6 +94,14 @@ def test_rotary_positions_are_the_rotations_of_the_paper() -> None:
                 torch.testing.assert_close(turned[row, :, t, pair + 3], number.imag)
 
 
+def test_turned_features_keep_their_type() -> None:
+    """Catches queries and keys that become float32 beside values in bfloat16, which no fast attention takes."""
+    x = torch.randn(2, 3, 5, 4)
+    turned = RotaryPositions(4, 9)(x.bfloat16())
+    assert turned.dtype == torch.bfloat16
+    torch.testing.assert_close(turned.float(), RotaryPositions(4, 9)(x), atol=0.05, rtol=0.02)
+
+
 def test_rotary_attention_depends_on_distances_alone() -> None:
     """Catches keys that are cached unturned or turned twice, and absolute positions that leak into the weights."""
     torch.manual_seed(0)
@@ -127,6 +135,12 @@ def test_relative_buckets_are_those_of_a_loop() -> None:
             for place, query in enumerate(queries[row].tolist()):
                 wanted = [bucket(key - query, bidirectional=bidirectional) for key in range(33)]
                 torch.testing.assert_close(found[row, :, place].T, block.embedding.weight[wanted])
+
+
+def test_ranges_of_distances_need_room() -> None:
+    """Catches a logarithm of 1 or less below the line, which gives buckets that are no number or negative."""
+    with pytest.raises(ConfigError, match="max_distance=16 must be more than half of buckets=32"):
+        RelativePositionBias(2, 32, 16, bidirectional=False)
 
 
 def test_linear_biases_have_the_slopes_of_the_paper() -> None:

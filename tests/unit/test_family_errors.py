@@ -1,11 +1,13 @@
 """What cannot be trained on or read is refused, with the reason and the way out."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from conftest import digit_pairs, write_lines
 from transformer.bundle import Bundle
@@ -93,6 +95,32 @@ def test_a_start_of_other_sizes_is_refused() -> None:
     small, large = (kind.build(kind.config.model_validate({**sizes, "N": n})) for n in (2, 3))
     with pytest.raises(BundleError, match=r"decoder\.layers\.2.* do not go with the recipe's model"):
         place_start(large, small.state_dict())
+
+
+def test_images_of_another_size_are_refused() -> None:
+    """Catches positions of other patches: 7 x 6 of them where the model learned 7 x 7."""
+    found = family("vit")
+    model = found.build(found.config.model_validate({**found.presets()["tiny"], "image_size": (28, 28), "channels": 1}))
+    with pytest.raises(ConfigError, match=r"images of \(28, 24\) pixels, but the model's are \(28, 28\); resize them"):
+        model(torch.zeros(1, 1, 28, 24))
+
+
+@pytest.mark.parametrize("shared", ["all", "inputs"])
+def test_a_new_t5_knows_nothing(shared: str) -> None:
+    """Catches an output that is the embeddings, unscaled: its first loss is ten times that of guessing."""
+    torch.manual_seed(1)
+    found = family("t5")
+    sizes = {"vocab_size": 500, "share_embeddings": shared, "dropout": 0.0}
+    model = found.build(found.config.model_validate({**found.presets()["tiny"], **sizes}))
+    tokens = torch.randint(3, 500, (8, 12))
+    loss = F.cross_entropy(model(tokens, tokens, None, None).flatten(0, 1), tokens.roll(1, 1).flatten())
+    assert loss.item() == pytest.approx(math.log(500), abs=1.5)
+
+
+def test_a_t5_without_ranges_of_distances_is_refused() -> None:
+    """Catches numbers of buckets that only a long text would show to be wrong."""
+    with pytest.raises(ValueError, match="max_distance=8 must be more than half of buckets=32"):
+        family("t5").config.model_validate({"max_distance": 8})
 
 
 def test_published_settings_and_parameters_out_of_bounds() -> None:

@@ -17,6 +17,7 @@ from transformer.protocols import PairBatch
 from transformer.recipe import parse_recipe
 from transformer.run import train
 from transformer.training import loss as loss_module
+from transformer.training.hardware import CPU_FLOAT32
 from transformer.training.loss import smoothed_cross_entropy
 from transformer.training.objectives import TranslationObjective
 
@@ -65,11 +66,11 @@ def test_the_kernel_is_the_formula(size: int, dtype: torch.dtype) -> None:
         to_gradient(logits[:13], labels[:13], 0.1, 5.0)
 
 
-def objective(dropout: float, alpha: float) -> TranslationObjective:
+def objective(dropout: float, alpha: float, **settings: bool) -> TranslationObjective:
     """Of a tiny model with the same weights each time."""
     torch.manual_seed(3)
     model = build_transformer(13, 13, 12, 12, d_model=8, N=1, h=2, d_ff=12, dropout=dropout, share_embeddings="all")
-    return TranslationObjective(model, 0.1, r_drop=alpha)
+    return TranslationObjective(model, 0.1, r_drop=alpha, **settings)
 
 
 PAIRS = PairBatch(
@@ -106,6 +107,27 @@ def test_without_dropout_or_training_it_is_the_plain_loss() -> None:
     torch.testing.assert_close(objective(0.0, 5.0)(PAIRS).metrics["nll_sum"], plain.metrics["nll_sum"])
 
 
+def test_layers_computed_again_draw_the_same() -> None:
+    """Catches copies of a pair that get other dropout on the way back than forward."""
+    gradients = []
+    for again in (False, True):
+        ours = objective(0.4, 5.0, activation_checkpointing=again).train()
+        torch.manual_seed(8)
+        with CPU_FLOAT32.computing():
+            loss = ours(PAIRS).loss_sum
+        loss.backward()
+        gradients.append([parameter.grad for parameter in ours.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_rows_of_other_labels_are_no_pairs() -> None:
+    """Catches rows in another order, whose divergence would be of two positions."""
+    for labels in ([1, 2], [1, 1, 2]):
+        with pytest.raises(ValueError, match="must have one label"):
+            smoothed_cross_entropy(torch.randn(len(labels), 4), torch.randn(5, 4), None, torch.tensor(labels), 0.1, 5.0)
+
+
 def test_two_passes_are_counted_in_the_plan() -> None:
     """Catches a plan of half the operations."""
     lengths = np.array([[3, 4], [2, 2]], dtype=np.int32)
@@ -119,5 +141,5 @@ def test_other_tasks_refuse_it(tmp_path: Path) -> None:
         "data": {"task": "language-model", "text": str(text)},
         "training": {"max_steps": 1, "r_drop": 5.0},
     }
-    with pytest.raises(ConfigError, match=r"training\.r_drop is of sentence pairs alone"):
+    with pytest.raises(ConfigError, match=r"training\.r_drop is of data\.task=.translation."):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)

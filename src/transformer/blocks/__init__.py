@@ -3,9 +3,9 @@
 Axis letters in the shapes of this package, written as jaxtyping strings:
 
     B batch   S source length   T target (or query) length   D model width (d_model)
-    H heads   E width of one head (d_k)   F feed-forward width (d_ff)   V vocabulary
+    H heads   E width of one head (d_k)   V vocabulary   W hypotheses of a sentence
     L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss
-    G heads of keys and values   C channels of an image
+    G heads of keys and values   C channels of an image   M chosen tokens
 
 Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means: may attend.
 """

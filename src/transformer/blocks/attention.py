@@ -32,8 +32,9 @@ def attention(
 ) -> Float[Tensor, "B H T E"]:
     """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
 
-    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never holds the (B, H, T, S) weights. For short
-    sentences its backward pass on a CPU takes several times as long as the plain formula (`docs/log.md`).
+    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never holds the (B, H, T, S) weights (on a CPU:
+    without dropout and a learned bias). For short sentences its backward pass on a CPU takes several times as long as
+    the plain formula (`docs/log.md`).
 
     Args:
         query: what each position looks for.
@@ -218,7 +219,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B {self.h} T S"]:
-        """The weights that `forward` would use (without dropout), for inspection; `forward` itself never forms them."""
+        """The weights that `forward` would use (without dropout), for inspection; `forward` does not return them."""
         queries, keys = (self.placed(self._split(x)) for x in (self.W_q(query), self.W_k(key)))
         return attention_weights(queries, self._repeated(keys), mask, bias=bias, scale=self.scale)
 

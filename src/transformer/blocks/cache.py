@@ -14,7 +14,7 @@ ROOM: Final = 16
 
 @dataclass
 class KeyValueCache:
-    """Keys and values of one attention block, with room for L positions."""
+    """Keys and values of one attention block, with room for L positions; H is the heads that keys have."""
 
     keys: Float[Tensor, "B H L E"]
     values: Float[Tensor, "B H L E"]

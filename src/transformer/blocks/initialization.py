@@ -38,15 +38,15 @@ def initialize_embeddings(module: nn.Module) -> None:
 
 
 def initialize_normal(module: nn.Module, *, layers: int | None = None) -> None:
-    """Draws every parameter with more than one axis from N(0, 0.02^2); biases become 0, gains of norms stay 1.
+    """Draws every parameter with more than one axis from N(0, 0.02^2), uncut; biases become 0, gains of norms stay 1.
 
     Args:
         module: whose parameters are drawn; a shared one once.
         layers: of a pre-norm stack, whose matrices that end a residual branch are divided by sqrt(2 layers), so that
             the sum of all branches does not grow with their number; None leaves them.
 
-    Source: Devlin et al. 2019, "BERT", and its code; Radford et al. 2019, "Language Models are Unsupervised Multitask
-    Learners", Sec. 2.3 (the division).
+    Source: Devlin et al. 2019, "BERT", whose code cuts the normal at two deviations; Radford et al. 2019, "Language
+    Models are Unsupervised Multitask Learners", Sec. 2.3 (the division).
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() > 1:
@@ -65,9 +65,8 @@ def initialize_t5(module: nn.Module, d_model: int, d_k: int) -> None:
 
     Source: Raffel et al. 2020, and the authors' mesh_tensorflow, whose values these are.
     """
-    drawn: set[int] = set()
     for name, parameter in module.named_parameters():
-        if parameter.dim() < 2 or id(parameter) in drawn:
+        if parameter.dim() < 2:
             continue
         variance = 1 / parameter.size(1)
         if name.endswith("W_q.weight"):
@@ -77,4 +76,3 @@ def initialize_t5(module: nn.Module, d_model: int, d_k: int) -> None:
         elif "embed" in name:
             variance = 1.0
         nn.init.normal_(parameter, std=math.sqrt(variance))
-        drawn.add(id(parameter))

@@ -6,25 +6,32 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer.errors import ConfigError
+
 
 class RelativePositionBias(nn.Module):
     """A learned number a head for each bucket of distances, key position minus query position.
 
     Half of the buckets (of each direction) hold one distance each, the others logarithmically growing ranges up to
-    `max_distance`; the last holds everything beyond.
+    `max_distance`; the last holds everything beyond too.
 
     Args:
         h: number of heads.
         buckets: of distances.
-        max_distance: where the last bucket begins.
+        max_distance: where the last range would end; more than half of the buckets.
         bidirectional: half of the buckets are for keys ahead; False puts all of those in bucket 0, which a causal mask
             hides but for the position itself.
+
+    Raises:
+        ConfigError: `max_distance` leaves nothing for the ranges.
 
     Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning", Sec. 2.1; Shaw et al. 2018.
     """
 
     def __init__(self, h: int, buckets: int = 32, max_distance: int = 128, *, bidirectional: bool) -> None:
         super().__init__()
+        if max_distance <= buckets // 2:
+            raise ConfigError(f"max_distance={max_distance} must be more than half of buckets={buckets}; raise it")
         self.buckets = buckets
         self.max_distance = max_distance
         self.bidirectional = bidirectional

@@ -35,7 +35,8 @@ def sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]
 def halved_sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]:
     """The table of `sinusoid` with all sines first, then all cosines, in the order of their frequencies.
 
-    It is what fairseq, Marian and the models that came of them have; `sinusoid` with its columns in another order.
+    It is what Marian's models have as they are published for Hugging Face's library; `sinusoid` with its columns in
+    another order. (tensor2tensor, fairseq and Marian itself space the frequencies by d_model / 2 - 1.)
 
     Raises:
         ConfigError: `d_model` is odd.

@@ -14,7 +14,7 @@ class ProjectionLayer(nn.Module):
     Args:
         d_model: width of the model.
         vocab_size: number of tokens to score.
-        bias: False where the matrix is shared with an embedding, as in the paper.
+        bias: False leaves it out, as `build_transformer` does where the matrix is shared with an embedding.
 
     Source: Vaswani et al. 2017, Sec. 3.4.
     """
@@ -27,7 +27,7 @@ class ProjectionLayer(nn.Module):
         """Returns the logits of every position."""
         return self.proj(x)
 
-    def narrowed(self, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
+    def narrowed(self, ids: Int[Tensor, " M"]) -> Callable[[Tensor], Tensor]:
         """The same map to some tokens alone, for a search."""
         chosen = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
         return partial(F.linear, **chosen)

@@ -60,7 +60,8 @@ class RotaryPositions(nn.Module):
             places = positions[:, None] + torch.arange(length, device=x.device)
             cosines, sines = (table[places][:, None] for table in (self.cosines, self.sines))  # B 1 T E/2
         first, second = x.chunk(2, dim=-1)
-        return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+        turned = torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+        return turned.to(x.dtype)
 
 
 class RotaryAttention(MultiHeadAttention):

@@ -13,7 +13,7 @@ from transformer.data.readers import PairCounts
 REASONS: Final = ("empty", "too long", "length ratio", "duplicate")
 WHAT_HELPS: Final = {
     "empty": "see that these are the files you meant",
-    "too long": "raise model.src_seq_len or model.tgt_seq_len",
+    "too long": "a new model can have a larger src_seq_len and tgt_seq_len",
     "length ratio": "raise data.max_length_ratio if one side is short by nature",
     "duplicate": "data.drop_duplicates=false keeps them",
 }
@@ -95,6 +95,12 @@ class DataReport:
         given: dict[str, Any] = {**values, "dropped": Counter(values["dropped"])}
         return cls(**given)
 
+    def advice(self) -> str:
+        """Where more pairs were dropped than are left: the first reason and what helps; otherwise empty."""
+        reason = max(REASONS, key=lambda reason: self.dropped[reason])
+        few = self.dropped.total() > self.kept + self.held_out
+        return f"more pairs were dropped than kept, most for {reason}: {WHAT_HELPS[reason]}" if few else ""
+
     def lines(self) -> list[str]:
         """The report that is printed before training."""
         dropped = ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in REASONS)
@@ -105,9 +111,8 @@ class DataReport:
             f"target {self.target_tokens:,} (longest {self.longest_target}), "
             f"bytes that fell back {self.fallback_bytes:,}",
         ]
-        reason = max(REASONS, key=lambda reason: self.dropped[reason])
-        if self.dropped[reason] > self.kept + self.held_out:
-            report.append(f"more pairs were dropped than kept ({reason}): {WHAT_HELPS[reason]}")
+        if advice := self.advice():
+            report.append(advice)
         if len(self.files) > 1:
             report.extend(
                 f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}"

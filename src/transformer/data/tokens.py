@@ -63,7 +63,9 @@ class TokenJob:
             report.test_lines = len(test)
             report.test_overlap = sum(line in counted.test_sources for line in test)
         if not report.kept:
-            raise DataError(f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}")
+            raise DataError(
+                f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {report.advice()}"
+            )
         pairs = self._validation_pairs(counted.held_out_text)
         self._write_validation(folder / "validation", pairs)
         account = {"report": report.to_dict(), "validation": pairs}

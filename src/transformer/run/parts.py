@@ -121,8 +121,11 @@ class Parts:
             f"model: {self.material.config}",
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.hardware}",
         ]
-        if training.schedule == "cosine" and (training.max_steps or 0) > (training.decay_steps or 0):
-            lines.append(f"note: the cosine ends at step {training.decay_steps:,}; beyond it the learning rate is 0")
+        warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
+        if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
+            lines.append(f"note: the cosine ends at step {decay_steps:,}; beyond it the learning rate is 0")
+        if warmup_steps >= (training.max_steps or 0):
+            lines.append(f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; shorten it")
         if self.start:
             lines.append(
                 f"fine-tunes {self.start['model']} (SHA-256 {self.start['sha256'][:12]}...): learning rate up to "

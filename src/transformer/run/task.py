@@ -92,7 +92,7 @@ class Task(ABC):
         assert filled.model is not None
         refuse_metric(filled.training.best_metric, self.metrics)
         if filled.training.r_drop:
-            raise ConfigError("training.r_drop is of sentence pairs alone; leave it out")
+            raise ConfigError("training.r_drop is of data.task='translation'; leave it out")
         name = filled.model.model_dump()["family"]
         if family(name).kind not in self.kinds:
             raise ConfigError(

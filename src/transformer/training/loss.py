@@ -45,8 +45,13 @@ def smoothed_cross_entropy(
     Returns:
         The smoothed loss in nats summed over positions, with gradient, and the unsmoothed one, without.
 
+    Raises:
+        ValueError: a divergence, and rows that are no pairs of one label.
+
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
     """
+    if divergence and not torch.equal(labels[::2], labels[1::2]):
+        raise ValueError("rows 2i and 2i + 1 must have one label")
     target = epsilon, divergence
     loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, target, torch.is_grad_enabled())
     return loss_sum, nll_sum.detach()
@@ -162,11 +167,13 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: flo
         log_z = scores.amax(dim=-1) - p.amax(dim=-1).log()
         nll = (log_z - scores.gather(1, label)[:, 0]).sum()
         sums += torch.stack([(1 - epsilon) * nll + epsilon * (log_z - scores.mean(dim=-1)).sum(), nll])
-        d_scores = p - epsilon / vocab_size
+        d_divergence = None
         if divergence:
-            part, d_part = _divergence(p, scores - log_z[:, None])
+            part, d_divergence = _divergence(p, scores - log_z[:, None])
             sums[0] += divergence * part
-            d_scores += divergence * d_part
+        d_scores = p.sub_(epsilon / vocab_size)
+        if d_divergence is not None:
+            d_scores += divergence * d_divergence
         block.copy_(d_scores.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=p.dtype)))
     return sums
 

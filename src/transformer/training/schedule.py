@@ -32,6 +32,8 @@ def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> Schedule:
 def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedule:
     """Rises linearly to the peak, then falls to zero at `decay_steps` along half a cosine wave.
 
+    Where the warm-up is as long or longer, it is followed by zero.
+
     Source: Loshchilov and Hutter 2017, Eq. 5, without restarts.
     """
 

@@ -49,7 +49,7 @@ class StepResult:
     """Figures of one update.
 
     Attributes:
-        loss: smoothed loss a scored token, in nats.
+        loss: what is minimized, a scored token, in nats: the smoothed loss, and the divergence that R-Drop adds.
         nll: unsmoothed loss a scored token, in nats.
         count: scored tokens.
         gradient_norm: before clipping.
@@ -108,8 +108,10 @@ def train_step(
         _shorten(state, norm, clip_norm)
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
-    state.optimizer.step()
-    state.optimizer.__dict__.pop(DIVISOR, None)
+    try:
+        state.optimizer.step()
+    finally:
+        state.optimizer.__dict__.pop(DIVISOR, None)
     state.optimizer.zero_grad()
     state.step += 1
     blocks = observation.figures() if observation else {}
@@ -148,6 +150,8 @@ def _shorten(state: TrainingState, norm: torch.Tensor, clip_norm: float) -> None
 
 def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float) -> str:
     """The loss, the first parameter whose gradient is not finite, or the norm where only their sum overflows."""
+    if math.isfinite(gradient_norm):
+        return f"the loss is {loss} (the gradient is finite)"
     parameters = objective.named_parameters()
     names = [name.removeprefix("module.") for name, parameter in parameters if _has_nonfinite_gradient(parameter)]
     place = f"in {len(names)} parameters, first in {names[0]}" if names else f"in none, but its norm is {gradient_norm}"

@@ -17,8 +17,8 @@ def validation_loss(
     """The loss a token over all examples of a source, in evaluation mode.
 
     Returns:
-        `loss`, smoothed as in training; `perplexity`, exp of the unsmoothed loss, EOS counted; and `accuracy` in
-        percent, where the objective counts what is right.
+        `loss`, smoothed as in training, without what R-Drop adds there; `perplexity`, exp of the unsmoothed loss, EOS
+        counted; and `accuracy` in percent, where the objective counts what is right.
     """
     objective.eval()
     loss_sum = nll_sum = right = 0.0

@@ -2,7 +2,7 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from transformer.settings import Settings
 
@@ -25,7 +25,7 @@ class T5Config(Settings):
     gated: bool = Field(default=True, description="gated feed-forward networks, as of version 1.1")
     activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu_tanh", description="inside them")
     buckets: int = Field(default=32, ge=4, description="of relative positions")
-    max_distance: int = Field(default=128, ge=4, description="where the last bucket begins")
+    max_distance: int = Field(default=128, ge=4, description="where buckets would end; the last holds all beyond")
     eps: float = Field(default=1e-6, gt=0, description="of the norms")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
@@ -34,12 +34,25 @@ class T5Config(Settings):
         default="inputs",
         description="what is one matrix: both embeddings, as of version 1.1, or the output too, which learns slower",
     )
-    scale_output: bool = Field(
-        default=False, description="multiply the decoder's output by d_model^-0.5, as version 1.0 with its one matrix"
+    scale_output: bool | None = Field(
+        default=None, description="multiply the decoder's output by d_model^-0.5; if not set, where it is one matrix"
     )
     pad_id: int | None = Field(default=None, ge=0, description="of padding; the tokenizer's if not set")
     eos_id: int | None = Field(default=None, ge=0, description="of the end of a text; the tokenizer's if not set")
     start_id: int | None = Field(default=None, ge=0, description="of what the decoder begins with; BOS if not set")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scale_of_one_matrix(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Embeddings from N(0, 1) as an output would make logits of variance d_model."""
+        scaled = values.get("share_embeddings") == "all"
+        return values if values.get("scale_output") is not None else {**values, "scale_output": scaled}
+
+    @model_validator(mode="after")
+    def _buckets_are_ranges(self) -> "T5Config":
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(f"max_distance={self.max_distance} must be more than half of buckets={self.buckets}")
+        return self
 
 
 Config = T5Config
@@ -48,5 +61,8 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
     "small": {"d_model": 512, "N": 8, "h": 6, "d_k": 64, "d_ff": 1024},
     "base": {"d_model": 768, "N": 12, "h": 12, "d_ff": 2048},
-}
+    "small-1.0": {
+        "d_model": 512, "N": 6, "h": 8, "d_ff": 2048, "gated": False, "activation": "relu", "share_embeddings": "all"
+    },
+}  # fmt: skip
 """`small` and `base` have the sizes of version 1.1 of the published models of Raffel et al. 2020."""

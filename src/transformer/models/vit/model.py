@@ -19,6 +19,7 @@ from transformer.blocks import (
     initialize_xavier_uniform,
 )
 from transformer.blocks.initialization import DEVIATION
+from transformer.errors import ConfigError
 from transformer.models.vit.config import VitConfig
 
 
@@ -31,6 +32,7 @@ class Vit(nn.Module):
         encoder: pre-norm, looks everywhere.
         pooler: maps the first position, if there.
         label_head: a logit a label, if there.
+        image_size: height and width in pixels.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", Sec. 3.1, Eq. 1-4.
     """
@@ -42,6 +44,7 @@ class Vit(nn.Module):
         encoder: Encoder,
         pooler: nn.Sequential | None,
         label_head: nn.Linear | None,
+        image_size: tuple[int, int],
     ) -> None:
         super().__init__()
         self.patches = patches
@@ -50,6 +53,7 @@ class Vit(nn.Module):
         self.encoder = encoder
         self.pooler = pooler
         self.label_head = label_head
+        self.image_size = image_size
 
     labels_read: Final = 1
     """Positions that the head over labels reads."""
@@ -62,8 +66,10 @@ class Vit(nn.Module):
             first: how many positions to compute, all if not given.
 
         Raises:
-            ConfigError: the images have more patches than positions.
+            ConfigError: the images have another size, so that positions would be of other patches.
         """
+        if (given := tuple(images.shape[2:])) != self.image_size:
+            raise ConfigError(f"images of {given} pixels, but the model's are {self.image_size}; resize them")
         patches = self.patches(images)
         start = self.first.expand(len(patches), 1, -1)
         return self.encoder(self.positions(torch.cat([start, patches], dim=1)), None, first)
@@ -102,13 +108,14 @@ def build(config: VitConfig) -> Vit:
         Encoder(nn.ModuleList(layer() for _ in range(config.N)), norm(d_model)),
         nn.Sequential(nn.Linear(d_model, config.pooler_size), after) if config.pooler_size else None,
         nn.Linear(d_model, len(config.labels)) if config.labels else None,
+        config.image_size,
     )
     _initialize(model)
     return model
 
 
 def _initialize(model: Vit) -> None:
-    """First values as in the authors' code: Xavier for all maps, patches by their inputs, small positions, no bias."""
+    """First values as in the authors' code: Xavier for all maps, patches by their inputs, small positions, biases 0."""
     initialize_xavier_uniform(model)
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or name.startswith("label_head"):
