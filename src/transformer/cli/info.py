@@ -12,15 +12,23 @@ FLOPS_LENGTH = 32
 
 def info(
     model: Annotated[
-        Path | None, typer.Argument(help="model folder, run folder or published folder; lists families if not given")
+        Path | None,
+        typer.Argument(help="model folder, run folder, published folder, or a family; lists families if not given"),
     ] = None,
 ) -> None:
     """Show architecture, parameters by block, FLOPs a token, tokenizer and scores; or all families and presets.
 
-    Example: transformer info runs/first
+    Of a family, it shows what a recipe's `model` section can set. Example: transformer info runs/first
     """
     if model is None:
         _families()
+        return
+    if str(model) in family_names() and not model.exists():
+        fields = family(str(model)).config.model_fields
+        _table(
+            f"{model}: keys of model",
+            {name: f"{field.default}  {field.description or ''}" for name, field in fields.items()},
+        )
         return
     from transformer.inspection.size import flops_per_token, parameters_by_block
     from transformer.loading import read_model  # loads torch
@@ -61,6 +69,7 @@ def _families() -> None:
             for preset, values in found.presets().items()
         }
         _table(f"{name}: {found.kind}{published}", sizes)
+    typer.echo("transformer info FAMILY shows what can be set")
 
 
 def _table(title: str, rows: dict[str, Any]) -> None:

@@ -23,14 +23,20 @@ def train_help() -> str:
         "model": family("transformer").config,
         "training": TrainingSettings,
     }
-    lines = [line for section, settings in sections.items() for line in _keys(section, settings)]
+    lines = [
+        f"- data.task (translation): {', '.join(TASKS)}",
+        f"- model.family (as the task needs): {', '.join(family_names())}",
+        "- model.preset (by the size of the corpus, or tiny): see transformer info",
+    ]
+    lines += [line for section, settings in sections.items() for line in _keys(section, settings)]
     for settings in dict.fromkeys(TASKS.values()):
         if settings is not DataSettings:
             tasks = ", ".join(task for task, own in TASKS.items() if own is settings)
             lines += ["", f"data, where data.task is one of {tasks}:", "", *_keys("data", settings)]
     others = ", ".join(name for name in family_names() if name != "transformer")
     return "\n".join([
-        "Recipe keys:", "", *lines, "", f"Other families ({others}) have keys of their own: see transformer info.", "",
+        "Recipe keys:", "", *lines, "",
+        f"Other families ({others}) have keys of their own: see transformer info FAMILY.", "",
         "Example: transformer train recipes/multi30k-en-de.toml --run run",
     ])  # fmt: skip
 

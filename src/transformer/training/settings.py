@@ -57,7 +57,7 @@ class TrainingSettings(Settings):
     )
     keep_last: int = Field(default=2, ge=1, description="checkpoints kept, besides the best")
     log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
-    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard (needs transformer[tensorboard])")
+    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard (needs the package tensorboard)")
     patience: int = Field(
         default=10, ge=0, description="validations without a better score to stop after; 0 never stops"
     )
