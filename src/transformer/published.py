@@ -13,6 +13,7 @@ from transformer.bundle.bundle import refuse_more_tokens
 from transformer.bundle.weights import Unfilled
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
+from transformer.storage.tensors import load_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
@@ -116,9 +117,14 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         if Path(name).name != name or not (folder / name).is_file():
             raise BundleError(f"{folder / name}, a part of the weights, is missing; copy the whole folder")
         try:
-            tensors |= safetensors.torch.load_file(folder / name)
+            read = load_tensors(folder / name)
         except (OSError, SafetensorError) as error:
             raise BundleError(f"{folder / name} is no file of safetensors ({error}); copy it again") from error
+        if twice := sorted(tensors.keys() & read.keys()):
+            raise BundleError(f"{folder / name} has {twice[0]}, which another part has too; copy the whole folder")
+        if broken := [key for key, tensor in read.items() if not tensor.isfinite().all()]:
+            raise BundleError(f"{folder / name}: {broken[0]} holds numbers that are not finite; copy it again")
+        tensors |= read
     return tensors
 
 

@@ -104,6 +104,40 @@ def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> Non
     )
 
 
+STREAMS = {
+    "notes go to a reader that leaves": "--output {out} 2>&1 | true",
+    "standard error is closed": "> {out} 2>&-",
+    "standard input and error are closed": "--output {out} <&- 2>&-",
+}
+
+
+@pytest.mark.parametrize("redirected", STREAMS.values(), ids=STREAMS)
+def test_no_line_is_lost_or_shifted_whatever_becomes_of_the_notes(
+    tiny_run: Path, tmp_path: Path, redirected: str
+) -> None:
+    """Catches a translation that ends early, with success, as nobody hears its notes, and notes among translations."""
+    lines = [f"one two {n}" if n % 2 else "seven " * 90 for n in range(300)]  # half of them are noted
+    source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.txt"
+    script = f"{' '.join(COMMAND)} translate {tiny_run} --input {source} {redirected.format(out=out)}"
+    result = subprocess.run(["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"], env=ENVIRONMENT, check=False)
+    assert result.returncode == 0
+    translations = out.read_text().splitlines()
+    assert len(translations) == 300
+    assert not any("int8" in line or "line " in line for line in translations)
+
+
+def test_a_file_is_known_by_any_name(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches an input that is emptied before it is read: standard input, and a link to it."""
+    source, link = write_lines(tmp_path / "in.txt", ["one"]), tmp_path / "link.txt"
+    link.hardlink_to(source)
+    for given in (f"< {source} --output {source}", f"--input {source} --output {link}"):
+        script = f"{' '.join(COMMAND)} translate {tiny_run} {given}"
+        result = subprocess.run(["bash", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
+        assert result.returncode == 2
+        assert b"is both input and output" in result.stderr
+    assert source.read_text() == "one\n"
+
+
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path, threads: str) -> None:
     """Catches lines that a second worker loses, doubles or puts elsewhere, and empty ones that shift the others."""

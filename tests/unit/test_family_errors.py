@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 
 from conftest import digit_pairs, write_lines
 from transformer.bundle import Bundle
@@ -16,8 +17,9 @@ from transformer.fine_tuning import place_start
 from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
 from transformer.models.llama.weights import FORMAT as LLAMA
-from transformer.models.renaming import Renamed, chosen, read_renamed, refuse_beyond
+from transformer.models.renaming import Renamed, chosen, labels_of, read_renamed, refuse_beyond
 from transformer.models.vit.weights import FORMAT as VIT
+from transformer.published import read_tensors
 from transformer.recipe import parse_recipe
 from transformer.run import train
 from transformer.text.control import OURS, ControlIds
@@ -188,6 +190,25 @@ def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None
     assert tokenizer.encode("a b") == [3, 4, 5]
     for typed in ("a </s> b", "<pad>", "a</s>"):
         assert not {0, 1} & set(tokenizer.encode(typed))
+
+
+def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
+    """Catches a number that is none, which spreads to every output, and a matrix that another part hides."""
+    index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    for part, tensors in (("a", {"a": torch.ones(2)}), ("b", {"b": torch.tensor([1.0, torch.nan])})):
+        save_file(tensors, tmp_path / f"{part}.safetensors")
+    with pytest.raises(BundleError, match="b holds numbers that are not finite"):
+        read_tensors(tmp_path)
+    save_file({"a": torch.zeros(2)}, tmp_path / "b.safetensors")
+    with pytest.raises(BundleError, match="has a, which another part has too"):
+        read_tensors(tmp_path)
+
+
+def test_labels_beyond_counting_are_refused() -> None:
+    """Catches a configuration of a few bytes whose names of labels fill the memory."""
+    with pytest.raises(BundleError, match="num_labels=10000000000 is no size of a model"):
+        labels_of({"num_labels": 10**10})
 
 
 def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:

@@ -192,6 +192,21 @@ def test_the_usual_document_type_of_tmx_is_read(tmp_path: Path) -> None:
     assert read(path, languages=("en", "de")) == [("a", "b")]
 
 
+def test_an_entity_that_is_declared_elsewhere_is_named(tmp_path: Path) -> None:
+    """Catches letters that vanish: with a document type that is not read, a parser may pass over what it declares."""
+    doctype = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
+    path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "Caf&eacute; noir"), ("de", "b")), doctype))
+    with pytest.raises(DataError, match=r"x.tmx, line 2: &eacute; is declared elsewhere, which is not read"):
+        read(path, languages=("en", "de"))
+
+
+def test_a_unit_of_very_many_segments_is_refused(tmp_path: Path) -> None:
+    """Catches a small file whose pairs, each of one language with each of the other, fill the memory."""
+    path = compressed(tmp_path / "x.tmx", tmx(unit(*[("en", "a"), ("de", "b")] * 101)))
+    with pytest.raises(DataError, match="a unit of 101 and 101 segments"):
+        read(path, languages=("en", "de"))
+
+
 def test_xml_that_is_none_is_refused(tmp_path: Path) -> None:
     """Catches the units before the cut being taken for the whole file."""
     content = tmx(unit(("en", "a"), ("de", "b")) * 7)

@@ -206,6 +206,24 @@ def test_no_character_is_lost_in_splitting(line: str, limit: int) -> None:
     assert "".join("".join(pieces).split()) == "".join(line.split())
 
 
+@given(st.text(min_size=1), st.integers(1, 12), st.integers(0, 3))
+def test_pieces_fit_whatever_a_space_costs(line: str, limit: int, space: int) -> None:
+    """Catches text that is cut off behind the limit where a tokenizer spends tokens on spaces, as characters do."""
+
+    def count(texts: list[str]) -> list[int]:
+        return [len("".join(text.split())) + space * (len(text.split()) - 1) for text in texts]
+
+    pieces = split_line(line, limit, count).pieces
+    assert all(size <= limit for size in count(pieces))
+    assert "".join("".join(pieces).split()) == "".join(line.split())
+
+
+def test_pieces_of_characters_are_few() -> None:
+    """Catches halves where as many sentences as fit would do: five of seven characters and four spaces are 39."""
+    split = split_line(" ".join(["Abcdef."] * 20), 35, lambda texts: [len(text) for text in texts])
+    assert (set(map(len, split.pieces)), len(split.pieces), split.is_clean) == ({31}, 5, True)
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_tokens_of_joined_texts_add_up(first: str, second: str) -> None:
     """Catches merges across a space, on which the sizes in splitting rely."""

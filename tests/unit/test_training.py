@@ -400,6 +400,16 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
     assert "NaN" not in path.read_text()
 
 
+def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> None:
+    """Catches a line that no run writes again, since the data goes on after that batch; those beyond are told anew."""
+    path = tmp_path / "m.jsonl"
+    told = [("train", 5), ("skipped", 6), ("skipped", 6), ("train", 6), ("skipped", 7)]
+    path.write_text("".join(json.dumps({"kind": kind, "step": step}) + "\n" for kind, step in told))
+    Reporter(path, 9, 1, step=5, left_out=1, quiet=True).close()
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["step"]) for line in kept] == told[:2]
+
+
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     """Catches a data position that restarts at the beginning of the epoch, or of the data."""
     settings = TrainingSettings(batch_tokens=16)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from transformer.cli.streams import open_streams
 from transformer.errors import TransformerError
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
@@ -46,6 +47,7 @@ def _options(
 
 def main() -> None:
     """Runs a command; whatever is refused is one line on standard error and exit code 2."""
+    open_streams()
     named = next((each for each in sys.argv[1:] if not each.startswith("-")), "")
     try:
         sys.exit(make_app([named] if named in COMMANDS else COMMANDS)(standalone_mode=False))

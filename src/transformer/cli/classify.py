@@ -11,7 +11,7 @@ import typer
 from transformer.cli.embed import read_texts, say_cut
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
-from transformer.cli.translate import InvalidOption, ModelArgument, written_to
+from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same, written_to
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def classify(
     """
     from transformer.recognition import ImageClassifier, TextEncoder  # loads torch
 
+    refuse_same([input_path], [output_path])
     found: Any = loaded(model, TextEncoder | ImageClassifier, "model of labels", precision=precision)
     if evaluate is not None:
         _evaluate(found, evaluate, labels, invalid_utf8)

@@ -10,7 +10,7 @@ import typer
 
 from transformer.cli.loaded import loaded
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, written_to
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def generate(
 
     if (prompt is None) == (input_path is None):
         raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
+    refuse_same([input_path], [output_path])
     generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
     with written_to(output_path) as sink:
         if prompt is not None and output_format == "text" and generator.search.beam == 1:

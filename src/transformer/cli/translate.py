@@ -1,6 +1,7 @@
 """`transformer translate`: lines in, as many lines out."""
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -154,17 +155,30 @@ def _notes(files: ExitStack, alignment: Path | None, attention: Path | None) -> 
 def refuse_same(inputs: Sequence[Path | None], outputs: Sequence[Path | None]) -> None:
     """Refuses to write over what is read, or two things into one file.
 
+    Args:
+        inputs: files; None stands for standard input.
+        outputs: files; None is passed over.
+
     Raises:
-        DataError: a file is named twice.
+        DataError: a file is named twice, by whatever names.
     """
-    read = {path.resolve() for path in inputs if path is not None}
-    written: set[Path] = set()
+    read = {_identity(path) for path in inputs}
+    written: set[object] = set()
     for path in outputs:
-        if path is not None and path.resolve() in read:
+        if path is not None and _identity(path) in read:
             raise DataError(f"{path} is both input and output; choose another output file")
-        if path is not None and path.resolve() in written:
+        if path is not None and _identity(path) in written:
             raise DataError(f"{path} is given for two outputs; choose another file")
-        written |= {path.resolve()} if path is not None else set()
+        written |= {_identity(path)} if path is not None else set()
+
+
+def _identity(path: Path | None) -> object:
+    """What is equal for two names of one plain file; other files (pipes, /dev/null) are equal to none."""
+    try:
+        found = path.stat() if path else os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):  # not there yet, or standard input is none
+        return path.resolve() if path else object()
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else object()
 
 
 def invalid_choice(value: str) -> "Invalid":

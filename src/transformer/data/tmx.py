@@ -10,6 +10,8 @@ from transformer.errors import DataError
 from transformer.text.lines import open_bytes
 
 READ_BYTES: Final = 1 << 16
+MOST_PAIRS: Final = 10_000
+"""Of one unit, each segment of one language with each of the other."""
 MARKUP: Final = ("bpt", "ept", "it", "ph", "ut")
 """Elements within a segment that hold the codes of a document, not its text."""
 
@@ -43,6 +45,7 @@ class _Units:
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._characters
         self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.SkippedEntityHandler = self._skipped
         self._pairs: list[Pair] = []
         self._segments: tuple[list[str], list[str]] = ([], [])
         self._sides: list[int] = []
@@ -65,6 +68,12 @@ class _Units:
                 "of its own, which is not safe to read; remove the DOCTYPE"
             )
 
+    def _skipped(self, name: str, is_parameter: bool) -> None:
+        raise DataError(
+            f"{self._path}, line {self._parser.CurrentLineNumber}: &{name}; is declared elsewhere, which is not read; "
+            "write the character itself"
+        )
+
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "tu":
             self._segments = ([], [])
@@ -83,6 +92,11 @@ class _Units:
             self._text = None
         elif name == "tu":
             sources, targets = (segments or [""] for segments in self._segments)
+            if len(sources) * len(targets) > MOST_PAIRS:
+                raise DataError(
+                    f"{self._path}, line {self._parser.CurrentLineNumber}: a unit of {len(sources):,} and "
+                    f"{len(targets):,} segments; they cannot all be translations of each other"
+                )
             self._pairs.extend((source, target) for source in sources for target in targets)
 
     def _characters(self, text: str) -> None:

@@ -12,6 +12,7 @@ from transformer.errors import BundleError
 
 SHOWN = 8
 """Most names that an error lists."""
+MOST_LABELS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ def labels_of(published: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         BundleError: there is one alone, a regression.
     """
+    refuse_beyond(published, "num_labels", MOST_LABELS)
     names: dict[Any, Any] = published.get("id2label") or {}
     n = published.get("num_labels") or len(names) or 2
     if n < 2:

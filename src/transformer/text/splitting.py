@@ -26,16 +26,16 @@ def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -
     Args:
         line: of any length.
         limit: most tokens of a piece.
-        count: tokens of each text; joining two texts by a space must add up their tokens.
+        count: tokens of each text.
     """
     sentences = _sentences(line)
     sizes = count(sentences)
     if max(sizes, default=0) <= limit:
-        return SplitLine(_pack(sentences, sizes, limit))
+        return SplitLine(_pack(sentences, sizes, limit, count))
     units: list[str] = []
     for sentence, size in zip(sentences, sizes, strict=True):
         units.extend([sentence] if size <= limit else _words(sentence, limit, count))
-    return SplitLine(_pack(units, count(units), limit), is_clean=False)
+    return SplitLine(_pack(units, count(units), limit, count), is_clean=False)
 
 
 def _sentences(line: str) -> list[str]:
@@ -58,8 +58,26 @@ def _halves(word: str, limit: int, count: Callable[[list[str]], list[int]]) -> l
     return _halves(word[:middle], limit, count) + _halves(word[middle:], limit, count)
 
 
-def _pack(units: list[str], sizes: list[int], limit: int) -> list[str]:
-    """Joins neighbours while their tokens fit together."""
+def _pack(units: list[str], sizes: list[int], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
+    """Joins neighbours by spaces while their tokens fit together.
+
+    Most tokenizers make a space a part of the word after it, so that sizes add up; characters spend a token on it.
+    Where what is joined is still too long, it is halved.
+    """
+    for space in (0, 1):
+        groups = _grouped(units, [size + space for size in sizes], limit + space)
+        pieces = [" ".join(group) for group in groups]
+        lengths = count(pieces)
+        if max(lengths, default=0) <= limit:
+            return pieces
+    return [
+        text
+        for group, piece, length in zip(groups, pieces, lengths, strict=True)
+        for text in ([piece] if length <= limit else _halved(group, limit, count))
+    ]
+
+
+def _grouped(units: list[str], sizes: list[int], limit: int) -> list[list[str]]:
     packed: list[list[str]] = []
     room = -1
     for unit, size in zip(units, sizes, strict=True):
@@ -68,4 +86,13 @@ def _pack(units: list[str], sizes: list[int], limit: int) -> list[str]:
             room = limit
         packed[-1].append(unit)
         room -= size
-    return [" ".join(group) for group in packed]
+    return packed
+
+
+def _halved(group: list[str], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
+    """The units of a group joined, or its halves and theirs until each fits; a single unit is never cut."""
+    joined = " ".join(group)
+    if len(group) == 1 or count([joined])[0] <= limit:
+        return [joined]
+    middle = len(group) // 2
+    return _halved(group[:middle], limit, count) + _halved(group[middle:], limit, count)

@@ -26,6 +26,7 @@ class Reporter:
         max_steps: length of the run.
         log_every: steps between lines.
         step: where the run starts; lines beyond it, of steps that will be done again, are removed.
+        left_out: batches left out before that: as many lines that tell of one stay, of whatever step.
         scored: what losses are a mean over, see `Task`.
         quiet: show nothing.
         board: is told every figure too.
@@ -38,12 +39,13 @@ class Reporter:
         log_every: int,
         *,
         step: int = 0,
+        left_out: int = 0,
         scored: str = "tokens",
         quiet: bool = False,
         board: TensorBoard | None = None,
     ) -> None:
         if path:
-            _drop_beyond(path, step)
+            _drop_beyond(path, step, left_out)
         self._board = board
         self._is_kept = path is not None
         self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
@@ -136,19 +138,30 @@ class Reporter:
             self._board.write(kind, finite)
 
 
-def _drop_beyond(path: Path, step: int) -> None:
-    """Keeps the whole lines of steps up to this one; the last may have been cut short by a kill."""
+def _drop_beyond(path: Path, step: int, left_out: int) -> None:
+    """Keeps the whole lines of steps up to this one; the last may have been cut short by a kill.
+
+    A batch that was left out after the last update is told of as of the next step, which is not done yet.
+    """
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    replace_text(path, "".join(line for line in lines if _step_of(line) <= step))
+    kept: list[str] = []
+    for line in lines:
+        kind, of = _kind_and_step(line)
+        is_told = kind == "skipped" and of <= step + 1 and left_out > 0
+        left_out -= kind == "skipped"
+        if of <= step or is_told:
+            kept.append(line)
+    replace_text(path, "".join(kept))
 
 
-def _step_of(line: str) -> float:
+def _kind_and_step(line: str) -> tuple[str, float]:
     try:
-        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+        found = json.loads(line) if line.endswith("\n") else {}
+        return str(found["kind"]), float(found["step"])
     except (ValueError, KeyError, TypeError):
-        return math.inf
+        return "", math.inf
 
 
 def _clock(seconds: float) -> str:

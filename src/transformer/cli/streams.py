@@ -1,0 +1,49 @@
+"""Standard streams that a program can rely on, whatever it was started with."""
+
+import io
+import os
+import sys
+from contextlib import suppress
+
+
+class Notes(io.TextIOWrapper):
+    """Standard error, whose reader may leave: what is said then is lost, and the work goes on."""
+
+    def write(self, text: str, /) -> int:
+        """As of a file."""
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            self._leave()
+            return len(text)
+
+    def flush(self) -> None:
+        """As of a file."""
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self._leave()
+
+    def _leave(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+
+
+def open_streams() -> None:
+    """Opens standard streams that are closed, lets readers of standard error leave, and prints any name of a file.
+
+    A file that is opened while descriptor 1 or 2 is free would get what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            opened = open(number, "w" if number else "r", encoding="utf-8")  # noqa: SIM115, PTH123
+            setattr(sys, name, opened)
+            setattr(sys, f"__{name}__", opened)  # which keeps it open where another takes its place
+    with suppress(AttributeError):  # a stream of a program that runs this one may be of another kind
+        sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+        sys.stderr = Notes(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
