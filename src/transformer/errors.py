@@ -1,6 +1,11 @@
 """The errors that users see: one line each, saying what is wrong and what to do."""
 
 
+def printable(text: str) -> str:
+    r"""The text with everything that is not printable spelled out, such as `\x1b` and `\u2028`."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class TransformerError(Exception):
     """Base of every error this package raises on purpose; the command line prints it and exits with code 2."""
 

@@ -308,9 +308,17 @@ class Translator:
                 splits.append(SplitLine([line]))
                 add(number, [tokens], prefix)
             else:
-                splits.append(split_line(line, room, count))
+                splits.append(self._split(line, room, count))
                 add(number, [part[:room] for part in encode(splits[-1].pieces)], prefix)
         return splits, pieces
+
+    def _split(self, line: str, room: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
+        """A long line as pieces, each with what must lead it."""
+        lead = self.tokenizers.source.lead(line)
+        if not lead:
+            return split_line(line, room, count)
+        split = split_line(line[len(lead) :], room - count([lead])[0], count)
+        return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
     def _spelled(self, phrase: str, times: int, line: str) -> Phrase:
         """The tokens of a phrase that must stand: as a word, or also within one where the line has it so.

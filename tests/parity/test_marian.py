@@ -110,6 +110,19 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, pieces: P
     assert (logits[..., BOS_ID] < -1e8).all()
 
 
+def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Path) -> None:
+    """Catches all pieces but the first being translated into whatever the model takes without a code."""
+    published(pieces, tmp_path / "hf", 6.0)
+    translator = make_translator(read_published(tmp_path / "hf"))
+    encode = translator.tokenizers.source.encode_batch
+    splits, found = translator._pieces([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
+    assert len(splits[0].pieces) == len(found) > 1
+    assert all(text.startswith(">>deu<< one") for text in splits[0].pieces)
+    code = encode([">>deu<<"])[0][0]
+    assert all(piece.tokens[0] == code and piece.tokens.count(code) == 1 for piece in found)
+    assert all(len(piece.tokens) <= translator.max_source_tokens for piece in found)
+
+
 LINES = ["one two three", "seven", "nine {Satz} über", ">>deu<< eight four one", "a % word ☃", ""]
 
 

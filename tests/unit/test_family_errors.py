@@ -211,6 +211,32 @@ def test_labels_beyond_counting_are_refused() -> None:
         labels_of({"num_labels": 10**10})
 
 
+def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
+    """Catches a traceback of the library in the middle of a translation."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models
+
+    library = Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]"))
+    tokenizer = PublishedTokenizer(library.to_str(), ControlIds(0, 0, 1, None))
+    with pytest.raises(DataError, match="the tokenizer lacks what it needs for this text"):
+        tokenizer.encode("never seen")
+
+
+@pytest.mark.parametrize("task", ["language-model", "classification"])
+def test_files_of_every_task_stay_as_they_are(task: str, tmp_path: Path) -> None:
+    """Catches windows or rows of an edited file under the sum of the old one, with which the run then goes on."""
+    from transformer.run.tasks import make_task
+
+    path = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative"] * 30)
+    key = "text" if task == "language-model" else "examples"
+    recipe = parse_recipe({"data": {"task": task, key: str(path)}, "tokenizer": {"kind": "characters"}})
+    task = make_task(recipe.data, 1, tmp_path / "tokens", lambda *_: None)
+    with path.open("a") as file:
+        file.write("z\tneutral\n")
+    with pytest.raises(DataError, match=r"a\.tsv was changed while it was prepared"):
+        task.prepare(task.complete(recipe), None)
+
+
 def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:
     """Catches a head whose rows are taken for other labels."""
     from transformer.run.tasks import make_task

@@ -26,7 +26,7 @@ ARROWS = {
     "packed": {"blocks", "kernels"},
     "transformer": {"blocks"},
     "models": {"transformer", "blocks", "settings", "text"},
-    "published": {"bundle", "models"},
+    "published": {"bundle", "models", "storage"},
     "text": {"protocols", "settings"},
     "data": {"markup", "protocols", "settings", "storage", "text"},
     "evaluation": {"protocols"},

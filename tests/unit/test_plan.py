@@ -215,6 +215,28 @@ def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.
             refuse_too_large_model(small, torch.device("cpu"), ranks)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_limits_of_the_groups_around_a_process_count(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that takes the machine's memory for its own: the limit is that of the slice above its service."""
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    names = names if version == 1 else ("memory.max", "memory.current", "inactive_file")
+    root = tmp_path / ("memory" if version == 1 else "")
+    inner = root / "slice" / "service"
+    inner.mkdir(parents=True)
+    for folder, limit in ((inner.parent, str(2**30)), (inner, str(2**63 - 4096) if version == 1 else "max")):
+        (folder / names[0]).write_text(limit + "\n")
+        (folder / names[1]).write_text(f"{2**29}\n")
+        (folder / "memory.stat").write_text(f"cache 5\n{names[2]} 4096\n")
+    groups = tmp_path / "groups"
+    groups.write_text(f"7:cpu:/\n{'4:memory' if version == 1 else '0:'}:/slice/service\n")
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "OWN_GROUPS", groups)
+    resident = memory.available_bytes(torch.device("cpu")) - 2**29 - 4096
+    assert 0 < resident < 2**34  # what the process itself holds
+
+
 def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a file of Linux that is asked for elsewhere."""
     monkeypatch.setattr(memory, "MEMINFO", Path("/none"))

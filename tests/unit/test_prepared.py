@@ -21,6 +21,7 @@ from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
 TOKENIZER = TokenizerSettings(vocab_size=290)
+HELD_OUT = ("validation_source", "validation_target", "test_source")
 
 
 @pytest.fixture
@@ -181,6 +182,16 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
     assert written == ["a"]
     assert found[0] == found[1]
     assert (found[0] / "file").read_text() == "a"
+
+
+@pytest.mark.parametrize("key", ["validation_source", "test_source"])
+def test_held_out_files_that_change_meanwhile_are_refused(settings: DataSettings, tmp_path: Path, key: str) -> None:
+    """Catches validation pairs kept under the sum of others, by which a later run is then judged."""
+    files = {name: write_lines(tmp_path / name, ["word"]) for name in HELD_OUT}
+    preparation = Preparation(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
+    files[key].write_text("other\n")
+    with pytest.raises(DataError, match=f"{key} was changed while it was prepared"):
+        preparation.prepare(preparation.train_tokenizers(TokenizerSettings(vocab_size=300)), (99, 99))
 
 
 def test_a_file_that_changes_meanwhile_is_refused(settings: DataSettings, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from transformer.cli.streams import open_streams
-from transformer.errors import TransformerError
+from transformer.errors import TransformerError, printable
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
 UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and arguments
@@ -68,5 +68,5 @@ def main() -> None:
 def _refuse(error: Exception, message: str) -> NoReturn:
     if "--debug" in sys.argv:
         raise error
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(EXIT_ERROR)

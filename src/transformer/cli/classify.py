@@ -12,7 +12,7 @@ from transformer.cli.embed import read_texts, say_cut
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same, written_to
-from transformer.errors import ConfigError
+from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from transformer.recognition import ImageClassifier, Label, TextEncoder
@@ -68,7 +68,7 @@ def _shown(item: str, label: "Label", kind: str) -> str:
     if kind == "jsonl":
         facts = {"input": item, "label": label.name, "probabilities": label.probabilities}
         return json.dumps(facts, ensure_ascii=False)
-    return f"{label.name}\t{label.probability:.4f}\t{item}"
+    return f"{printable(label.name)}\t{label.probability:.4f}\t{item}"
 
 
 def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:

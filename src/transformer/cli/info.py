@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from transformer.errors import printable
 from transformer.models import family, family_names
 
 FLOPS_LENGTH = 32
@@ -76,4 +77,4 @@ def _table(title: str, rows: dict[str, Any]) -> None:
     typer.echo(title)
     width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        typer.echo(f"  {name:<{width}}  {value}")
+        typer.echo(f"  {printable(f'{name:<{width}}  {value}')}")

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from contextlib import suppress
 
 
 class Notes(io.TextIOWrapper):
@@ -44,6 +43,7 @@ def open_streams() -> None:
             opened = open(number, "w" if number else "r", encoding="utf-8")  # noqa: SIM115, PTH123
             setattr(sys, name, opened)
             setattr(sys, f"__{name}__", opened)  # which keeps it open where another takes its place
-    with suppress(AttributeError):  # a stream of a program that runs this one may be of another kind
-        sys.stdout.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stderr is sys.__stderr__:  # not those of a program that runs this one
         sys.stderr = Notes(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)

@@ -2,11 +2,38 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from transformer.data.settings import DataSettings
 from transformer.errors import DataError
+
+
+class Stamps:
+    """Sizes and times of files, taken before they are read: to tell whether one changed meanwhile."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._stamps = {path: _stamp(path) for path in paths}
+
+    def refuse_changed(self) -> None:
+        """Compares them with what is there now.
+
+        Raises:
+            DataError: a file was changed.
+        """
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise DataError(f"{path} was changed while it was prepared; start again when it stays as it is")
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
 
 INPUTS = ("source", "target", "pairs", "validation_source", "validation_target")
 

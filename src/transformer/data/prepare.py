@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from transformer.data.checks import DataReport
-from transformer.data.fingerprint import file_sum, fingerprint_inputs
+from transformer.data.fingerprint import Stamps, file_sum, fingerprint_inputs
 from transformer.data.inputs import read_inputs, training_inputs
 from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress, silent
@@ -18,7 +18,6 @@ from transformer.data.settings import DataSettings, kind_of
 from transformer.data.source import PairSource
 from transformer.data.store import TokenStore
 from transformer.data.tokens import TokenJob, read_text
-from transformer.errors import DataError
 from transformer.protocols import Part
 from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
@@ -82,7 +81,9 @@ class Preparation:
         self._settings, self._seed, self._progress = settings, seed, progress
         self._inputs = training_inputs(settings)
         self._folder = PreparedFolder(Path(settings.prepared) if settings.prepared else folder)
-        self._stamps = self._stamped()
+        read = [settings.validation_source, settings.validation_target, settings.test_source]
+        held_out = [Path(path) for path in read if path is not None]
+        self._stamps = Stamps([*(path for file in self._inputs for path in file.paths), *held_out])
         self.sums = fingerprint_inputs(settings)
 
     def survey(self) -> Survey:
@@ -111,6 +112,7 @@ class Preparation:
             trained = TokenizerPair.train(lambda: side(0), lambda: side(1), settings)
             for name, content in trained.to_files().items():
                 (folder / name).write_text(content, encoding="utf-8")
+            self._stamps.refuse_changed()
 
         facts = {"texts": self._reading(), "tokenizer": settings.model_dump(mode="json")}
         path = self._folder.entry("tokenizer", facts, write)
@@ -140,7 +142,7 @@ class Preparation:
         def write(folder: Path) -> None:
             surveyed = self.survey()
             TokenJob(settings, tokenizers, max_lengths, surveyed.held_out, surveyed.pairs, self._progress).run(folder)
-            self._refuse_changed()
+            self._stamps.refuse_changed()
 
         path = self._folder.entry("tokens", facts, write)
         return self._open(path, (tokenizers.source.control, tokenizers.target.control))
@@ -163,7 +165,7 @@ class Preparation:
             held_out = {text for text, _ in _at(np.sort(drawn).tolist(), read_inputs(self._inputs)) if text.strip()}
         values = {"pairs": pairs, "held_out": sorted(held_out)}
         (folder / SURVEY_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
-        self._refuse_changed()
+        self._stamps.refuse_changed()
 
     def _read(self, stage: str, step: int = 1) -> Iterator[Pair]:
         """Every `step`-th pair of the training text, with progress."""
@@ -191,16 +193,6 @@ class Preparation:
         validation = {key: value for key, value in self.sums.items() if key.startswith("data.validation")}
         drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}
         return {**self._reading(), "validation": validation, "drawn": drawn}
-
-    def _stamped(self) -> dict[Path, tuple[int, int]]:
-        paths = [path for file in self._inputs for path in file.paths if path.exists()]
-        return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
-
-    def _refuse_changed(self) -> None:
-        now = self._stamped()
-        changed = [path for path, stamp in self._stamps.items() if now.get(path) != stamp]
-        if changed:
-            raise DataError(f"{changed[0]} was changed while it was prepared; start again when it stays as it is")
 
 
 def _at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:

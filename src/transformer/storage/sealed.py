@@ -182,7 +182,7 @@ class Sealed(Generic[M]):
     def _read(self, name: str, size: int) -> bytes:
         """At most one byte more than `size`, so that a huge file is not read to find that it is too large."""
         with self._own_file(name).open("rb") as file:
-            return file.read(size + 1)
+            return file.read(min(size, os.fstat(file.fileno()).st_size) + 1)
 
     def _own_file(self, name: str) -> Path:
         """A plain file that is reached through no link; opening a pipe would wait for ever."""

@@ -49,7 +49,10 @@ class PublishedTokenizer(Tokenizer):
         self.control = control
         self._library.no_truncation()
         self._library.no_padding()
-        with_frame = self._library.encode("a", add_special_tokens=True)
+        try:
+            with_frame = self._library.encode("a", add_special_tokens=True)
+        except Exception as error:
+            raise DataError(f"a tokenizer that cannot read 'a' ({error}); copy its files again") from error
         inner = [place for place, special in enumerate(with_frame.special_tokens_mask) if not special]
         first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
         self._frame = tuple(with_frame.ids[:first]), tuple(with_frame.ids[last:])
@@ -80,7 +83,10 @@ class PublishedTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, without those of the frame."""
-        encoded = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            encoded = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"the tokenizer lacks what it needs for this text ({error}); mend its files") from error
         return [self._as_text(encoding.ids) for encoding in encoded]
 
     def _as_text(self, ids: list[int]) -> list[int]:

@@ -61,6 +61,11 @@ class SentencePieceTokenizer(Tokenizer):
             for code, pieces in zip(codes, self._processor.encode(rests, out_type=str), strict=True)
         ]
 
+    def lead(self, text: str) -> str:
+        """The code of the target language, e.g. `>>fra<<`, of a model that has several."""
+        code = LANGUAGE_CODE.match(text)
+        return code.group() if code else ""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out."""
         pieces = [self._vocabulary[i - N_CONTROL] for i in ids if i >= N_CONTROL]

@@ -49,6 +49,11 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, without control ids."""
 
+    def lead(self, text: str) -> str:
+        """What must stand before every part of a text that is translated in parts; empty for most."""
+        del text
+        return ""
+
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out."""

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,12 @@ ADAM_BYTES: Final = 8
 GIB: Final = 2**30
 CGROUP: Final = Path("/sys/fs/cgroup")
 MEMINFO: Final = Path("/proc/meminfo")
+OWN_GROUPS: Final = Path("/proc/self/cgroup")
+GROUP_FILES: Final = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Of control groups, version 2 and 1: the limit, what is used, and of that the cached files that would go first."""
 
 
 @dataclass(frozen=True)
@@ -156,18 +162,28 @@ def available_bytes(device: torch.device) -> int | None:
         return free + torch.cuda.memory_reserved(device)
     if not MEMINFO.exists():
         return None
-    free = [_field(MEMINFO, "MemAvailable")]
-    limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
-    if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        free.append(int(limit.read_text()) - int(used.read_text()) + _inactive_file())
+    free = [_field(MEMINFO, "MemAvailable"), *_free_of_groups()]
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min(free) // ranks + _field(Path("/proc/self/status"), "VmRSS")
 
 
-def _inactive_file() -> int:
-    """Cached files that the container would give up first."""
-    lines = (CGROUP / "memory.stat").read_text().splitlines()
-    return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+def _free_of_groups() -> Iterator[int]:
+    """What each control group that holds this process, and has a limit, leaves of it, in bytes."""
+    for line in OWN_GROUPS.read_text().splitlines() if OWN_GROUPS.exists() else ():
+        _, kinds, name = line.split(":", 2)
+        names, root = GROUP_FILES.get(kinds), CGROUP / kinds
+        inner = root / name.strip("/")
+        for folder in [inner, *inner.parents] if names else ():
+            limit, used, cached = names or ("", "", "")
+            if folder.is_relative_to(root) and (folder / used).exists() and (folder / limit).exists():
+                most = (folder / limit).read_text().strip()
+                if most != "max":
+                    yield int(most) - int((folder / used).read_text()) + _statistic(folder / "memory.stat", cached)
+
+
+def _statistic(path: Path, name: str) -> int:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), 0)
 
 
 def _meter(device: torch.device) -> Callable[[Callable[[], None]], int] | None:

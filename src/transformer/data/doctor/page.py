@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from transformer.data.doctor.examination import Examination
 from transformer.data.doctor.findings import Example, Finding, Place
 from transformer.data.doctor.pairs import WorstPair
-from transformer.data.doctor.report import fit_line, headline, overlap_line, printable
+from transformer.data.doctor.report import fit_line, headline, overlap_line
+from transformer.errors import printable
 from transformer.markup import Markup, element, join
 
 STYLE = """

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from transformer.data.doctor.examination import Examination
 from transformer.data.doctor.findings import LEVELS, Example, Finding, Place
+from transformer.errors import printable
 
 WIDTH, SHOWN_EXAMPLES, SHOWN_WORST, SHORT_REASON = 110, 3, 10, 50
 INDENT = " " * 18
@@ -28,11 +29,6 @@ def fit_line(examination: Examination) -> str:
     return (
         f"{good:,} of {examination.judged:,} pairs ({good / examination.judged:.1%}) fit each other better than chance"
     )
-
-
-def printable(text: str) -> str:
-    r"""The text with everything that is not printable spelled out, such as `\x1b` and `\u2028`."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def overlap_line(test: "dict[str, object]") -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.fingerprint import file_sum, sum_of
+from transformer.data.fingerprint import Stamps, file_sum, sum_of
 from transformer.data.labelled import LabelledSource, Texts, label_numbers, longest_text, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
@@ -40,6 +40,8 @@ class RowTask(Task):
         del folder, progress  # rows are read anew each time
         self._data, self._seed = data, seed
         self._paths = [Path(path) for path in listed(data.examples)]
+        held_out = [Path(data.validation_examples)] if data.validation_examples else []
+        self._stamps = Stamps([*self._paths, *held_out])
         self.sums = {"data.examples": sum_of(data.examples)}
         if data.validation_examples:
             self.sums["data.validation_examples"] = file_sum(Path(data.validation_examples))
@@ -93,7 +95,9 @@ class RowTask(Task):
         return TokenizerPair(tokenizer, tokenizer)
 
     def _read(self, paths: list[Path]) -> list[Pair]:
-        return list(read_rows(paths, self._data.columns, self.names, self._data.invalid_utf8))
+        rows = list(read_rows(paths, self._data.columns, self.names, self._data.invalid_utf8))
+        self._stamps.refuse_changed()
+        return rows
 
 
 class LabelTask(RowTask):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.fingerprint import file_sum, sum_of
+from transformer.data.fingerprint import Stamps, file_sum, sum_of
 from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress
 from transformer.data.settings import listed
@@ -47,6 +47,8 @@ class TextTask(Task):
         self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in listed(data.text)]
         self.kinds = (KINDS[data.task],)
+        held_out = [Path(data.validation_text)] if data.validation_text else []
+        self._stamps = Stamps([*self._paths, *held_out])
         self.sums = {"data.text": sum_of(data.text)}
         if data.validation_text:
             self.sums["data.validation_text"] = file_sum(Path(data.validation_text))
@@ -169,6 +171,7 @@ class TextTask(Task):
         def write(folder: Path) -> None:
             tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
             (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+            self._stamps.refuse_changed()
 
         facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._reading()}
         path = self._folder.entry("tokenizer", facts, write) / "tokenizer.json"
@@ -210,6 +213,7 @@ class TextTask(Task):
         if not counts["train_lines"] or not counts["validation_lines"]:
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
         (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
+        self._stamps.refuse_changed()
 
 
 def _part(lines: Iterator[str], first: int, last: int) -> Iterator[str]:
