@@ -393,7 +393,7 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
     """Catches a curve that zigzags after a kill, and NaN written as invalid JSON."""
     path = tmp_path / "m.jsonl"
     path.write_text('{"kind": "train", "step": 4, "loss": 1}\n{"kind": "train", "step": 8, "loss": 2}\n')
-    reporter = Reporter(path, 9, 1, step=5, quiet=True)
+    reporter = Reporter(path, 9, 1, start=Progress(step=5), quiet=True)
     reporter.validation(6, {"loss": math.nan}, is_best=False)
     reporter.close()
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [4, 6]
@@ -405,7 +405,7 @@ def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> No
     path = tmp_path / "m.jsonl"
     told = [("train", 5), ("skipped", 6), ("skipped", 6), ("train", 6), ("skipped", 7)]
     path.write_text("".join(json.dumps({"kind": kind, "step": step}) + "\n" for kind, step in told))
-    Reporter(path, 9, 1, step=5, left_out=1, quiet=True).close()
+    Reporter(path, 9, 1, start=Progress(step=5, skipped_nonfinite=1), quiet=True).close()
     kept = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["kind"], line["step"]) for line in kept] == told[:2]
 

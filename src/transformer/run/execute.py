@@ -97,11 +97,9 @@ def _train(parts: Parts, *, quiet: bool) -> Interruption:
     training, progress = parts.recipe.training, parts.progress
     path, max_steps = parts.folder / METRICS_FILE if parts.world.is_main else None, training.max_steps or 0
     board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard and path else None
-    left_out = progress.skipped_nonfinite + progress.skipped_unscored
     reporter = Reporter(
-        path, max_steps, training.log_every, step=progress.step, left_out=left_out, scored=parts.task.scored,
-        quiet=quiet, board=board,
-    )  # fmt: skip
+        path, max_steps, training.log_every, start=progress, scored=parts.task.scored, quiet=quiet, board=board
+    )
     try:
         for line in [*parts.opening(), *parts.plan()]:
             reporter.say(line)

@@ -25,8 +25,7 @@ class Reporter:
         path: of the metrics file, appended to; None writes nothing, for a process that is not to.
         max_steps: length of the run.
         log_every: steps between lines.
-        step: where the run starts; lines beyond it, of steps that will be done again, are removed.
-        left_out: batches left out before that: as many lines that tell of one stay, of whatever step.
+        start: where the run starts; lines beyond it, of steps that will be done again, are removed.
         scored: what losses are a mean over, see `Task`.
         quiet: show nothing.
         board: is told every figure too.
@@ -38,14 +37,13 @@ class Reporter:
         max_steps: int,
         log_every: int,
         *,
-        step: int = 0,
-        left_out: int = 0,
+        start: TrainingProgress | None = None,
         scored: str = "tokens",
         quiet: bool = False,
         board: TensorBoard | None = None,
     ) -> None:
         if path:
-            _drop_beyond(path, step, left_out)
+            _drop_beyond(path, start or TrainingProgress())
         self._board = board
         self._is_kept = path is not None
         self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
@@ -138,11 +136,12 @@ class Reporter:
             self._board.write(kind, finite)
 
 
-def _drop_beyond(path: Path, step: int, left_out: int) -> None:
-    """Keeps the whole lines of steps up to this one; the last may have been cut short by a kill.
+def _drop_beyond(path: Path, start: TrainingProgress) -> None:
+    """Keeps the whole lines of steps up to the start; the last may have been cut short by a kill.
 
     A batch that was left out after the last update is told of as of the next step, which is not done yet.
     """
+    step, left_out = start.step, start.skipped_nonfinite + start.skipped_unscored
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
