@@ -248,7 +248,6 @@ def _fill_in_training(
 ) -> TrainingSettings:
     max_steps = training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
-    warmup_steps = min(warmup_steps, max(1, max_steps // 4))  # of a short run
     interval = max(100, min(5000, steps_per_epoch))
     defaults = {
         "max_steps": max_steps,
