@@ -309,6 +309,42 @@ def test_of_equal_tokens_the_first_is_best() -> None:
     assert best_tokens(logits, 3)[1].tolist() == [[0, 1, 2], [37, 0, 1]]
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("vocabulary", "k"), [(5, 5), (17, 3), (1003, 9), (2049, 2), (600, 70)])
+def test_the_best_of_a_product_are_those_of_its_outputs(by: str, precision: Precision, vocabulary: int, k: int) -> None:
+    """Catches a block of rows, a part or a thread whose columns are missed or counted twice, a bias left out."""
+    weight = Weight.of(torch.randn(vocabulary, 24), precision)
+    matrix = PackedMatrix(weight).finished(torch.randn(vocabulary), "none")
+    never = torch.zeros(vocabulary, dtype=torch.bool)
+    never[1::7] = True
+    for rows in (1, 5, 13, 64):
+        x = torch.randn(rows, 24)
+        exact = matrix(x).double().log_softmax(1)
+        for forbidden in (None, never):
+            expected = (exact if forbidden is None else exact.masked_fill(forbidden, -torch.inf)).topk(k, dim=1)
+            log_p, tokens = matrix.best(x, k, forbidden)
+            torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
+            real = log_p > -torch.inf
+            torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-5, rtol=0)
+
+
+@needs_kernels
+def test_ranking_a_product_does_not_depend_on_threads_or_other_rows() -> None:
+    """Catches sums whose order is that of the threads, and ties that the last thread wins."""
+    matrix, x = PackedMatrix(Weight.of(torch.randn(4000, 40), "int8")), torch.randn(50, 40)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        log_p, tokens = matrix.best(x, 4)
+        assert torch.equal(matrix.best(x[:7], 4)[0], log_p[:7])
+        assert torch.equal(best_tokens(matrix(x), 4)[0], log_p)
+        torch.set_num_threads(3)
+        assert all(torch.equal(a, b) for a, b in zip(matrix.best(x, 4), (log_p, tokens), strict=True))
+    finally:
+        torch.set_num_threads(threads)
+    assert PackedMatrix(Weight.of(torch.zeros(4000, 40), "int8")).best(x, 3)[1].tolist() == [[0, 1, 2]] * 50
+
+
 def test_add_norm(by: str) -> None:
     """Catches the biased variance, a last vector that counts zeros, a sum that is not added."""
     for width in (5, 16, 100, 512):

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-ROOM: Final = 16
-"""Positions that are added to a cache when it is full."""
+ROOM: Final = 32
+"""Positions that a cache begins with, and the fewest that are added when it is full."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class KeyValueCache:
         """The same with room for more positions."""
         return type(self)(F.pad(self.keys, (0, 0, 0, positions)), F.pad(self.values, (0, 0, 0, positions)))
 
-    def select(self, rows: Int[Tensor, " R"], length: int) -> "KeyValueCache":
+    def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> "KeyValueCache":
         """The given rows, in the given order; a row may appear more than once. This cache is not to be used again.
 
         Where most rows stay where they are, as when a few have left, only the others are copied.
@@ -49,7 +49,9 @@ class KeyValueCache:
         Args:
             rows: of this cache.
             length: positions that hold something; the others need not be copied.
+            shortest: of them, those that do in every one of the given rows.
         """
+        del shortest  # which a cache whose rows share what they hold needs to know
         n = rows.numel()
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
         if n > self.keys.size(0) or 2 * moved.numel() > n:
@@ -97,13 +99,14 @@ class CausalCache(Rows):
     def make_room(self) -> None:
         """Makes room for one more position."""
         if self.longest == self.layers[0].keys.size(2):
-            self.layers = [layer.grow(ROOM) for layer in self.layers]
+            self.layers = [layer.grow(_more_than(self.longest)) for layer in self.layers]
 
     def select(self, rows: Int[Tensor, " R"]) -> "CausalCache":
         """The given rows, in the given order; a row may appear more than once. This state is not to be used again."""
         positions = self.positions[rows]
-        layers = [layer.select(rows, self.longest) for layer in self.layers]
-        return type(self)(layers, positions, int(positions.max()) if len(rows) else 0)
+        shortest, longest = _extremes(positions)
+        layers = [layer.select(rows, self.longest, shortest) for layer in self.layers]
+        return type(self)(layers, positions, longest)
 
     def join(self, other: "CausalCache") -> "CausalCache":
         """The rows of both, which may stand at different positions."""
@@ -149,7 +152,7 @@ class DecoderCache(Rows):
         """Makes room for one more position."""
         if self.longest == self.layers[0].self_attention.keys.size(2):
             for layer in self.layers:
-                layer.self_attention = layer.self_attention.grow(ROOM)
+                layer.self_attention = layer.self_attention.grow(_more_than(self.longest))
 
     def select(self, rows: Int[Tensor, " R"]) -> "DecoderCache":
         """The given rows, in the given order; sentences without a row are dropped. This state is not to be used again.
@@ -157,23 +160,26 @@ class DecoderCache(Rows):
         Rows of the same sentence that do not stand side by side, or in unequal numbers, get the source side each.
         """
         sentence = (rows // self.width).tolist()
-        width = len(rows) // len(dict.fromkeys(sentence)) if sentence else 1
+        width = len(sentence) // len(dict.fromkeys(sentence)) if sentence else 1
         sentences = sentence[::width]
-        if len(rows) % width or any(sentence[row] != sentences[row // width] for row in range(len(rows))):
+        if [each for each in sentences for _ in range(width)] != sentence:
             sentences, width = sentence, 1
+        all_stay = sentences == list(range(len(self.src_mask)))
         sources = torch.tensor(sentences, dtype=torch.long, device=rows.device)
         positions = self.positions[rows]
+        shortest, longest = _extremes(positions)
         return type(self)(
             [
                 LayerCache(
-                    layer.self_attention.select(rows, self.longest),
-                    layer.cross_attention.select(sources, self.src_mask.size(-1)),
+                    layer.self_attention.select(rows, self.longest, shortest),
+                    source if all_stay else source.select(sources, self.src_mask.size(-1)),
                 )
                 for layer in self.layers
+                for source in [layer.cross_attention]
             ],
-            src_mask=self.src_mask[sources],
+            src_mask=self.src_mask if all_stay else self.src_mask[sources],
             positions=positions,
-            longest=int(positions.max()) if len(rows) else 0,
+            longest=longest,
             width=width,
         )
 
@@ -198,6 +204,19 @@ class DecoderCache(Rows):
             longest=max(self.longest, other.longest),
             width=self.width,
         )
+
+
+def _more_than(positions: int) -> int:
+    """Positions to add to a full cache: a share of it, so that a long text is copied few times."""
+    return max(ROOM, positions // 2)
+
+
+def _extremes(positions: Int[Tensor, " B"]) -> tuple[int, int]:
+    """The least and the largest; 0 where there are none."""
+    if not len(positions):
+        return 0, 0
+    least, largest = positions.aminmax()
+    return int(least), int(largest)
 
 
 def _join(ours: Tensor, theirs: Tensor, axis: int) -> Tensor:

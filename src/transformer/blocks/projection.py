@@ -27,7 +27,9 @@ class ProjectionLayer(nn.Module):
         """Returns the logits of every position."""
         return self.proj(x)
 
-    def narrowed(self, ids: Int[Tensor, " M"]) -> Callable[[Tensor], Tensor]:
-        """The same map to some tokens alone, for a search."""
+    def narrowed(self, ids: Int[Tensor, " M"] | None) -> Callable[[Tensor], Tensor]:
+        """The same map to some tokens alone, for a search; to all if none are given."""
+        if ids is None:
+            return self.proj
         chosen = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
         return partial(F.linear, **chosen)

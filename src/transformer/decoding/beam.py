@@ -3,6 +3,7 @@
 Axis letters beside those of the blocks: N sentences, W hypotheses of each, K candidates of each, L room for tokens.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.penalties import LengthPenalty
-from transformer.kernels import best_tokens
+from transformer.kernels import PackedMatrix, best_tokens
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,24 @@ class Offered:
     worth: Float[Tensor, "N W K"]
 
 
-def offer(logits: Float[Tensor, "N W V"], k: int, never: tuple[int, ...]) -> Offered:
-    """The k most probable tokens of each hypothesis, where no rule changes what others are worth."""
-    ranked = best_tokens(logits.flatten(0, 1), min(k, logits.size(-1)), _marked(never, logits.size(-1), logits.device))
-    log_p, tokens = (x.unflatten(0, logits.shape[:2]) for x in ranked)
+def offer(
+    x: Float[Tensor, "B D"], projection: Callable[[Tensor], Tensor] | None, k: int, never: tuple[int, ...], width: int
+) -> Offered:
+    """The k most probable tokens of each hypothesis, where no rule changes what others are worth.
+
+    Args:
+        x: what is projected to logits; the logits where there is no projection.
+        projection: a packed matrix ranks its outputs as they are computed.
+        k: how many; all if there are fewer.
+        never: tokens that are left out.
+        width: hypotheses of each sentence.
+    """
+    if isinstance(projection, PackedMatrix):
+        size, rank = projection.columns, projection.best
+    else:
+        x, rank = x if projection is None else projection(x), best_tokens
+        size = x.size(-1)
+    log_p, tokens = (each.unflatten(0, (-1, width)) for each in rank(x, min(k, size), _marked(never, size, x.device)))
     return Offered(tokens, log_p, log_p)
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -27,7 +28,7 @@ from transformer.decoding.required import allot, needed, option, unwanted
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
-from transformer.decoding.shortlist import ShortlistedState, shortlisted
+from transformer.decoding.shortlist import Narrows, shortlisted
 from transformer.decoding.table import Table, end_of
 from transformer.errors import ConfigError
 from transformer.protocols import Generates
@@ -127,11 +128,11 @@ def write_each(
 
 def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
     """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
-    logits, table.state = model.step(table.tokens.flatten(), table.state)
-    logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
     if is_plain(table, search):
-        followed = choose_plain(table, logits, search, listed)
+        followed = choose_plain(model, table, search)
     else:
+        logits, table.state = model.step(table.tokens.flatten(), table.state)
+        logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
         logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
         log_p = log_probabilities(logits, table.control.never_written(allow_unknown=search.allow_unknown))
         worth = weigh(log_p, table, rules)
@@ -148,15 +149,20 @@ def is_plain(table: Table, search: Search) -> bool:
 
     A minimum of tokens is kept by leaving out EOS, as long as all sentences are on the same side of it.
     """
-    if not search.follows_the_model or has_prefix(table) or any(each.request.required for each in table.sentences):
+    if not search.follows_the_model:
         return False
-    return len({sentence.length < search.min_tokens for sentence in table.sentences}) == 1
+    is_early = table.sentences[0].length < search.min_tokens
+    return all(
+        not sentence.request.required
+        and len(sentence.request.prefix) <= sentence.length
+        and (sentence.length < search.min_tokens) is is_early
+        for sentence in table.sentences
+    )
 
 
-def choose_plain(
-    table: Table, logits: Float[Tensor, "N W V"], search: Search, listed: ShortlistedState | None
-) -> Candidates:
-    """As `choose`, from the most probable tokens alone; `listed` says which tokens the logits are of, if not of all."""
+def choose_plain(model: Generates, table: Table, search: Search) -> Candidates:
+    """As `choose` after a step of the model, from its most probable tokens alone."""
+    listed = shortlisted(table.state)
     is_early = table.sentences[0].length < search.min_tokens
     never = (
         *table.control.never_written(allow_unknown=search.allow_unknown),
@@ -164,7 +170,13 @@ def choose_plain(
     )
     if listed is not None:
         never = tuple(place for place, token in enumerate(listed.ids[: max(never) + 1].tolist()) if token in never)
-    offered = offer(logits, 2 * search.beam, never)
+    tokens = table.tokens.flatten()
+    if hasattr(model, "narrowed"):  # its projection may rank tokens without writing down all logits
+        narrows = cast(Narrows, model)
+        (x, table.state), projection = narrows.step_hidden(tokens, table.state), narrows.narrowed(None)
+    else:
+        (x, table.state), projection = model.step(tokens, table.state), None
+    offered = offer(x, projection, 2 * search.beam, never, search.beam)
     if listed is not None:
         offered = replace(offered, tokens=listed.ids[offered.tokens])
     candidates = expand(offered, table.scores, table.values, 2 * search.beam)

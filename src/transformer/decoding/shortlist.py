@@ -22,8 +22,8 @@ class Narrows(Generates, Protocol):
         """As `step`, without the projection to the vocabulary."""
         ...
 
-    def narrowed(self, ids: Int[Tensor, " C"]) -> Projection:
-        """The projection to some tokens."""
+    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Projection:
+        """The projection to some tokens; to all if none are given."""
         ...
 
 

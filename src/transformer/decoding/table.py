@@ -17,7 +17,7 @@ from transformer.errors import ConfigError
 from transformer.protocols import Generates, State
 from transformer.text.control import BOS_ID, PAD_ID, ControlIds
 
-ROOM = 16
+ROOM = 32
 """Places for tokens that are added when those at hand are full."""
 
 
@@ -152,12 +152,16 @@ class Table:
     def end(self, candidates: Candidates, places: slice, group: int, except_rows: Sequence[int] = ()) -> None:
         """Keeps the candidates at some places that are EOS, each with the tokens before it."""
         ends = (candidates.tokens[:, places] == self.end_id) & (candidates.values[:, places] != -torch.inf)
-        ends[list(except_rows)] = False
-        for row, place in ends.nonzero().tolist():
-            origin = int(candidates.origins[row, place])
-            tokens = self.written[row, origin, : self.sentences[row].length].tolist()
-            score, value = candidates.scores[row, place].item(), candidates.values[row, place].item()
-            self.sentences[row].ended[group].append(Hypothesis(tokens, score, finished=True, value=value))
+        if except_rows:
+            ends[list(except_rows)] = False
+        rows, found = ends.nonzero(as_tuple=True)
+        if not len(rows):
+            return
+        written = self.written[rows, candidates.origins[rows, found]]
+        columns = (rows, written, candidates.scores[rows, found], candidates.values[rows, found])
+        for row, tokens, score, value in zip(*(column.tolist() for column in columns), strict=True):
+            sentence = self.sentences[row]
+            sentence.ended[group].append(Hypothesis(tokens[: sentence.length], score, finished=True, value=value))
 
     def follow(self, followed: Candidates, search: Search) -> None:
         """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
@@ -165,10 +169,11 @@ class Table:
         for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
             if max(best) == -torch.inf and not any(sentence.ended):
                 sentence.cut = self._hypotheses(row)  # every token is forbidden
-        if max(sentence.length for sentence in self.sentences) == self.written.size(2):
+        lengths = self.lengths
+        if int(lengths.max()) == self.written.size(2):
             self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
         origins = followed.origins[:, :, None].expand(-1, -1, self.written.size(2))
-        places = self.lengths[:, None, None].expand(-1, origins.size(1), 1)
+        places = lengths[:, None, None].expand(-1, origins.size(1), 1)
         self.written = self.written.gather(1, origins).scatter_(2, places, followed.tokens[:, :, None])
         self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
         for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):

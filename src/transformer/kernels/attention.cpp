@@ -44,75 +44,82 @@ float exponentials(float* scores, long positions, const bool* mask) {
   return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
 }
 
-// Heads of V vectors, of which the last is filled in part if they are not `whole`: what is known to be whole is loaded in
-// half the time. `weights` has room for LANES positions more.
-template <typename T, int V, bool whole>
-void attend(const float* query, const T* keys, long key_stride, const T* values, long value_stride, const bool* mask,
-            long positions, long width, float scale, float* weights, float* out) {
-  const __mmask16 last = lanes(width - (V - 1) * LANES);
+// R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
+// whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
+// same as if it stood alone. `weights` has room for LANES positions more in each of its rows, which are `reach` apart.
+template <typename T, int V, bool whole, int R>
+void attend(const Attention& a, long b, const float* query, const T* keys, const T* values, const bool* mask,
+            long positions, float* weights, long reach, float* out) {
+  const int32_t* holders = a.holders ? a.holders + b * a.holders_stride : nullptr;
+  const auto row = [=](long s) { return holders ? holders[s] : b; };
+  const __mmask16 last = lanes(a.width - (V - 1) * LANES);
   const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<__mmask16>(0xffff); };
-  __m512 q[V], sums[V];
-  for (int v = 0; v < V; ++v) {
-    q[v] = _mm512_mul_ps(load(query + v * LANES, part(v)), _mm512_set1_ps(scale));
-    sums[v] = _mm512_setzero_ps();
-  }
+  __m512 q[R][V], sums[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) {
+      q[r][v] = _mm512_mul_ps(load(query + r * a.query_stride + v * LANES, part(v)), _mm512_set1_ps(a.scale));
+      sums[r][v] = _mm512_setzero_ps();
+    }
   for (long s = 0; s < positions; s += 4) {
-    __m512 dots[4];
+    __m512 dots[R][4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      const T* key = keys + std::min(s + i, positions - 1) * key_stride;
-      dots[i] = _mm512_mul_ps(q[0], load(key, part(0)));
-      for (int v = 1; v < V; ++v) dots[i] = _mm512_fmadd_ps(q[v], load(key + v * LANES, part(v)), dots[i]);
+      const long place = std::min(s + i, positions - 1);
+      const T* key = keys + row(place) * a.key_batch + place * a.key_stride;
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) {
+        const __m512 k = load(key + v * LANES, part(v));
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) dots[r][i] = v ? _mm512_fmadd_ps(q[r][v], k, dots[r][i]) : _mm512_mul_ps(q[r][v], k);
+      }
     }
-    _mm_storeu_ps(weights + s, sums_of_four(dots[0], dots[1], dots[2], dots[3]));
+    for (int r = 0; r < R; ++r)
+      _mm_storeu_ps(weights + r * reach + s, sums_of_four(dots[r][0], dots[r][1], dots[r][2], dots[r][3]));
   }
-  const __m512 share = _mm512_set1_ps(exponentials(weights, positions, mask));
+  float shares[R];
+  for (int r = 0; r < R; ++r)
+    shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
   for (long s = 0; s < positions; ++s) {
-    const __m512 weight = _mm512_set1_ps(weights[s]);
-    for (int v = 0; v < V; ++v)
-      sums[v] = _mm512_fmadd_ps(weight, load(values + s * value_stride + v * LANES, part(v)), sums[v]);
-  }
-  for (int v = 0; v < V; ++v) store(out + v * LANES, part(v), _mm512_mul_ps(sums[v], share));
-}
-
-constexpr long WORTH_A_COPY = 8;  // queries of a row from which on its keys and values are first laid side by side
-
-template <typename T>
-const float* side_by_side(const T* rows, long stride, long positions, long width, float* room) {
-  for (long s = 0; s < positions; ++s)
-    for (long e = 0; e < width; e += LANES) {
-      const __mmask16 m = lanes(width - e);
-      store(room + s * width + e, m, load(rows + s * stride + e, m));
+    const T* own = values + row(s) * a.value_batch + s * a.value_stride;
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      const __m512 value = load(own + v * LANES, part(v));
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sums[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(weights[r * reach + s]), value, sums[r][v]);
     }
-  return room;
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      store(out + r * a.heads * a.width + v * LANES, part(v), _mm512_mul_ps(sums[r][v], _mm512_set1_ps(shares[r])));
 }
 
 template <typename T, int V, bool whole>
 void attend_all(const Attention& a, int threads) {
+  constexpr int TOGETHER = 4;
   const T *keys = static_cast<const T*>(a.keys), *values = static_cast<const T*>(a.values);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
   for (long b = 0; b < a.batch; ++b)
     for (long h = 0; h < a.heads; ++h) {
-      float* weights = scratch<float>(a.positions + LANES);
-      const T *own_keys = keys + b * a.key_batch + h * a.key_head, *own_values = values + b * a.value_batch + h * a.value_head;
-      const bool is_copied = a.queries >= WORTH_A_COPY;
-      const float *near_keys = nullptr, *near_values = nullptr;
-      if (is_copied) {
-        float* room = scratch<float, 0>(2 * a.positions * a.width);
-        near_keys = side_by_side(own_keys, a.key_stride, a.positions, a.width, room);
-        near_values = side_by_side(own_values, a.value_stride, a.positions, a.width, room + a.positions * a.width);
-      }
-      for (long t = 0; t < a.queries; ++t) {
+      const long reach = (a.positions / LANES + 1) * LANES;
+      float* weights = scratch<float>(TOGETHER * reach);
+      const T *own_keys = keys + h * a.key_head, *own_values = values + h * a.value_head;
+      for (long t = 0, n; t < a.queries; t += n) {
+        n = a.queries - t >= TOGETHER ? TOGETHER : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
+        const auto nobody_attends = [&](long s) {
+          for (long r = 0; r < (a.mask_query ? n : 1); ++r)
+            if (mask[r * a.mask_query + s]) return false;
+          return true;
+        };
         long positions = a.last ? std::min(a.positions, a.last[b] + 1) : a.positions;
-        while (mask && positions && !mask[positions - 1]) --positions;
+        while (mask && positions && nobody_attends(positions - 1)) --positions;
         const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
-        if (is_copied)
-          attend<float, V, whole>(query, near_keys, a.width, near_values, a.width, mask, positions, a.width, a.scale,
-                                  weights, out);
-        else
-          attend<T, V, whole>(query, own_keys, a.key_stride, own_values, a.value_stride, mask, positions, a.width,
-                              a.scale, weights, out);
+        switch (n) {
+          case 1: attend<T, V, whole, 1>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
+          case 2: attend<T, V, whole, 2>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
+          default: attend<T, V, whole, TOGETHER>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out);
+        }
       }
     }
 }

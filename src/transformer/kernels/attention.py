@@ -17,10 +17,11 @@ class Attention(ctypes.Structure):
 
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
-        ("last", ctypes.c_void_p), ("out", ctypes.c_void_p),
+        ("last", ctypes.c_void_p), ("holders", ctypes.c_void_p), ("out", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in (
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
+            "holders_stride",
         )),
         ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_whole", ctypes.c_int),
     )  # fmt: skip
@@ -80,6 +81,7 @@ def cached(
     *,
     mask: Bool[Tensor, "..."] | None = None,
     last: Int[Tensor, " B"] | None = None,
+    holders: Int[Tensor, "B L"] | None = None,
 ) -> Attention:
     """Attention to the first `positions` of a cache; the queries and the place for the result are still to be given.
 
@@ -90,13 +92,17 @@ def cached(
         queries: of each row.
         mask: True = may attend; (B or 1, 1, T or 1, S), a row's elements side by side.
         last: position that each row attends up to.
+        holders: which row of the cache holds each position of a row, int32; its own if not given.
     """
     batch, heads, _, width = keys.shape
+    batch = batch if holders is None else len(holders)
     mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
     return Attention(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
-        None if last is None else last.data_ptr(), None, batch, queries, positions, heads, width, 0, 0,
+        None if last is None else last.data_ptr(), None if holders is None else holders.data_ptr(), None,
+        batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
+        0 if holders is None else holders.stride(0),
         1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0,
     )  # fmt: skip
 

@@ -22,11 +22,12 @@ struct Attention {
   const void *keys, *values;
   const bool* mask;        // true = may attend; or null
   const int64_t* last;     // the last position that each row may attend to; or null
+  const int32_t* holders;  // which row of keys and values holds each position of a row; or null: its own
   float* out;              // heads side by side
   long batch, queries, positions, heads, width;
   long query_batch, query_stride;
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
-  long mask_batch, mask_query;
+  long mask_batch, mask_query, holders_stride;
   float scale;
   int is_bfloat16;
   int is_whole;            // the queries are those of whole sequences, and float32 the keys and values

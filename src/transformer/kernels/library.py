@@ -10,7 +10,7 @@ import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 9
+VERSION: Final = 10
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, INT, LONG, LONG, LONG, LONG, INT, INT),
@@ -19,6 +19,7 @@ SIGNATURES: Final = {
     "transformer_gelu": (POINTER, POINTER, LONG, POINTER, INT, INT, INT),
     "transformer_drop_out": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
+    "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),

@@ -7,15 +7,19 @@
 // depend on its batch.
 #include "activations.h"
 #include "kernels.h"
+#include "ranking.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include <omp.h>
+
 namespace transformer {
 namespace {
 
 constexpr long PANEL = 64, MOST_ROWS = 6;
+static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
 
 struct Float32 {
@@ -104,9 +108,10 @@ void activate(const float* sums, int rows, long width, float* y, long stride, in
   }
 }
 
-// R rows times one panel.
+// R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
 template <typename P, int R>
-void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y) {
+void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y,
+              const PartRanking* ranking, long row) {
   const long groups = (w.inner + P::GROUP - 1) / P::GROUP;
   const char* weight = w.weight + column * groups * 4;
   typename P::Sum sums[R][VECTORS] = {};
@@ -126,21 +131,45 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
-      if (w.activation)
+      if (w.activation || ranking)
         _mm512_store_ps(aside + r * PANEL + v * LANES, sum);
       else
         store(y + r * w.columns + column, lanes(w.columns - column), sum);
     }
   }
-  if (w.activation) activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
+  if (ranking) ranking->add(aside, row, R, first, std::min(PANEL, w.columns - first));
+  else if (w.activation) activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
 }
 
+// All rows times one panel.
 template <typename P>
-void product(const Matrix& w, const float* x, long rows, float* y, int threads) {
+void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
+                  float* y, const PartRanking* ranking) {
+  const long blocks = (rows + MOST_ROWS - 1) / MOST_ROWS;
+  for (long block = 0, i = 0; block < blocks; ++block) {
+    const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
+    const auto* from = inputs + i * padded;
+    const float* unit = units ? units + i : nullptr;
+    float* to = y ? y + i * w.columns : nullptr;
+    switch (n) {
+      case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      case 5: multiply<P, 5>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      default: multiply<P, 6>(from, padded, unit, w, panel * PANEL, to, ranking, i);
+    }
+    i += n;
+  }
+}
+
+// Writes `y`, or ranks what would be written.
+template <typename P>
+void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
   constexpr bool prepared = P::GROUP > 1;
   const long padded = (w.inner + P::GROUP - 1) / P::GROUP * P::GROUP;
-  const long panels = (w.columns + PANEL - 1) / PANEL, blocks = (rows + MOST_ROWS - 1) / MOST_ROWS;
+  const long panels = (w.columns + PANEL - 1) / PANEL;
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -150,25 +179,26 @@ void product(const Matrix& w, const float* x, long rows, float* y, int threads) 
       for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
     }
     const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
+    if (ranking) {
+      constexpr long together = PART_COLUMNS / PANEL;
 #pragma omp for schedule(static)
-    for (long panel = 0; panel < panels; ++panel) {
-      for (long block = 0, i = 0; block < blocks; ++block) {
-        const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
-        const Input* from = inputs + i * padded;
-        const float* unit = prepared ? units + i : nullptr;
-        float* to = y + i * w.columns;
-        switch (n) {
-          case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to); break;
-          case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to); break;
-          case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to); break;
-          case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to); break;
-          case 5: multiply<P, 5>(from, padded, unit, w, panel * PANEL, to); break;
-          default: multiply<P, 6>(from, padded, unit, w, panel * PANEL, to);
-        }
-        i += n;
+      for (long part = 0; part < ranking->parts; ++part) {
+        const PartRanking own = ranking->begin(omp_get_thread_num());
+        for (long panel = part * together; panel < std::min(panels, (part + 1) * together); ++panel)
+          multiply_all<P>(inputs, padded, units, w, panel, rows, nullptr, &own);
+        ranking->end(own, part);
       }
+    } else {
+#pragma omp for schedule(static)
+      for (long panel = 0; panel < panels; ++panel) multiply_all<P>(inputs, padded, units, w, panel, rows, y, nullptr);
     }
   }
+}
+
+void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  if (w.precision == 0) product<Float32>(w, x, rows, y, ranking, threads);
+  if (w.precision == 1) product<Bfloat16>(w, x, rows, y, ranking, threads);
+  if (w.precision == 2) product<Int8>(w, x, rows, y, ranking, threads);
 }
 
 float number(const float* group, long) { return *group; }
@@ -217,8 +247,14 @@ extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* c
 extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
 
 extern "C" void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads) {
+  transformer::product(*w, x, rows, y, nullptr, threads);
+}
+
+// The k largest of each row of y and the logarithms of their shares in the sum of e^y, of which y is never written down.
+extern "C" void transformer_best_of_product(const transformer::Matrix* w, const float* x, long rows, long k,
+                                            const bool* never, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;
-  if (w->precision == 0) product<Float32>(*w, x, rows, y, threads);
-  if (w->precision == 1) product<Bfloat16>(*w, x, rows, y, threads);
-  if (w->precision == 2) product<Int8>(*w, x, rows, y, threads);
+  const Ranking ranking(w->columns, rows, k, never, threads);
+  product(*w, x, rows, nullptr, &ranking, threads);
+  ranking.join(log_p, tokens);
 }

@@ -11,11 +11,12 @@ from typing import Final, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
 from transformer.kernels.library import library, threads_for
+from transformer.kernels.ranking import MOST_RANKED, best_tokens
 
 Precision = Literal["float32", "bf16", "int8"]
 PRECISIONS: Final = get_args(Precision)
@@ -198,13 +199,26 @@ class PackedMatrix:
         rows = x.numel() // self.inner
         if self._compiled is None:
             return self._by_torch(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
-        if x.size(-1) != self.inner:
-            raise ValueError(f"rows of {x.size(-1)} do not go with a weight of {self.inner} inputs")
-        x = x.float().contiguous()
+        x = self._readable(x)
         y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.float32, device="cpu")
         threads = threads_for(rows * self.inner * self.columns)
         self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
+
+    def best(
+        self, x: Float[Tensor, "M K"], k: int, never: Bool[Tensor, " N"] | None = None
+    ) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
+        """`best_tokens` of the outputs, of which no more are in memory at a time than are compared."""
+        if self._compiled is None or k > MOST_RANKED or self.activation != "none":
+            return best_tokens(self(x), k, never)
+        x = self._readable(x)
+        log_p = torch.empty(len(x), k, dtype=torch.float32, device="cpu")
+        tokens = torch.empty(len(x), k, dtype=torch.long, device="cpu")
+        self._compiled.transformer_best_of_product(
+            self.address, x.data_ptr(), len(x), k, None if never is None else never.data_ptr(), log_p.data_ptr(),
+            tokens.data_ptr(), threads_for(x.numel() * self.columns),
+        )  # fmt: skip
+        return log_p, tokens
 
     def rows(self, ids: Int[Tensor, "*ids"], factor: float = 1.0) -> Float[Tensor, "*ids K"]:
         """The weights of some outputs times a factor, in float32: the matrix as an embedding."""
@@ -219,6 +233,12 @@ class PackedMatrix:
         if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, out, threads):
             raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         return numbers
+
+    def _readable(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows K"]:
+        """As the kernel reads it."""
+        if x.size(-1) != self.inner:
+            raise ValueError(f"rows of {x.size(-1)} do not go with a weight of {self.inner} inputs")
+        return x.float().contiguous()
 
     def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
         bias = None if self.bias is None else self.bias[: self.columns]

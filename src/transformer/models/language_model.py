@@ -108,8 +108,8 @@ class LanguageModel(nn.Module):
         state.advance()
         return x, state
 
-    def narrowed(self, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
-        """The projection to some tokens alone."""
+    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
+        """The projection to some tokens alone; to all if none are given."""
         return self.projection_layer.narrowed(ids)
 
 

@@ -9,19 +9,11 @@ from torch import Tensor, nn
 
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import KeyValueCache
-from transformer.kernels import fetch, remember, reorder, why_not
+from transformer.kernels import fetch, remember, why_not
+from transformer.packed.cache import PackedCache
 from transformer.packed.matrices import Matrices
 
 QUERIES_KEYS_VALUES: Final = 3
-
-
-class PackedCache(KeyValueCache):
-    """As `KeyValueCache`; what moves is copied in place."""
-
-    def select(self, rows: Int[Tensor, " R"], length: int) -> KeyValueCache:
-        """The given rows, in the given order; this cache is not to be used again."""
-        keys, values = (reorder(cached, rows, length) for cached in (self.keys, self.values))
-        return super().select(rows, length) if keys is None or values is None else PackedCache(keys, values)
 
 
 class PackedAttention(nn.Module):

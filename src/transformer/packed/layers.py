@@ -108,6 +108,6 @@ class PackedProjection(nn.Module):
         """Returns a logit a token."""
         return self.proj(x)
 
-    def narrowed(self, ids: Int[Tensor, " C"]) -> PackedMatrix:
-        """The same map to some tokens alone, for a search."""
-        return self.proj.select(ids)
+    def narrowed(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
+        """As `ProjectionLayer.narrowed`."""
+        return self.proj if ids is None else self.proj.select(ids)

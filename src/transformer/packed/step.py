@@ -5,12 +5,14 @@ from typing import cast
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer.blocks.attention import Bias
-from transformer.blocks.cache import DecoderCache, KeyValueCache
+from transformer.blocks.attention import Bias, Mask
+from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.encoder import EncoderLayer
 from transformer.kernels import LayerStep, cached
+from transformer.kernels.attention import Attention
 from transformer.packed.attention import PackedAttention
+from transformer.packed.cache import SharedCache
 from transformer.packed.layers import PackedFeedForward, PackedNormalization, PackedResidual
 
 Layer = EncoderLayer | DecoderLayer
@@ -32,6 +34,13 @@ class Stepped(nn.Module):
 class PackedEncoderLayer(Stepped, EncoderLayer):
     """As `EncoderLayer`."""
 
+    def begin(
+        self, x: Float[Tensor, "B S D"], mask: Mask | None = None, bias: Bias | None = None
+    ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
+        """As `EncoderLayer.begin`."""
+        x, cache = super().begin(x, mask, bias)
+        return x, SharedCache(cache.keys, cache.values)
+
     def step(
         self,
         x: Float[Tensor, "B 1 D"],
@@ -42,12 +51,19 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
     ) -> Float[Tensor, "B 1 D"]:
         """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
         if bias is not None:
+            cast(SharedCache, cache).apart()
             return super().step(x, cache, positions, mask, bias)
-        return self._step(x, cached(cache.keys, cache.values, mask.size(3), 1, last=positions))
+        return self._step(x, self_attention(cache, mask.size(3), positions))
 
 
 class PackedDecoderLayer(Stepped, DecoderLayer):
     """As `DecoderLayer`."""
+
+    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
+        """As `DecoderLayer.begin`."""
+        cache = super().begin(encoder_output, capacity)
+        own = cache.self_attention
+        return LayerCache(SharedCache(own.keys, own.values), cache.cross_attention)
 
     def step(
         self,
@@ -58,12 +74,18 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
         """As `DecoderLayer.step`; with a bias, block by block."""
-        if bias is not None:
-            return super().step(x, cache, index, self_mask, bias)
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
-        own = cached(target.keys, target.values, cache.longest + 1, 1, last=cache.positions)
+        if bias is not None:
+            cast(SharedCache, target).apart()
+            return super().step(x, cache, index, self_mask, bias)
+        own = self_attention(target, cache.longest + 1, cache.positions)
         to_source = cached(source.keys, source.values, cache.src_mask.size(3), cache.width, mask=cache.src_mask)
         return self._step(x, own, to_source)
+
+
+def self_attention(cache: KeyValueCache, positions: int, last: Int[Tensor, " B"]) -> Attention:
+    """Attention of one new position a row to those before it."""
+    return cached(cache.keys, cache.values, positions, 1, last=last, holders=cast(SharedCache, cache).holders)
 
 
 def can_be_stepped(layer: Layer) -> bool:

@@ -1,0 +1,124 @@
+// The k most probable tokens of rows of logits that are seen some columns at a time, and never need to be all in memory.
+//
+// Sums are formed part by part, so that they depend neither on the number of threads nor on the other rows.
+#pragma once
+#include "vectors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace transformer {
+
+constexpr float NOTHING = -std::numeric_limits<float>::infinity(), LEAST = -std::numeric_limits<float>::max();
+constexpr long TILE_COLUMNS = 64, PART_COLUMNS = 512;
+
+// Puts a value among the k best so far; of equal ones, that which came first stays before.
+inline void insert(float value, int64_t token, long k, float* best, int64_t* tokens) {
+  long place = k - 1;
+  for (; place > 0 && best[place - 1] < value; --place) {
+    best[place] = best[place - 1];
+    tokens[place] = tokens[place - 1];
+  }
+  best[place] = value;
+  tokens[place] = token;
+}
+
+// One part of the columns, of all rows, by one thread.
+struct PartRanking {
+  long k;
+  const bool* never;    // of each column: whether it is left out of the best; or null
+  float *most, *total;  // of every 16th column, so 16 a row: the largest logit, and the sum of e^(logit - it)
+  float* best;          // k a row
+  int64_t* tokens;
+
+  // `logits` are those of up to 64 columns from `column` on; rows are 64 apart.
+  void add(const float* logits, long row, long rows, long column, long width) const {
+    constexpr long VECTORS = TILE_COLUMNS / LANES;
+    for (const long end = row + rows; row < end; ++row, logits += TILE_COLUMNS) {
+      float *own_best = best + row * k, *own_most = most + row * LANES, *own_total = total + row * LANES;
+      const __m512 before = _mm512_loadu_ps(own_most);
+      __m512 now = before, sum = _mm512_loadu_ps(own_total), v[VECTORS];
+#pragma GCC unroll 4
+      for (long i = 0; i < VECTORS; ++i) {
+        const __mmask16 m = lanes(std::max(0L, width - i * LANES));
+        v[i] = _mm512_mask_loadu_ps(_mm512_set1_ps(NOTHING), m, logits + i * LANES);
+        now = _mm512_max_ps(now, v[i]);
+        __mmask16 above = _mm512_mask_cmp_ps_mask(m, v[i], _mm512_set1_ps(own_best[k - 1]), _CMP_GT_OQ);
+        for (; above; above &= above - 1) {
+          const long place = i * LANES + __builtin_ctz(above);
+          if (logits[place] > own_best[k - 1] && !(never && never[column + place]))
+            insert(logits[place], column + place, k, own_best, tokens + row * k);
+        }
+      }
+      if (_mm512_cmp_ps_mask(now, before, _CMP_NEQ_UQ)) {
+        sum = _mm512_mul_ps(sum, exponential(_mm512_sub_ps(before, now)));
+        _mm512_storeu_ps(own_most, now);
+      }
+#pragma GCC unroll 4
+      for (long i = 0; i < VECTORS; ++i) sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(v[i], now)));
+      _mm512_storeu_ps(own_total, sum);
+    }
+  }
+};
+
+// All columns. The best are kept list by list: a thread that goes through its parts in order has one of its own, so that
+// it knows already what is good; the lists are in the order of the threads' columns.
+class Ranking {
+ public:
+  const long parts;
+
+  Ranking(long columns, long rows, long k, const bool* never, long lists)
+      : parts((columns + PART_COLUMNS - 1) / PART_COLUMNS), rows(rows), k(k), lists(lists), never(never),
+        most(scratch<float, MOST>(parts * rows)), total(scratch<float, TOTAL>(parts * rows)),
+        best(scratch<float, BEST>(lists * rows * k)), tokens(scratch<int64_t, TOKENS>(lists * rows * k)) {
+    std::fill(best, best + lists * rows * k, NOTHING);
+    std::fill(tokens, tokens + lists * rows * k, 0);
+  }
+
+  PartRanking begin(long list) const {
+    const PartRanking part{k, never, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
+                           best + list * rows * k, tokens + list * rows * k};
+    std::fill(part.most, part.most + rows * LANES, LEAST);  // not minus infinity: two of those have no difference
+    std::fill(part.total, part.total + rows * LANES, 0.0f);
+    return part;
+  }
+
+  void end(const PartRanking& part, long number) const {
+    for (long row = 0; row < rows; ++row) {
+      const __m512 own = _mm512_loadu_ps(part.most + row * LANES);
+      const float largest = _mm512_reduce_max_ps(own);
+      const __m512 factors = exponential(_mm512_sub_ps(own, _mm512_set1_ps(largest)));
+      most[number * rows + row] = largest;
+      total[number * rows + row] = _mm512_reduce_add_ps(_mm512_mul_ps(_mm512_loadu_ps(part.total + row * LANES), factors));
+    }
+  }
+
+  // The k best of every row, best first, and the logarithms of their shares in the sum.
+  void join(float* log_p, int64_t* joined) const {
+    for (long row = 0; row < rows; ++row, log_p += k, joined += k) {
+      std::fill(log_p, log_p + k, NOTHING);
+      std::fill(joined, joined + k, 0);
+      for (long list = 0; list < lists; ++list)
+        for (long j = (list * rows + row) * k; j < (list * rows + row + 1) * k && best[j] > log_p[k - 1]; ++j)
+          insert(best[j], tokens[j], k, log_p, joined);
+      float largest = LEAST, sum = 0.0f;
+      for (long part = 0; part < parts; ++part) largest = std::max(largest, most[part * rows + row]);
+      for (long part = 0; part < parts; ++part)
+        sum += total[part * rows + row] * std::exp(most[part * rows + row] - largest);
+      const float log_sum = sum > 0 ? largest + std::log(sum) : 0.0f;  // not so for NaN
+      for (long j = 0; j < k; ++j) log_p[j] -= log_sum;
+    }
+  }
+
+ private:
+  enum { MOST = 60, TOTAL, BEST, TOKENS, PART_MOST, PART_TOTAL };  // numbers that no kernel takes
+
+  const long rows, k, lists;
+  const bool* never;
+  float *most, *total;  // of each part of each row
+  float* best;          // k of each row in each list
+  int64_t* tokens;
+};
+
+}  // namespace transformer

@@ -1,0 +1,76 @@
+"""The caches of packed layers."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from transformer.blocks.cache import KeyValueCache
+from transformer.kernels import reorder
+
+
+class PackedCache(KeyValueCache):
+    """As `KeyValueCache`; what moves is copied in place."""
+
+    def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
+        """As `KeyValueCache.select`."""
+        keys, values = (reorder(cached, rows, length) for cached in (self.keys, self.values))
+        if keys is None or values is None:
+            return super().select(rows, length, shortest)
+        return type(self)(keys, values)
+
+
+@dataclass
+class SharedCache(PackedCache):
+    """As `PackedCache`, of rows that go on from one another: what they have in common is held once, and never moves.
+
+    A row writes its new position into a row of the cache that nobody has written that position to, its own. This is so
+    as long as all rows write the same position; where they do not, each gets all of its positions in its own row.
+
+    Attributes:
+        keys: of all that was written, of more rows than there are now.
+        values: likewise.
+        holders: which row of them holds each position of a row; its own where not given.
+    """
+
+    holders: Int[Tensor, "B L"] | None = None
+
+    def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
+        """As `KeyValueCache.select`."""
+        if shortest < length or rows.numel() > self.keys.size(0):
+            return PackedCache.select(self.apart(), rows, length, shortest)
+        holders = self.holders
+        holders = _numbers(self.keys.size(0)).expand(-1, self.keys.size(2)) if holders is None else holders
+        holders = holders.index_select(0, rows)
+        holders[:, length:] = _numbers(rows.numel())
+        return SharedCache(self.keys, self.values, holders)
+
+    def apart(self) -> "SharedCache":
+        """This cache, with every position of a row in its own row."""
+        if self.holders is not None:
+            held, places = self.holders.long(), torch.arange(self.keys.size(2))
+            self.keys, self.values = (
+                cached[held, :, places].transpose(1, 2).contiguous() for cached in (self.keys, self.values)
+            )
+            self.holders = None
+        return self
+
+    def first(self, length: int) -> KeyValueCache:
+        """As `KeyValueCache.first`."""
+        return super(SharedCache, self.apart()).first(length)
+
+    def grow(self, positions: int) -> KeyValueCache:
+        """As `KeyValueCache.grow`."""
+        return super(SharedCache, self.apart()).grow(positions)
+
+    def join(self, other: KeyValueCache) -> KeyValueCache:
+        """As `KeyValueCache.join`."""
+        return super(SharedCache, self.apart()).join(other.apart() if isinstance(other, SharedCache) else other)
+
+
+@lru_cache(maxsize=256)
+def _numbers(n: int) -> Int[Tensor, "N 1"]:
+    """The rows' own numbers."""
+    return torch.arange(n, dtype=torch.int32)[:, None]
