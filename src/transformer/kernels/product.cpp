@@ -137,8 +137,10 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
         store(y + r * w.columns + column, lanes(w.columns - column), sum);
     }
   }
-  if (ranking) ranking->add(aside, row, R, first, std::min(PANEL, w.columns - first));
-  else if (w.activation) activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
+  if (ranking)
+    for (int r = 0; r < R; ++r) ranking->add(aside + r * PANEL, row + r, first, std::min(PANEL, w.columns - first));
+  else if (w.activation)
+    activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
 }
 
 // All rows times one panel.

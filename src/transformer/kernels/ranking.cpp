@@ -9,8 +9,8 @@ extern "C" void transformer_best_tokens(const float* logits, long rows, long col
     const Ranking ranking(columns, 1, k, never, 1);
     for (long part = 0; part < ranking.parts; ++part) {
       const PartRanking own = ranking.begin(0);
-      for (long c = part * PART_COLUMNS; c < std::min(columns, (part + 1) * PART_COLUMNS); c += TILE_COLUMNS)
-        own.add(logits + i * columns + c, 0, 1, c, std::min(TILE_COLUMNS, columns - c));
+      const long first = part * PART_COLUMNS;
+      own.add(logits + i * columns + first, 0, first, std::min(PART_COLUMNS, columns - first));
       ranking.end(own, part);
     }
     ranking.join(log_p + i * k, tokens + i * k);

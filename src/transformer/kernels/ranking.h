@@ -32,33 +32,39 @@ struct PartRanking {
   float* best;          // k a row
   int64_t* tokens;
 
-  // `logits` are those of up to 64 columns from `column` on; rows are 64 apart.
-  void add(const float* logits, long row, long rows, long column, long width) const {
+  // `logits` are those of the columns from `column` on, side by side.
+  void add(const float* logits, long row, long column, long width) const {
     constexpr long VECTORS = TILE_COLUMNS / LANES;
-    for (const long end = row + rows; row < end; ++row, logits += TILE_COLUMNS) {
-      float *own_best = best + row * k, *own_most = most + row * LANES, *own_total = total + row * LANES;
-      const __m512 before = _mm512_loadu_ps(own_most);
-      __m512 now = before, sum = _mm512_loadu_ps(own_total), v[VECTORS];
+    __m512 largest = _mm512_load_ps(most + row * LANES), sum = _mm512_load_ps(total + row * LANES), v[VECTORS];
+    __m512 bar = _mm512_set1_ps(best[row * k + k - 1]);
+    for (; width > 0; width -= TILE_COLUMNS, column += TILE_COLUMNS, logits += TILE_COLUMNS) {
+      const __m512 before = largest;
 #pragma GCC unroll 4
       for (long i = 0; i < VECTORS; ++i) {
         const __mmask16 m = lanes(std::max(0L, width - i * LANES));
         v[i] = _mm512_mask_loadu_ps(_mm512_set1_ps(NOTHING), m, logits + i * LANES);
-        now = _mm512_max_ps(now, v[i]);
-        __mmask16 above = _mm512_mask_cmp_ps_mask(m, v[i], _mm512_set1_ps(own_best[k - 1]), _CMP_GT_OQ);
-        for (; above; above &= above - 1) {
-          const long place = i * LANES + __builtin_ctz(above);
-          if (logits[place] > own_best[k - 1] && !(never && never[column + place]))
-            insert(logits[place], column + place, k, own_best, tokens + row * k);
-        }
+        largest = _mm512_max_ps(largest, v[i]);
+        if (const __mmask16 above = _mm512_cmp_ps_mask(v[i], bar, _CMP_GT_OQ))
+          bar = _mm512_set1_ps(insert_all(logits + i * LANES, above, row, column + i * LANES));
       }
-      if (_mm512_cmp_ps_mask(now, before, _CMP_NEQ_UQ)) {
-        sum = _mm512_mul_ps(sum, exponential(_mm512_sub_ps(before, now)));
-        _mm512_storeu_ps(own_most, now);
-      }
+      if (_mm512_cmp_ps_mask(largest, before, _CMP_NEQ_UQ))
+        sum = _mm512_mul_ps(sum, exponential(_mm512_sub_ps(before, largest)));
 #pragma GCC unroll 4
-      for (long i = 0; i < VECTORS; ++i) sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(v[i], now)));
-      _mm512_storeu_ps(own_total, sum);
+      for (long i = 0; i < VECTORS; ++i) sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(v[i], largest)));
     }
+    _mm512_store_ps(most + row * LANES, largest);
+    _mm512_store_ps(total + row * LANES, sum);
+  }
+
+  // Those of 16 logits that are `above` what is to be beaten; returns what that is now.
+  float insert_all(const float* logits, __mmask16 above, long row, long column) const {
+    float* own = best + row * k;
+    for (; above; above &= above - 1) {
+      const long place = __builtin_ctz(above);
+      if (logits[place] > own[k - 1] && !(never && never[column + place]))
+        insert(logits[place], column + place, k, own, tokens + row * k);
+    }
+    return own[k - 1];
   }
 };
 
@@ -86,11 +92,11 @@ class Ranking {
 
   void end(const PartRanking& part, long number) const {
     for (long row = 0; row < rows; ++row) {
-      const __m512 own = _mm512_loadu_ps(part.most + row * LANES);
+      const __m512 own = _mm512_load_ps(part.most + row * LANES);
       const float largest = _mm512_reduce_max_ps(own);
       const __m512 factors = exponential(_mm512_sub_ps(own, _mm512_set1_ps(largest)));
       most[number * rows + row] = largest;
-      total[number * rows + row] = _mm512_reduce_add_ps(_mm512_mul_ps(_mm512_loadu_ps(part.total + row * LANES), factors));
+      total[number * rows + row] = _mm512_reduce_add_ps(_mm512_mul_ps(_mm512_load_ps(part.total + row * LANES), factors));
     }
   }
 

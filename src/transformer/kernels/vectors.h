@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace transformer {
@@ -41,10 +42,24 @@ inline __m512 exponential(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
+// Memory that begins with a line of the cache: a vector that lies in two lines is loaded twice.
+template <typename T>
+struct InLines {
+  using value_type = T;
+  static constexpr std::align_val_t LINE{64};
+  InLines() = default;
+  template <typename U>
+  InLines(const InLines<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), LINE)); }
+  void deallocate(T* held, size_t) { ::operator delete(held, LINE); }
+  bool operator==(const InLines&) const { return true; }
+  bool operator!=(const InLines&) const { return false; }
+};
+
 // Memory of a thread that is kept from call to call; another number is other memory.
 template <typename T, int number = -1>
 T* scratch(long n) {
-  thread_local std::vector<T> kept;
+  thread_local std::vector<T, InLines<T>> kept;
   if (static_cast<long>(kept.size()) < n) kept.resize(n);
   return kept.data();
 }
