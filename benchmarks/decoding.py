@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from decoding_roof import measure, roof_seconds
+from decoding_roof import cached_bytes, measure, rate_of_products, roof_seconds
 from training_jobs import KEPT
 from training_report import hardware, spread
 from transformer import build_transformer
@@ -276,6 +276,17 @@ def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
                 }  # fmt: skip
                 measured = figure["sentences_per_second"]["median"]
                 figure["sentences_per_second_at_most"] = least
+                workers = int(figure["setting"].split(" x ")[0])
+                least["products_as_measured"] = rate_of_products(
+                    BASE, precision, workers=workers, batch=batch, beam=beam, source=SOURCE_TOKENS, target=TARGET_TOKENS
+                )
+                caches = sum(
+                    cached_bytes(BASE, precision, rows=beam, step=step, sources=1, source=SOURCE_TOKENS)
+                    for step in range(1, TARGET_TOKENS + 1)
+                )
+                least["products_as_measured_then_caches"] = 1 / (
+                    1 / least["products_as_measured"] + caches / rates[precision].bytes
+                )
                 figure["share_of_it"] = {kind: measured / value for kind, value in least.items()}
 
 

@@ -1,5 +1,6 @@
 """The least time that a translation can take: operations and bytes by formula, over rates measured on this machine."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
@@ -35,6 +36,59 @@ def measure(precision: Precision) -> Rates:
     row = torch.randn(1, 512)
     seconds = _seconds(lambda: [each(row) for each in large])
     return Rates(operations, len(large) * 32000 * 512 * BYTES[precision] / seconds)
+
+
+def rate_of_products(
+    sizes: dict[str, int], precision: Precision, *, workers: int, batch: int, beam: int, source: int, target: int
+) -> float:
+    """Sentences a second of a translator that multiplies and does nothing else.
+
+    Each worker makes the products of a translation in their order, with the matrices of a whole model, on one thread,
+    or, if it is alone, on all; no attention, no norms, no search, no caches.
+
+    Args:
+        sizes: N, d_model, d_ff and vocabulary.
+        precision: of the weights.
+        workers: at a time, each with a batch of its own.
+        batch: sentences of a worker.
+        beam: hypotheses of each.
+        source: tokens of each source, EOS counted.
+        target: steps.
+    """
+    N, D, F, V = (sizes[name] for name in ("N", "d_model", "d_ff", "vocabulary"))
+    network = [(F, D), (D, F)]
+    encoder, decoder = [(3 * D, D), (D, D), *network], [(3 * D, D), (D, D), (D, D), (D, D), *network]
+
+    def matrices(shapes: list[tuple[int, int]]) -> list[PackedMatrix]:
+        return [PackedMatrix(Weight.of(torch.randn(shape), precision)) for shape in shapes]
+
+    of_source, of_step = matrices(N * [*encoder, (2 * D, D)]), matrices(N * decoder)
+    (projection,) = matrices([(V, D)])
+    inputs = {(rows, width): torch.randn(rows, width) for rows in (batch * source, batch * beam) for width in (D, F)}
+
+    def translate() -> None:
+        for matrix in of_source:
+            matrix(inputs[batch * source, matrix.inner])
+        for _ in range(target):
+            for matrix in of_step:
+                matrix(inputs[batch * beam, matrix.inner])
+            projection.best(inputs[batch * beam, D], 2 * beam)
+
+    def work(found: "multiprocessing.SimpleQueue[float]") -> None:
+        torch.set_num_threads(1)
+        found.put(_seconds(translate))
+
+    if workers == 1:
+        return batch / _seconds(translate)
+    context = multiprocessing.get_context("fork")
+    found = context.SimpleQueue()
+    processes = [context.Process(target=work, args=(found,)) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    seconds = [found.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return workers * batch / statistics.mean(seconds)
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -82,6 +136,13 @@ def roof_seconds(
             seconds += products
             continue
         attention = 4.0 * rows * N * (step + source) * D / rates.operations
-        cached = 2.0 * N * D * (rows * step + batch * source) * CACHED_BYTES[precision]
+        cached = cached_bytes(sizes, precision, rows=rows, step=step, sources=batch, source=source)
         seconds += max(products + attention, (decoder * width + cached) / rates.bytes)
     return seconds * sentences / batch
+
+
+def cached_bytes(
+    sizes: dict[str, int], precision: Precision, *, rows: int, step: int, sources: int, source: int
+) -> float:
+    """Keys and values that a step reads: of `step` positions of every row, and of `source` of every source."""
+    return 2.0 * sizes["N"] * sizes["d_model"] * (rows * step + sources * source) * CACHED_BYTES[precision]

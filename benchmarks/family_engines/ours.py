@@ -72,6 +72,20 @@ def main() -> None:
 
 def step(order: dict[str, Any], folder: Path) -> Any:
     """A training step without dropout; its losses."""
+    state, batch = training(order, folder)
+    losses: list[float] = []
+
+    def one() -> np.ndarray:
+        result = train_step(state, [batch], 1e-5, 1.0)
+        assert result is not None
+        losses.append(result.loss)
+        return np.array(losses[:2])
+
+    return one
+
+
+def training(order: dict[str, Any], folder: Path) -> tuple[TrainingState, Any]:
+    """A model to be trained without dropout, and a batch."""
     none = {"dropout": 0.0, "attention_dropout": 0.0}
     extra = {"minilm": {"labels": ("a", "b"), "head_dropout": 0.0}, "gpt2": {"embedding_dropout": 0.0}}
     model = read_model(folder / order["model"], **none, **extra.get(order["model"], {})).model
@@ -88,16 +102,7 @@ def step(order: dict[str, Any], folder: Path) -> Any:
         objective, batch = LabelObjective(model, 0.0), TextBatch(inputs, mask, labels)
     settings = TrainingSettings(adam_betas=(0.9, 0.999), adam_eps=1e-8)
     hardware = Hardware(torch.device("cpu"), order["precision"])
-    state = TrainingState(objective, make_optimizer(objective, settings), 0, 1, hardware)
-    losses: list[float] = []
-
-    def one() -> np.ndarray:
-        result = train_step(state, [batch], 1e-5, 1.0)
-        assert result is not None
-        losses.append(result.loss)
-        return np.array(losses[:2])
-
-    return one
+    return TrainingState(objective, make_optimizer(objective, settings), 0, 1, hardware), batch
 
 
 if __name__ == "__main__":

@@ -21,6 +21,16 @@ def keep_freed_memory() -> None:
         mallopt(option, value)
 
 
+def give_back_holes() -> None:
+    """Hands memory that is free, wherever it lies, back to the system.
+
+    What is kept for the next step is cut into other pieces by every new shape, of which some stay unused; a process
+    that goes on for long does this now and then. It costs as much as clearing what is then asked for anew.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def leave_out_of_collections() -> None:
     """Leaves all objects made so far out of garbage collections, of which one takes 0.1 s once torch is loaded."""
     gc.freeze()

@@ -1,5 +1,6 @@
 """The kernels of training, each against the formula in float64, and what a step makes of them."""
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.blocks import EncoderLayer, FeedForwardBlock, MultiHeadAttention, attention, causal_mask
+from transformer.blocks.attention import joint_maps
 from transformer.kernels import library, why_not
 from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns
 from transformer.kernels.matmul import matmul
 from transformer.training.hardware import Hardware
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.products import CompiledProducts, attend, linear
+from transformer.training.products import CompiledProducts, attend, linear, linear_side_by_side
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -145,6 +147,30 @@ def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
     nothing = torch.zeros(0, dtype=torch.long)
     smoothed_cross_entropy(torch.zeros(0, 5, requires_grad=True), weight, None, nothing, 0.1)[0].backward()
     assert torch.equal(gradient_of(weight), torch.zeros(11, 5))
+
+
+@pytest.mark.parametrize(("precision", "given"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
+def test_maps_side_by_side(precision: torch.dtype, given: torch.dtype) -> None:
+    """Catches a map that gets another's gradient, a sum over the maps that is rounded on the way, a frozen one."""
+    maps = [nn.Linear(24, 16), nn.Linear(24, 8, bias=False), nn.Linear(24, 40)]
+    maps[2].weight.requires_grad_(requires_grad=False)
+    x = torch.randn(3, 7, 24).to(given).requires_grad_()
+    with torch.autocast("cpu", BF16, enabled=precision == BF16):
+        found = linear_side_by_side(x, maps)
+    exact_x = x.detach().double().requires_grad_()
+    exact_maps = copy.deepcopy(maps)
+    expected = [layer.double()(exact_x) for layer in exact_maps]
+    gradients = [torch.randn(3, 7, layer.out_features) for layer in maps]
+    torch.autograd.backward(found, [each.to(y.dtype) for each, y in zip(gradients, found, strict=True)])
+    torch.autograd.backward(expected, [each.double() for each in gradients])
+    tolerance = 1e-5 if precision == FLOAT32 else 2e-2
+    parameters = zip(*([p for layer in each for p in layer.parameters()] for each in (maps, exact_maps)), strict=True)
+    pairs = [*zip(found, expected, strict=True), (x.grad, exact_x.grad), *((a.grad, b.grad) for a, b in parameters)]
+    assert maps[2].weight.grad is None
+    for ours, theirs in pairs:
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert (ours - theirs).norm() <= tolerance * theirs.norm()
 
 
 def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
@@ -284,7 +310,7 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
             y = layer(x, torch.ones(3, 1, 1, 9, dtype=torch.bool))
         y.square().sum().backward()
         results.append([y.detach(), *(gradient_of(each) for each in layer.parameters())])
-    assert [counted.asked.count(each) for each in (F.linear, F.gelu, attention)] == [4, 1, 1]
+    assert [counted.asked.count(each) for each in (joint_maps, F.linear, F.gelu, attention)] == [1, 3, 1, 1]
     tolerance = 1e-4 if precision == "float32" else 3e-2
     largest = max(each.norm() for each in results[1])  # the gradient of the keys' bias is 0 but for rounding
     for ours, theirs in zip(*results, strict=True):

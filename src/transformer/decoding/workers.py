@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import count
 from threading import Thread
 from typing import Final
 
@@ -21,12 +22,17 @@ from transformer.decoding.engine import search_all
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import Request, Search
 from transformer.errors import WorkerError
-from transformer.memory import keep_freed_memory, leave_out_of_collections
+from transformer.memory import give_back_holes, keep_freed_memory, leave_out_of_collections
 from transformer.protocols import Generates
 from transformer.text.control import OURS, ControlIds
 
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
+
+
+BATCHES_BETWEEN_HOLES: Final = 32
+"""Batches of a worker after which it gives back what memory it does not use: often enough to stay as it is, and too
+seldom to cost time."""
 
 
 def most_workers() -> int:
@@ -107,6 +113,8 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
 
 _searches: list[tuple[Generates, Search, ControlIds]] = []
 """In a worker: what it searches with, and how."""
+_batches = count(1)
+"""In a worker: how many it has searched."""
 
 
 def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -> None:
@@ -131,4 +139,7 @@ def _end_with(parent: int) -> None:
 def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
     model, search, control = _searches[0]
     everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
-    return search_all(model, requests, search, batch_tokens=everything, control=control)
+    found = search_all(model, requests, search, batch_tokens=everything, control=control)
+    if next(_batches) % BATCHES_BETWEEN_HOLES == 0:
+        give_back_holes()
+    return found

@@ -1,11 +1,12 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows and a panel of 64 columns, or of 32 where there are no more, whose 24 sums stay in registers. Inputs are read in units of four
-// bytes: one float32, or two bfloat16 that follow each other along the inner axis. B is laid out in panels, for each
-// unit along the inner axis the 64 of a panel's columns; A is read where it lies if its rows do, else laid out in panels
-// of 48 rows in the same way. Parts of the inner axis are done one after another, so that a part of a panel stays in the
-// second cache; their sums wait there too. Every element is summed in the same order, however many threads there are.
+// A tile of C is six rows and a panel of 64 columns, or of 32 where there are no more, whose 24 sums stay in registers;
+// of the last panel, as many vectors as have columns. Inputs are read in units of four bytes: one float32, or two
+// bfloat16 that follow each other along the inner axis. B is laid out in panels, for each unit along the inner axis the
+// 64 of a panel's columns; A is read where it lies if its rows do, else laid out in panels of 48 rows in the same way.
+// Parts of the inner axis are done one after another, so that a part of a panel stays in the second cache; their sums
+// wait there too. Every element is summed in the same order, however many threads there are.
 #include "kernels.h"
 
 #include <omp.h>
@@ -198,11 +199,10 @@ struct Sums {
   float* waiting;
 };
 
-// R rows of A times one panel. `row` and `unit` are the bytes from row to row and from unit to unit.
-template <typename P, int VECTORS, int R>
+// R rows of A times the first vectors of one panel. `row` and `unit` are the bytes from row to row and from unit to unit.
+template <typename P, long PANEL, int VECTORS, int R>
 void multiply(const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
               float* waiting) {
-  constexpr long PANEL = VECTORS * LANES;
   __m512 sums[R][VECTORS];
   __mmask16 m[VECTORS];
   for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
@@ -236,16 +236,19 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
   }
 }
 
-template <typename P, int VECTORS>
+template <typename P, long PANEL, int VECTORS>
 void multiply(long rows, const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
               float* waiting) {
+  if constexpr (VECTORS > 1)  // the last panel may have fewer
+    if (s.columns - j <= (VECTORS - 1) * LANES)
+      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, unit, b, units, s, i, j, waiting);
   switch (rows) {
-    case 1: return multiply<P, VECTORS, 1>(a, row, unit, b, units, s, i, j, waiting);
-    case 2: return multiply<P, VECTORS, 2>(a, row, unit, b, units, s, i, j, waiting);
-    case 3: return multiply<P, VECTORS, 3>(a, row, unit, b, units, s, i, j, waiting);
-    case 4: return multiply<P, VECTORS, 4>(a, row, unit, b, units, s, i, j, waiting);
-    case 5: return multiply<P, VECTORS, 5>(a, row, unit, b, units, s, i, j, waiting);
-    default: return multiply<P, VECTORS, 6>(a, row, unit, b, units, s, i, j, waiting);
+    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, unit, b, units, s, i, j, waiting);
+    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, unit, b, units, s, i, j, waiting);
+    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, unit, b, units, s, i, j, waiting);
+    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, unit, b, units, s, i, j, waiting);
+    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, unit, b, units, s, i, j, waiting);
+    default: return multiply<P, PANEL, VECTORS, 6>(a, row, unit, b, units, s, i, j, waiting);
   }
 }
 
@@ -293,8 +296,9 @@ struct Product {
       for (long i = group; i < std::min(rows, group + GROUP); i += TILE_ROWS) {
         const char* own = a_lies_right ? static_cast<const char*>(a.data) + (top + i) * row
                                        : a_panels + 4 * (i / A_PANEL * A_PANEL * units + i % A_PANEL);
-        multiply<P, VECTORS>(std::min(TILE_ROWS, rows - i), own + from * unit, row, unit, panel, std::min(depth, units - from), s,
-                    top + i, left + column, s.waiting + (i - group) * PANEL);
+        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, rows - i), own + from * unit, row, unit, panel,
+                                    std::min(depth, units - from), s, top + i, left + column,
+                                    s.waiting + (i - group) * PANEL);
       }
     }
   }

@@ -1,18 +1,18 @@
 """The products of training on a CPU, by the compiled kernels where they run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
-from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask
+from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, joint_maps
 from transformer.blocks.dropout import add_dropped, drop_out, levels
 from transformer.kernels import elementwise
 from transformer.kernels.elementwise import gelu, sum_columns
@@ -34,6 +34,8 @@ class CompiledProducts(TorchFunctionMode):
             return linear(*args, **(kwargs or {}))
         if function is F.gelu:
             return activate(*args, **(kwargs or {}))
+        if function is joint_maps:
+            return linear_side_by_side(*args)
         if function is attention:
             return attend(*args, **(kwargs or {}))
         if function is drop_out:
@@ -51,41 +53,68 @@ def linear(
     Under autocast, x is rounded to bfloat16 once and kept so for the backward pass, as autocast does; weights are
     rounded while they are read, and their gradients come out as float32, where autocast stores either twice.
     """
-    precision = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    precision = _precision()
+    if not _is_known(x, weight, bias, precision):
+        return F.linear(x, weight, bias)
+    (y,) = _Linear.apply(x, precision, weight, bias)  # pyright: ignore[reportGeneralTypeIssues]
+    return y
+
+
+def linear_side_by_side(x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """As `blocks.joint_maps`, with weights and their gradients where they are: nothing is joined or cut apart."""
+    precision = _precision()
+    if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
+        return joint_maps(x, maps)
+    weights_and_biases = (each for layer in maps for each in (layer.weight, layer.bias))
+    return _Linear.apply(x, precision, *weights_and_biases)  # pyright: ignore[reportReturnType]
+
+
+def _precision() -> torch.dtype:
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+
+
+def _is_known(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> bool:
+    """Whether the kernel multiplies these."""
     wide = [weight] if bias is None else [weight, bias]
     wide = wide if precision == torch.bfloat16 else [x, *wide]
     is_plain = weight.is_contiguous() and (bias is None or bias.is_contiguous())
     is_known = precision in (torch.float32, torch.bfloat16) and is_plain
-    if not (is_known and multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)):
-        return F.linear(x, weight, bias)
-    y: Tensor = _Linear.apply(x, weight, bias, precision)  # pyright: ignore[reportAssignmentType]
-    return y
+    return is_known and multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)
 
 
 class _Linear(torch.autograd.Function):
+    """One or several maps of x, whose weights and biases follow each other."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> Tensor:
+    def forward(ctx: Any, x: Tensor, precision: torch.dtype, *maps: Tensor | None) -> tuple[Tensor, ...]:
         rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
-        y = torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu")
-        matmul(rows, weight.t(), bias, precision=precision, out=y.view(-1, len(weight)))
-        ctx.save_for_backward(rows, weight)
+        weights, biases = [each for each in maps[::2] if each is not None], maps[1::2]
+        found: list[Tensor] = []
+        for weight, bias in zip(weights, biases, strict=True):
+            found.append(torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu"))
+            matmul(rows, weight.t(), bias, precision=precision, out=found[-1].view(-1, len(weight)))
+        ctx.save_for_backward(rows, *weights)
         ctx.shape, ctx.type, ctx.precision = x.shape, x.dtype, precision
-        return y
+        return tuple(found)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        rows, weight = ctx.saved_tensors
-        dy = gradients[0].reshape(-1, len(weight)).contiguous()
-        dx = dweight = dbias = None
+        rows, *weights = ctx.saved_tensors
+        dys = [dy.reshape(-1, len(weight)).contiguous() for dy, weight in zip(gradients, weights, strict=True)]
+        dx = None
         if ctx.needs_input_grad[0]:
-            dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu")
-            matmul(dy, weight, precision=ctx.precision, out=dx.view(rows.shape))
-        if ctx.needs_input_grad[1]:
-            dweight = matmul(dy.t(), rows, precision=ctx.precision, out=torch.empty_like(weight))
-        if ctx.needs_input_grad[2]:
-            dbias = sum_columns(dy)
-        return dx, dweight, dbias, None
+            dx = torch.empty(ctx.shape, dtype=ctx.type if len(dys) == 1 else torch.float32, device="cpu")
+            for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
+                matmul(dy, weight, precision=ctx.precision, out=dx.view(rows.shape), is_added=place > 0)
+            dx = dx.to(ctx.type)
+        of_maps: list[Tensor | None] = []
+        for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
+            needs_weight, needs_bias = ctx.needs_input_grad[2 + 2 * place : 4 + 2 * place]
+            out = torch.empty_like(weight) if needs_weight else None
+            of_maps.append(None if out is None else matmul(dy.t(), rows, precision=ctx.precision, out=out))
+            of_maps.append(sum_columns(dy) if needs_bias else None)
+        return dx, None, *of_maps
 
 
 def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
