@@ -143,3 +143,15 @@ def test_other_tasks_refuse_it(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match=r"training\.r_drop is of data\.task=.translation."):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)
+
+
+def test_without_dropout_it_is_refused(tmp_path: Path) -> None:
+    """Catches a run that does everything twice for nothing."""
+    text = [write_lines(tmp_path / side, [f"some words of text {n}" for n in range(60)]) for side in ("a", "b")]
+    tree = {
+        "data": {"source": str(text[0]), "target": str(text[1])},
+        "model": {"dropout": 0.0},
+        "training": {"max_steps": 1, "r_drop": 5.0},
+    }
+    with pytest.raises(ConfigError, match=r"nothing is dropped; set model\.dropout"):
+        train(parse_recipe(tree), tmp_path / "run", quiet=True)

@@ -1,6 +1,7 @@
 """Translation: sentence pairs, teacher forcing, BLEU."""
 
 from pathlib import Path
+from typing import Final
 
 from torch import nn
 
@@ -20,6 +21,8 @@ from transformer.training.settings import TrainingSettings
 from transformer.training.validation import validation_loss
 from transformer.transformer import Transformer
 from transformer.translation import Translator
+
+DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
 
 class TranslationTask(Task):
@@ -65,6 +68,11 @@ class TranslationTask(Task):
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
+        if training.r_drop and not any(material.config.model_dump()[name] for name in DROPOUTS):
+            raise ConfigError(
+                "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
+                "set model.dropout, or leave training.r_drop out"
+            )
         pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
         return TranslationObjective(
             model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
