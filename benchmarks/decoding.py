@@ -276,17 +276,20 @@ def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
                 }  # fmt: skip
                 measured = figure["sentences_per_second"]["median"]
                 figure["sentences_per_second_at_most"] = least
-                workers = int(figure["setting"].split(" x ")[0])
-                least["products_as_measured"] = rate_of_products(
-                    BASE, precision, workers=workers, batch=batch, beam=beam, source=SOURCE_TOKENS, target=TARGET_TOKENS
-                )
+                workers, threads = (int(each) for each in figure["setting"].split(",")[0].split(" x "))
+                products = rate_of_products(
+                    BASE, precision, workers=workers, threads=threads, batch=batch, beam=beam, source=SOURCE_TOKENS,
+                    target=TARGET_TOKENS,
+                )  # fmt: skip
                 caches = sum(
-                    cached_bytes(BASE, precision, rows=beam, step=step, sources=1, source=SOURCE_TOKENS)
+                    cached_bytes(BASE, precision, sentences=1, positions=step + SOURCE_TOKENS)
                     for step in range(1, TARGET_TOKENS + 1)
                 )
-                least["products_as_measured_then_caches"] = 1 / (
-                    1 / least["products_as_measured"] + caches / rates[precision].bytes
-                )
+                one_after_another = {
+                    "products": products, "products, then caches": 1 / (1 / products + caches / rates[precision].bytes)
+                }  # fmt: skip
+                figure["sentences_per_second_of_parts_alone"] = one_after_another
+                figure["share_of_parts_alone"] = {kind: measured / value for kind, value in one_after_another.items()}
                 figure["share_of_it"] = {kind: measured / value for kind, value in least.items()}
 
 

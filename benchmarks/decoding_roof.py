@@ -4,11 +4,13 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
 from transformer.kernels import PackedMatrix, Precision, Weight
+from transformer.memory import keep_freed_memory
 
 BYTES = {"float32": 4, "bf16": 2, "int8": 1}
 CACHED_BYTES = {"float32": 4, "bf16": 2, "int8": 2}
@@ -39,17 +41,19 @@ def measure(precision: Precision) -> Rates:
 
 
 def rate_of_products(
-    sizes: dict[str, int], precision: Precision, *, workers: int, batch: int, beam: int, source: int, target: int
-) -> float:
+    sizes: dict[str, int], precision: Precision, *, workers: int, threads: int, batch: int, beam: int, source: int,
+    target: int,
+) -> float:  # fmt: skip
     """Sentences a second of a translator that multiplies and does nothing else.
 
-    Each worker makes the products of a translation in their order, with the matrices of a whole model, on one thread,
-    or, if it is alone, on all; no attention, no norms, no search, no caches.
+    Each worker makes the products of a translation in their order, with the matrices of a whole model; no attention,
+    no norms, no search, no caches.
 
     Args:
         sizes: N, d_model, d_ff and vocabulary.
         precision: of the weights.
-        workers: at a time, each with a batch of its own.
+        workers: at a time, each with a batch of its own; several have one thread each.
+        threads: of a worker that is alone.
         batch: sentences of a worker.
         beam: hypotheses of each.
         source: tokens of each source, EOS counted.
@@ -74,21 +78,24 @@ def rate_of_products(
                 matrix(inputs[batch * beam, matrix.inner])
             projection.best(inputs[batch * beam, D], 2 * beam)
 
-    def work(found: "multiprocessing.SimpleQueue[float]") -> None:
-        torch.set_num_threads(1)
-        found.put(_seconds(translate))
-
+    keep_freed_memory()
     if workers == 1:
-        return batch / _seconds(translate)
-    context = multiprocessing.get_context("fork")
-    found = context.SimpleQueue()
-    processes = [context.Process(target=work, args=(found,)) for _ in range(workers)]
-    for process in processes:
-        process.start()
-    seconds = [found.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return workers * batch / statistics.mean(seconds)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        seconds = _seconds(translate)
+        torch.set_num_threads(before)
+        return batch / seconds
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
+        global _translate
+        _translate = translate
+        return workers * batch / statistics.mean(pool.map(_translated, range(workers)))
+
+
+_translate: Callable[[], object] = list
+
+
+def _translated(_: int) -> float:
+    return _seconds(_translate)
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -136,13 +143,11 @@ def roof_seconds(
             seconds += products
             continue
         attention = 4.0 * rows * N * (step + source) * D / rates.operations
-        cached = cached_bytes(sizes, precision, rows=rows, step=step, sources=batch, source=source)
+        cached = cached_bytes(sizes, precision, sentences=batch, positions=step + source)
         seconds += max(products + attention, (decoder * width + cached) / rates.bytes)
     return seconds * sentences / batch
 
 
-def cached_bytes(
-    sizes: dict[str, int], precision: Precision, *, rows: int, step: int, sources: int, source: int
-) -> float:
-    """Keys and values that a step reads: of `step` positions of every row, and of `source` of every source."""
-    return 2.0 * sizes["N"] * sizes["d_model"] * (rows * step + sources * source) * CACHED_BYTES[precision]
+def cached_bytes(sizes: dict[str, int], precision: Precision, *, sentences: int, positions: int) -> float:
+    """Keys and values that a step reads at least: what the hypotheses of a sentence have in common counts once."""
+    return 2.0 * sizes["N"] * sizes["d_model"] * sentences * positions * CACHED_BYTES[precision]

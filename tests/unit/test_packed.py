@@ -19,6 +19,7 @@ from transformer.blocks import (
     LearnedPositions,
     MultiHeadAttention,
     ProjectionLayer,
+    RelativePositionBias,
     causal_mask,
     padding_mask,
 )
@@ -86,9 +87,14 @@ def test_steps_equal_the_full_forward(precision: Precision, order: str, h: int) 
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(("activation", "gated"), [("gelu", False), ("gelu_tanh", False), ("gelu_tanh", True)])
+@pytest.mark.parametrize(
+    ("activation", "gated", "biased"),
+    [("gelu", False, False), ("gelu_tanh", False, False), ("gelu_tanh", True, False), ("gelu", False, True)],
+)
 @torch.inference_mode()
-def test_steps_of_a_decoder_alone_equal_its_full_forward(precision: Precision, activation: str, gated: bool) -> None:
+def test_steps_of_a_decoder_alone_equal_its_full_forward(
+    precision: Precision, activation: str, gated: bool, biased: bool
+) -> None:
     """Catches a step that looks for a source, takes the norm of another place, or leaves the activation out."""
 
     def layer() -> EncoderLayer:
@@ -96,7 +102,8 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(precision: Precision, a
         return EncoderLayer(48, MultiHeadAttention(48, 3), network, 0.0)
 
     embed, projection = InputEmbedding(48, 101), ProjectionLayer(48, 101)
-    decoder = Encoder(nn.ModuleList(layer() for _ in range(2)))
+    bias = RelativePositionBias(3, 8, 20, bidirectional=False) if biased else None
+    decoder = Encoder(nn.ModuleList(layer() for _ in range(2)), position_bias=bias)
     model = LanguageModel(embed, LearnedPositions(48, 50, 0.0), decoder, projection).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter.data, std=0.3)

@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 ROOM: Final = 32
-"""Positions that a cache begins with, and the fewest that are added when it is full."""
+"""Positions that a cache begins with, beside those of a prompt, and the fewest that are added when it is full."""
+MOST_ROOM: Final = 256
+"""The most that are added."""
 
 
 @dataclass
@@ -207,8 +209,8 @@ class DecoderCache(Rows):
 
 
 def _more_than(positions: int) -> int:
-    """Positions to add to a full cache: a share of it, so that a long text is copied few times."""
-    return max(ROOM, positions // 2)
+    """Positions to add to a full cache: a share of it, so that a long text is copied few times, but not too many."""
+    return min(max(ROOM, positions // 2), MOST_ROOM)
 
 
 def _extremes(positions: Int[Tensor, " B"]) -> tuple[int, int]:

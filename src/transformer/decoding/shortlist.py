@@ -16,7 +16,7 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class Narrows(Generates, Protocol):
-    """A model that can compute the logits of some tokens alone."""
+    """A model that can compute the logits of some tokens alone; its `step` is `narrowed(None)` after `step_hidden`."""
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
         """As `step`, without the projection to the vocabulary."""

@@ -46,7 +46,7 @@ float exponentials(float* scores, long positions, const bool* mask) {
 
 // R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
 // whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
-// same as if it stood alone. `weights` has room for LANES positions more in each of its rows, which are `reach` apart.
+// same as if it stood alone. Rows of `weights`, `reach` apart, have room up to the next whole vector.
 template <typename T, int V, bool whole, int R>
 void attend(const Attention& a, long b, const float* query, const T* keys, const T* values, const bool* mask,
             long positions, float* weights, long reach, float* out) {

@@ -74,8 +74,8 @@ def fetch(
 
 
 def cached(
-    keys: Float[Tensor, "B H L E"],
-    values: Float[Tensor, "B H L E"],
+    keys: Float[Tensor, "C H L E"],
+    values: Float[Tensor, "C H L E"],
     positions: int,
     queries: int,
     *,
@@ -86,7 +86,8 @@ def cached(
     """Attention to the first `positions` of a cache; the queries and the place for the result are still to be given.
 
     Args:
-        keys: float32 or bfloat16; a position's elements lie side by side.
+        keys: float32 or bfloat16; a position's elements lie side by side. Of as many rows as there are, if there are no
+            holders.
         values: likewise.
         positions: most that any row attends to.
         queries: of each row.

@@ -30,12 +30,12 @@ class SharedCache(PackedCache):
     as long as all rows write the same position; where they do not, each gets all of its positions in its own row.
 
     Attributes:
-        keys: of all that was written, of more rows than there are now.
+        keys: of all that was written, of at least as many rows as there are now.
         values: likewise.
         holders: which row of them holds each position of a row; its own where not given.
     """
 
-    holders: Int[Tensor, "B L"] | None = None
+    holders: Int[Tensor, "R L"] | None = None
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """As `KeyValueCache.select`."""
@@ -58,7 +58,7 @@ class SharedCache(PackedCache):
         return self
 
     def first(self, length: int) -> KeyValueCache:
-        """As `KeyValueCache.first`."""
+        """As `KeyValueCache.first`, of this cache with its positions apart."""
         return super(SharedCache, self.apart()).first(length)
 
     def grow(self, positions: int) -> KeyValueCache:

@@ -39,7 +39,7 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
     ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
         """As `EncoderLayer.begin`."""
         x, cache = super().begin(x, mask, bias)
-        return x, SharedCache(cache.keys, cache.values)
+        return x, cache if bias is not None else SharedCache(cache.keys, cache.values)
 
     def step(
         self,
@@ -51,7 +51,6 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
     ) -> Float[Tensor, "B 1 D"]:
         """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
         if bias is not None:
-            cast(SharedCache, cache).apart()
             return super().step(x, cache, positions, mask, bias)
         return self._step(x, self_attention(cache, mask.size(3), positions))
 
