@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from training_report import hardware, spread
 from transformer import build_transformer
 from transformer.bundle import Bundle, load_bundle
 from transformer.evaluation.scores import corpus_scores
+from transformer.kernels import Precision
 
 HERE = Path(__file__).parent / "decoding_engines"
 FILES = {
@@ -185,9 +186,13 @@ def point_of(case: str) -> str:
 
 
 def compare(
-    engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int, settings: str
-) -> dict[str, Any]:
-    """The sweep, and the rounds of the best setting of every engine at every point."""
+    engines: list[str], cases: list[dict[str, Any]], runner: Runner, rounds: int, settings: str,
+    bounds: Callable[[Run, str], dict[str, float]] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The sweep, and the rounds of the best setting of every engine at every point.
+
+    What bounds ours is measured in each round after it, since the machine is faster at some times than at others.
+    """
     by_name = {case["name"]: case for case in cases}
     sweep: dict[str, dict[str, float]] = {}
     tokens: dict[tuple[str, str], list[list[int]]] = {}
@@ -205,6 +210,7 @@ def compare(
             print(json.dumps({f"{engine} {run.setting}": sweep.get(f"{engine} {run.setting}")}), flush=True)
     points = list(dict.fromkeys(point_of(name) for name in by_name))
     rates: dict[str, dict[str, list[float]]] = {point: {engine: [] for engine in engines} for point in points}
+    shares: dict[tuple[str, str], list[dict[str, tuple[float, float]]]] = {}
     for number in range(rounds):
         for engine in engines[number % len(engines) :] + engines[: number % len(engines)]:
             chosen: dict[Run, list[str]] = {}
@@ -214,7 +220,11 @@ def compare(
             for run, names in chosen.items():
                 for name, result in runner(run, [by_name[name] for name in names]).items():
                     tokens[engine, name] = result["tokens"]
-                    rates[point_of(name)][engine].append(len(result["tokens"]) / result["seconds"])
+                    point, rate = point_of(name), len(result["tokens"]) / result["seconds"]
+                    rates[point][engine].append(rate)
+                    if bounds and run.toolkit == "ours":
+                        found = {kind: (bound, rate / bound) for kind, bound in bounds(run, point).items()}
+                        shares.setdefault((engine, point), []).append(found)
         shown = {point: {each: v[-1] for each, v in rate.items() if v} for point, rate in rates.items()}
         print(f"round {number + 1}: {json.dumps(shown)}", flush=True)
     return {
@@ -225,6 +235,7 @@ def compare(
                     "sentences_per_second": spread(values),
                     "setting": f"{best[engine, point][1].setting}, {best[engine, point][2]}",
                     "same_lines_as_ours_in_float32": agreement(tokens, engine, best[engine, point][2]),
+                    **shares_of(shares.get((engine, point), [])),
                 }
                 for engine, values in rates[point].items()
                 if values
@@ -260,37 +271,37 @@ def add_ratios(points: dict[str, Any]) -> None:
                 }
 
 
-def add_roofs(points: dict[str, Any], rates: dict[str, Any]) -> None:
-    """The share of the least time that each of our engines reaches at the points of fixed length."""
-    for point, figures in points.items():
-        beam, batch = (int(part.split()[1]) for part in point.split(", "))
-        for engine, figure in figures.items():
-            precision = engine.split("-")[1]
-            if engine.startswith("ours"):
-                least = {
-                    kind: 1 / roof_seconds(
-                        BASE, precision, rates[precision], sentences=1, batch=batch, beam=beam, source=SOURCE_TOKENS,
-                        target=TARGET_TOKENS, products_alone=kind == "products_alone",
-                    )
-                    for kind in ("roof", "products_alone")
-                }  # fmt: skip
-                measured = figure["sentences_per_second"]["median"]
-                figure["sentences_per_second_at_most"] = least
-                workers, threads = (int(each) for each in figure["setting"].split(",")[0].split(" x "))
-                products = rate_of_products(
-                    BASE, precision, workers=workers, threads=threads, batch=batch, beam=beam, source=SOURCE_TOKENS,
-                    target=TARGET_TOKENS,
-                )  # fmt: skip
-                caches = sum(
-                    cached_bytes(BASE, precision, sentences=1, positions=step + SOURCE_TOKENS)
-                    for step in range(1, TARGET_TOKENS + 1)
-                )
-                one_after_another = {
-                    "products": products, "products, then caches": 1 / (1 / products + caches / rates[precision].bytes)
-                }  # fmt: skip
-                figure["sentences_per_second_of_parts_alone"] = one_after_another
-                figure["share_of_parts_alone"] = {kind: measured / value for kind, value in one_after_another.items()}
-                figure["share_of_it"] = {kind: measured / value for kind, value in least.items()}
+def shares_of(rounds: list[dict[str, tuple[float, float]]]) -> dict[str, Any]:
+    """What bounds an engine, sentences a second, and the share of it that was reached, over the rounds."""
+    if not rounds:
+        return {}
+    return {
+        title: {kind: spread([each[kind][place] for each in rounds]) for kind in rounds[0]}
+        for place, title in enumerate(("bounds", "share_of_bounds"))
+    }
+
+
+def bounds_of(run: Run, point: str) -> dict[str, float]:
+    """Sentences a second at a point of fixed length, measured now.
+
+    "operations and bytes" is the longer of both, phase by phase; "operations" those of products alone; "products" are
+    made and nothing else; "products, then caches" reads keys and values after them, at the rate of memory.
+    """
+    beam, batch = (int(part.split()[1]) for part in point.split(", "))
+    precision: Precision = run.precision  # pyright: ignore[reportAssignmentType]
+    rates = measure(precision)
+    lengths = {"batch": batch, "beam": beam, "source": SOURCE_TOKENS, "target": TARGET_TOKENS}
+    products = rate_of_products(BASE, precision, workers=run.workers, threads=run.threads, **lengths)
+    caches = sum(
+        cached_bytes(BASE, precision, sentences=1, positions=step + SOURCE_TOKENS)
+        for step in range(1, TARGET_TOKENS + 1)
+    )
+    return {
+        "operations and bytes": 1 / roof_seconds(BASE, precision, rates, sentences=1, **lengths),
+        "operations": 1 / roof_seconds(BASE, precision, rates, sentences=1, products_alone=True, **lengths),
+        "products": products,
+        "products, then caches": 1 / (1 / products + caches / rates.bytes),
+    }
 
 
 def add_bleu(result: dict[str, Any], bundle: Bundle, files: list[tuple[Path, Path]]) -> None:
@@ -332,7 +343,6 @@ def main() -> None:
         folder = Path(name)
         if "fixed" in parts:
             sizes = base_weights(folder / "weights.safetensors")
-            rates = {precision: measure(precision) for precision in ("float32", "bf16", "int8")}
             runner = Runner(folder, arguments.peers, folder / "weights.safetensors", sizes)
             found = compare(
                 engines,
@@ -340,12 +350,12 @@ def main() -> None:
                 runner,
                 arguments.rounds,
                 arguments.settings,
+                bounds_of,
             )
             del found["tokens"]
             add_ratios(found["points"])
-            add_roofs(found["points"], rates)
             result["fixed"] = {
-                "rates": {precision: vars(rate) for precision, rate in rates.items()}, "sizes": sizes, **found
+                "sizes": sizes, **found
             }  # fmt: skip
             result["versions"] |= runner.versions
         if "files" in parts:

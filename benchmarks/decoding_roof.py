@@ -82,7 +82,7 @@ def rate_of_products(
     if workers == 1:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
-        seconds = _seconds(translate)
+        seconds = _seconds(translate, 3)
         torch.set_num_threads(before)
         return batch / seconds
     with ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
@@ -95,13 +95,13 @@ _translate: Callable[[], object] = list
 
 
 def _translated(_: int) -> float:
-    return _seconds(_translate)
+    return _seconds(_translate, 3)
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def _seconds(call: Callable[[], object], times: int = 9) -> float:
     call()
     timings: list[float] = []
-    for _ in range(9):
+    for _ in range(times):
         begun = time.perf_counter()
         call()
         timings.append(time.perf_counter() - begun)
