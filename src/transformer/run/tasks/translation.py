@@ -68,15 +68,18 @@ class TranslationTask(Task):
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
-        if training.r_drop and not any(material.config.model_dump()[name] for name in DROPOUTS):
+        control = material.text.source.control, material.text.target.control
+        drops = training.token_dropout or any(material.config.model_dump()[name] for name in DROPOUTS)
+        if training.r_drop and not drops:
             raise ConfigError(
                 "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
                 "set model.dropout, or leave training.r_drop out"
             )
-        pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
+        if training.token_dropout and any(side.unk is None for side in control):
+            raise ConfigError("training.token_dropout needs an unknown token, which a tokenizer lacks; leave it out")
         return TranslationObjective(
-            model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
-            activation_checkpointing=training.activation_checkpointing,
+            model, training.label_smoothing, r_drop=training.r_drop, token_dropout=training.token_dropout,
+            control=control, activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
     def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
