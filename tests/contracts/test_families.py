@@ -157,9 +157,12 @@ def test_no_causal_leak(named: Named) -> None:
     assert torch.equal(before[:, :3], after[:, :3])
 
 
-@pytest.mark.parametrize(
+prepared = pytest.mark.parametrize(
     "prepare", [lambda model: model, lambda model: pack(model, "float32")], ids=["plain", "packed"]
 )
+
+
+@prepared
 @writing_presets
 def test_cached_equals_uncached(named: Named, prepare: Callable[[nn.Module], nn.Module]) -> None:
     """Catches a step that differs from the full forward; a language model reads a part of the text as its prompt."""
@@ -173,6 +176,17 @@ def test_cached_equals_uncached(named: Named, prepare: Callable[[nn.Module], nn.
     for t in range(first, T):
         step_logits, state = model.step(tgt[:, t], state)
         torch.testing.assert_close(step_logits, expected[:, t], atol=1e-4, rtol=1e-4)
+
+
+@prepared
+@writing_presets
+def test_a_step_is_its_hidden_state_projected(named: Named, prepare: Callable[[nn.Module], nn.Module]) -> None:
+    """Catches logits that are changed after the projection: plain search ranks the projection's own."""
+    src, tgt, mask = batch()
+    model = prepare(named[1])
+    logits, _ = model.step(tgt[:, 0], model.begin(src, mask, T))
+    hidden, _ = model.step_hidden(tgt[:, 0], model.begin(src, mask, T))
+    torch.testing.assert_close(model.narrowed(None)(hidden), logits, atol=1e-5, rtol=1e-5)
 
 
 @writing_presets

@@ -301,6 +301,13 @@ def test_best_tokens(by: str, vocabulary: int, k: int) -> None:
         torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-6, rtol=0)
 
 
+def test_nothing_is_probable_where_a_logit_is_no_number(by: str) -> None:
+    """Catches scores above 0 of a model that diverged: their sum is no number, and the rest looks like one."""
+    logits = torch.tensor([[5.0, 3, torch.nan, 1], [torch.inf, 3, 2, 1], [5.0, 3, 2, 1]])
+    log_p, _ = best_tokens(logits, 2)
+    assert log_p.isfinite().tolist() == [[False, False], [False, False], [True, True]]
+
+
 @needs_kernels
 def test_of_equal_tokens_the_first_is_best() -> None:
     """Catches an order that depends on the batch or on the vector a token stands in."""

@@ -15,8 +15,8 @@ from transformer.errors import ConfigError
 from transformer.protocols import PairBatch
 from transformer.recipe import parse_recipe
 from transformer.run import train
-from transformer.run.tasks.translation import TranslationTask
 from transformer.text.control import OURS
+from transformer.text.tokenizer import Tokenizer
 from transformer.training.objectives import TranslationObjective, drop_tokens
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -60,7 +60,7 @@ def objective(p: float) -> TranslationObjective:
 
 
 def test_a_share_of_the_text_is_read_as_unknown() -> None:
-    """Catches BOS or EOS dropped, padding that attention sees, one side left out, sides that drop alike, a wrong share."""
+    """Catches BOS or EOS dropped, padding that attention sees, one side left out or as the other, a wrong share."""
     pairs = batch()
     src, mask, tgt = read_by(objective(0.2).train(), pairs)
     for read, given in ((src, pairs.src), (tgt, pairs.tgt)):
@@ -107,12 +107,6 @@ def test_a_tokenizer_without_an_unknown_token_is_refused(tmp_path: Path) -> None
         "data": {"source": str(text[0]), "target": str(text[1])},
         "training": {"max_steps": 1, "token_dropout": 0.1},
     }
-    prepare = TranslationTask.prepare
-
-    def prepared(*args: Any) -> Any:
-        material = prepare(*args)
-        vars(material.text.source)["control"] = replace(OURS, unk=None)
-        return material
-
-    with patch.object(TranslationTask, "prepare", prepared), pytest.raises(ConfigError, match="needs an unknown token"):
+    lacking = patch.object(Tokenizer, "control", replace(OURS, unk=None))
+    with lacking, pytest.raises(ConfigError, match="needs an unknown token"):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)

@@ -151,7 +151,7 @@ def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
 
 @pytest.mark.parametrize(("precision", "given"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
 def test_maps_side_by_side(precision: torch.dtype, given: torch.dtype) -> None:
-    """Catches a map that gets another's gradient, a sum over the maps that is rounded on the way, a frozen one."""
+    """Catches a map that gets another's gradient, and a frozen one that gets any."""
     maps = [nn.Linear(24, 16), nn.Linear(24, 8, bias=False), nn.Linear(24, 40)]
     maps[2].weight.requires_grad_(requires_grad=False)
     x = torch.randn(3, 7, 24).to(given).requires_grad_()

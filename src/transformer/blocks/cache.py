@@ -217,8 +217,8 @@ def _extremes(positions: Int[Tensor, " B"]) -> tuple[int, int]:
     """The least and the largest; 0 where there are none."""
     if not len(positions):
         return 0, 0
-    least, largest = positions.aminmax()
-    return int(least), int(largest)
+    least, largest = torch.stack(positions.aminmax()).tolist()  # both at once: on a GPU, that waits
+    return least, largest
 
 
 def _join(ours: Tensor, theirs: Tensor, axis: int) -> Tensor:

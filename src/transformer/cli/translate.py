@@ -76,7 +76,7 @@ def translate(
     invalid = invalid_choice(invalid_utf8)
     refuse_same([input_path, prefix, loading.shortlist], [output_path, alignment, attention])
 
-    from transformer.memory import leave_out_of_collections
+    from transformer.memory import give_back_holes, leave_out_of_collections
     from transformer.text.lexicon import Tally
 
     if lexicon.requires and search.beam == 1:
@@ -101,6 +101,7 @@ def translate(
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()
+            give_back_holes()  # so that a long file takes no more than a short one
     if lexicon.requires:
         print(tally, file=sys.stderr)
 

@@ -152,10 +152,8 @@ def is_plain(table: Table, search: Search) -> bool:
     if not search.follows_the_model:
         return False
     is_early = table.sentences[0].length < search.min_tokens
-    return all(
-        not sentence.request.required
-        and len(sentence.request.prefix) <= sentence.length
-        and (sentence.length < search.min_tokens) is is_early
+    return not has_prefix(table) and all(
+        not sentence.request.required and (sentence.length < search.min_tokens) is is_early
         for sentence in table.sentences
     )
 

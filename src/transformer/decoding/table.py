@@ -170,7 +170,7 @@ class Table:
             if max(best) == -torch.inf and not any(sentence.ended):
                 sentence.cut = self._hypotheses(row)  # every token is forbidden
         lengths = self.lengths
-        if int(lengths.max()) == self.written.size(2):
+        if max(sentence.length for sentence in self.sentences) == self.written.size(2):
             self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
         origins = followed.origins[:, :, None].expand(-1, -1, self.written.size(2))
         places = lengths[:, None, None].expand(-1, origins.size(1), 1)

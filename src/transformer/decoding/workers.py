@@ -30,7 +30,7 @@ MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
 
 
-BATCHES_BETWEEN_HOLES: Final = 32
+BATCHES_BETWEEN_HOLES: Final = 8
 """Batches of a worker after which it gives back what memory it does not use: often enough to stay as it is, and too
 seldom to cost time."""
 

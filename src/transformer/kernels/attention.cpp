@@ -44,6 +44,17 @@ float exponentials(float* scores, long positions, const bool* mask) {
   return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
 }
 
+// How many of the first positions hold all that these queries may attend to.
+long attended(const Attention& a, const bool* mask, long queries, long positions) {
+  const auto nobody_attends = [&](long s) {
+    for (long r = 0; r < (a.mask_query ? queries : 1); ++r)
+      if (mask[r * a.mask_query + s]) return false;
+    return true;
+  };
+  while (mask && positions && nobody_attends(positions - 1)) --positions;
+  return positions;
+}
+
 // R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
 // whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
 // same as if it stood alone. Rows of `weights`, `reach` apart, have room up to the next whole vector.
@@ -106,13 +117,7 @@ void attend_all(const Attention& a, int threads) {
       for (long t = 0, n; t < a.queries; t += n) {
         n = a.queries - t >= TOGETHER ? TOGETHER : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
-        const auto nobody_attends = [&](long s) {
-          for (long r = 0; r < (a.mask_query ? n : 1); ++r)
-            if (mask[r * a.mask_query + s]) return false;
-          return true;
-        };
-        long positions = a.last ? std::min(a.positions, a.last[b] + 1) : a.positions;
-        while (mask && positions && nobody_attends(positions - 1)) --positions;
+        const long positions = attended(a, mask, n, a.last ? std::min(a.positions, a.last[b] + 1) : a.positions);
         const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
         switch (n) {
@@ -172,13 +177,7 @@ void attend_rows(const Attention& a, long b, long t, const float* query, const f
   const long reach = (a.positions + TILE - 1) / TILE * TILE, padded = (a.width + LANES - 1) / LANES * LANES;
   float *weights = scratch<float, 1>(TILE_ROWS * reach), *sums = scratch<float, 2>(TILE_ROWS * (padded + TILE));
   const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
-  long positions = a.positions;
-  const auto nobody_attends = [&](long s) {
-    for (int r = 0; r < (a.mask_query ? R : 1); ++r)
-      if (mask[r * a.mask_query + s]) return false;
-    return true;
-  };
-  while (mask && positions && nobody_attends(positions - 1)) --positions;
+  const long positions = attended(a, mask, R, a.positions);
   multiply<R>(query, a.query_stride, a.width, keys, positions, TILE, a.width * TILE, weights, reach);
   float shares[R];
   for (int r = 0; r < R; ++r) {

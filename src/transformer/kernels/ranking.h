@@ -112,8 +112,9 @@ class Ranking {
       for (long part = 0; part < parts; ++part) largest = std::max(largest, most[part * rows + row]);
       for (long part = 0; part < parts; ++part)
         sum += total[part * rows + row] * std::exp(most[part * rows + row] - largest);
-      const float log_sum = sum > 0 ? largest + std::log(sum) : 0.0f;  // not so for NaN
-      for (long j = 0; j < k; ++j) log_p[j] -= log_sum;
+      if (std::isnan(sum)) std::fill(log_p, log_p + k, NOTHING);  // nothing is probable where a logit is no number
+      if (sum > 0)
+        for (long j = 0; j < k; ++j) log_p[j] -= largest + std::log(sum);
     }
   }
 

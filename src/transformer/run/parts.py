@@ -125,7 +125,10 @@ class Parts:
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
             lines.append(f"note: the cosine ends at step {decay_steps:,}; beyond it the learning rate is 0")
         if warmup_steps >= (training.max_steps or 0):
-            lines.append(f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; shorten it")
+            lines.append(
+                f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; give a shorter one "
+                "(training.warmup_steps) and a rate (training.learning_rate), which otherwise rises as it gets shorter"
+            )
         if self.start:
             lines.append(
                 f"fine-tunes {self.start['model']} (SHA-256 {self.start['sha256'][:12]}...): learning rate up to "

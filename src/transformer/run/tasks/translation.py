@@ -47,7 +47,15 @@ class TranslationTask(Task):
     def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
         """See `fill_in`."""
         refuse_metric(recipe.training.best_metric, self.metrics)
-        return fill_in(recipe, self.size(), steps_per_epoch, earlier)
+        filled = fill_in(recipe, self.size(), steps_per_epoch, earlier)
+        assert filled.model is not None
+        drops = [filled.training.token_dropout, *(filled.model.model_dump().get(name) for name in DROPOUTS)]
+        if filled.training.r_drop and not any(drops):
+            raise ConfigError(
+                "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
+                "set model.dropout, or leave training.r_drop out"
+            )
+        return filled
 
     def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
         """As of `Task`."""
@@ -55,6 +63,8 @@ class TranslationTask(Task):
         assert recipe.model is not None
         if "vocab_size" in recipe.model.model_dump() and not tokenizers.is_joint:
             raise ConfigError("tokenizer.joint=false does not go with a model of one vocabulary; leave it out")
+        if recipe.training.token_dropout and None in (tokenizers.source.control.unk, tokenizers.target.control.unk):
+            raise ConfigError("training.token_dropout needs an unknown token, which a tokenizer lacks; leave it out")
         config = sized(recipe.model, tokenizers, known=known)
         lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
         corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
@@ -68,18 +78,10 @@ class TranslationTask(Task):
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
-        control = material.text.source.control, material.text.target.control
-        drops = training.token_dropout or any(material.config.model_dump()[name] for name in DROPOUTS)
-        if training.r_drop and not drops:
-            raise ConfigError(
-                "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
-                "set model.dropout, or leave training.r_drop out"
-            )
-        if training.token_dropout and any(side.unk is None for side in control):
-            raise ConfigError("training.token_dropout needs an unknown token, which a tokenizer lacks; leave it out")
         return TranslationObjective(
             model, training.label_smoothing, r_drop=training.r_drop, token_dropout=training.token_dropout,
-            control=control, activation_checkpointing=training.activation_checkpointing,
+            control=(material.text.source.control, material.text.target.control),
+            activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
     def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
