@@ -285,7 +285,8 @@ def bounds_of(run: Run, point: str) -> dict[str, float]:
     """Sentences a second at a point of fixed length, measured now.
 
     "operations and bytes" is the longer of both, phase by phase; "operations" those of products alone; "products" are
-    made and nothing else; "products, then caches" reads keys and values after them, at the rate of memory.
+    made, the last with the ranking of its tokens, and nothing else; "products, then caches" reads keys and values after
+    them, at the rate of memory.
     """
     beam, batch = (int(part.split()[1]) for part in point.split(", "))
     precision: Precision = run.precision  # pyright: ignore[reportAssignmentType]

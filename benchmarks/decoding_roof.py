@@ -44,7 +44,7 @@ def rate_of_products(
     sizes: dict[str, int], precision: Precision, *, workers: int, threads: int, batch: int, beam: int, source: int,
     target: int,
 ) -> float:  # fmt: skip
-    """Sentences a second of a translator that multiplies and does nothing else.
+    """Sentences a second of a translator that multiplies, ranks its tokens as it projects, and does nothing else.
 
     Each worker makes the products of a translation in their order, with the matrices of a whole model; no attention,
     no norms, no search, no caches.

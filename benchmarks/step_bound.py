@@ -63,8 +63,8 @@ int main(int, char** of) {{
   std::printf("%f %f", seconds.count(), _mm512_reduce_add_ps(all));
 }}
 """
-"""Multiplies what stays in registers, so as fast as the processor can; prints the seconds. Sums begin with numbers that the
-compiler does not know: of sums that it sees to be equal it would compute one."""
+"""Multiplies what stays in registers, so as fast as the processor can; prints the seconds. Sums begin with numbers that
+the compiler does not know: of sums that it sees to be equal it would compute one."""
 
 
 def timed(work: Callable[[], object]) -> float:
