@@ -134,15 +134,14 @@ def test_two_passes_are_counted_in_the_plan() -> None:
     assert objective(0.4, 5.0).operations(lengths) == 2 * objective(0.4, 0.0).operations(lengths)
 
 
-@pytest.mark.parametrize("setting", [{"r_drop": 5.0}, {"token_dropout": 0.1}])
-def test_other_tasks_refuse_it(tmp_path: Path, setting: dict[str, float]) -> None:
+def test_other_tasks_refuse_it(tmp_path: Path) -> None:
     """Catches a setting that is taken and does nothing."""
     text = write_lines(tmp_path / "text.txt", ["some words of a text"] * 50)
     tree = {
         "data": {"task": "language-model", "text": str(text)},
-        "training": {"max_steps": 1, **setting},
+        "training": {"max_steps": 1, "r_drop": 5.0},
     }
-    with pytest.raises(ConfigError, match=rf"training\.{next(iter(setting))} is of data\.task=.translation."):
+    with pytest.raises(ConfigError, match=r"training\.r_drop is of data\.task=.translation."):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)
 
 

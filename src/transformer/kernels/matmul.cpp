@@ -20,6 +20,7 @@ namespace {
 constexpr long TILE_ROWS = 6, A_PANEL = 48;
 constexpr long DEPTH = 512;           // most units along the inner axis in one part
 constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part
+constexpr long AHEAD = 16;             // units laid out before which others are asked for
 constexpr long STRETCH = 64;           // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;    // summed before they are added to C
 constexpr long SWATH = 4 * A_PANEL;   // columns laid out in one go, a multiple of both panels
@@ -124,6 +125,13 @@ struct Piece {
   long width, panel, inner, first_unit, end_unit;
 };
 
+// Asks for what is laid out soon.
+template <typename T>
+void prefetch(const T* from, long n) {
+  for (long i = 0; i < n; i += 64 / static_cast<long>(sizeof(T)))
+    _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
+}
+
 // Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
 template <typename P, typename T>
 void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
@@ -131,6 +139,7 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
   const long units = blocks(inner, P::INPUTS);
   for (long start = 0; start < width; start += panel) {
     char* own = to + 4 * start * units;
+    const long filled = std::min(panel, blocks(width - start, LANES) * LANES);  // nobody reads the vectors after these
     if (!is_along) {
       for (long u = first_unit; u < end_unit; ++u) {
         if constexpr (P::INPUTS == 2 && sizeof(T) == 2)
@@ -138,14 +147,16 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
             interleave(from + u * 2 * stride + start, stride, panel, own + 4 * u * panel);
             continue;
           }
-        for (long v = 0; v < panel; v += LANES)
+        for (long i = 0; i < P::INPUTS; ++i)
+          prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride + start, panel);
+        for (long v = 0; v < filled; v += LANES)
           _mm512_storeu_si512(own + 4 * (u * panel + v),
                               units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
                                            lanes(std::clamp(width - start - v, 0L, LANES))));
       }
       continue;
     }
-    for (long v = 0; v < panel; v += LANES)
+    for (long v = 0; v < filled; v += LANES)
       for (long u = first_unit; u < end_unit; u += LANES) {
         __m512i found[16];
         for (long i = 0; i < 16; ++i)

@@ -91,9 +91,8 @@ class Task(ABC):
         filled = complete(recipe, self.defaults(recipe), steps_per_epoch, earlier)
         assert filled.model is not None
         refuse_metric(filled.training.best_metric, self.metrics)
-        for name in ("r_drop", "token_dropout"):
-            if getattr(filled.training, name):
-                raise ConfigError(f"training.{name} is of data.task='translation'; leave it out")
+        if filled.training.r_drop:
+            raise ConfigError("training.r_drop is of data.task='translation'; leave it out")
         name = filled.model.model_dump()["family"]
         if family(name).kind not in self.kinds:
             raise ConfigError(

@@ -42,7 +42,6 @@ class TrainingSettings(Settings):
         ge=0,
         description="every pair goes through the model twice; weight of what dropout changes in what it says, e.g. 5",
     )
-    token_dropout: Rate = Field(default=0.0, description="share of tokens that training reads as unknown, e.g. 0.1")
     adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
     adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(default=0.0, ge=0, description="of matrices: AdamW, decoupled from the gradient")

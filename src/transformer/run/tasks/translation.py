@@ -49,8 +49,7 @@ class TranslationTask(Task):
         refuse_metric(recipe.training.best_metric, self.metrics)
         filled = fill_in(recipe, self.size(), steps_per_epoch, earlier)
         assert filled.model is not None
-        drops = [filled.training.token_dropout, *(filled.model.model_dump().get(name) for name in DROPOUTS)]
-        if filled.training.r_drop and not any(drops):
+        if filled.training.r_drop and not any(filled.model.model_dump().get(name) for name in DROPOUTS):
             raise ConfigError(
                 "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
                 "set model.dropout, or leave training.r_drop out"
@@ -63,8 +62,6 @@ class TranslationTask(Task):
         assert recipe.model is not None
         if "vocab_size" in recipe.model.model_dump() and not tokenizers.is_joint:
             raise ConfigError("tokenizer.joint=false does not go with a model of one vocabulary; leave it out")
-        if recipe.training.token_dropout and None in (tokenizers.source.control.unk, tokenizers.target.control.unk):
-            raise ConfigError("training.token_dropout needs an unknown token, which a tokenizer lacks; leave it out")
         config = sized(recipe.model, tokenizers, known=known)
         lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
         corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
@@ -78,9 +75,9 @@ class TranslationTask(Task):
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
+        pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
         return TranslationObjective(
-            model, training.label_smoothing, r_drop=training.r_drop, token_dropout=training.token_dropout,
-            control=(material.text.source.control, material.text.target.control),
+            model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
             activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
