@@ -24,8 +24,9 @@ def keep_freed_memory() -> None:
 def give_back_holes() -> None:
     """Hands memory that is free, wherever it lies, back to the system.
 
-    What is kept for the next step is cut into other pieces by every new shape, of which some stay unused; a process
-    that goes on for long does this now and then. It costs as much as clearing what is then asked for anew.
+    What is kept for the next step is cut into other pieces by every new shape, of which some stay unused: a process
+    that goes on for long takes more and more, unless it does this between its batches. It costs as much as clearing
+    what is then asked for anew.
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,9 @@
 """The choice of device and precision."""
 
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -62,3 +65,27 @@ def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> N
     keep_freed_memory()
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     keep_freed_memory()
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="memory is kept and given back with the GNU C library alone"
+)
+def test_holes_are_given_back() -> None:
+    """Catches memory that is kept where neighbours of what was freed are still in use; in a process of its own."""
+    code = """
+import torch
+from pathlib import Path
+from transformer.memory import give_back_holes, keep_freed_memory
+def mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) / 256
+keep_freed_memory()
+pieces = [torch.ones(1 << 16) for _ in range(800)]
+del pieces[::2]
+kept = mib()
+give_back_holes()
+print(kept - mib(), sum(int(piece.sum()) for piece in pieces))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    given_back, sum_of_others = done.stdout.split()
+    assert float(given_back) > 90  # of 100 MiB
+    assert int(sum_of_others) == 400 << 16

@@ -46,6 +46,20 @@ def test_batches_hold_what_fits() -> None:
     assert [[len(request.source) for request in batch] for batch in batches] == [[9], [3, 3, 3, 1], [20], [2, 2]]
 
 
+def test_memory_goes_back_after_every_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches workers that keep what a batch freed, and so take more and more for a long file."""
+    log = tmp_path / "log"
+
+    def note() -> None:
+        with log.open("a") as file:
+            file.write("x")
+
+    monkeypatch.setattr("transformer.decoding.workers.give_back_holes", note)  # forked processes have it too
+    asked = requests(40)
+    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(asked, 64))
+    assert len(log.read_text()) == len(list(in_batches(asked, 64))) > 2
+
+
 class Broken:
     """A model that fails, or ends its process."""
 

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import count
 from threading import Thread
 from typing import Final
 
@@ -28,11 +27,6 @@ from transformer.text.control import OURS, ControlIds
 
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
-
-
-BATCHES_BETWEEN_HOLES: Final = 8
-"""Batches of a worker after which it gives back what memory it does not use: often enough to stay as it is, and too
-seldom to cost time."""
 
 
 def most_workers() -> int:
@@ -113,8 +107,6 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
 
 _searches: list[tuple[Generates, Search, ControlIds]] = []
 """In a worker: what it searches with, and how."""
-_batches = count(1)
-"""In a worker: how many it has searched."""
 
 
 def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -> None:
@@ -140,6 +132,5 @@ def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
     model, search, control = _searches[0]
     everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
     found = search_all(model, requests, search, batch_tokens=everything, control=control)
-    if next(_batches) % BATCHES_BETWEEN_HOLES == 0:
-        give_back_holes()
+    give_back_holes()
     return found
