@@ -101,7 +101,8 @@ def translate(
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()
-            give_back_holes()  # so that a long file takes no more than a short one
+            if len(chunk) == CHUNK_LINES:  # of a long file, and not after every line that is typed
+                give_back_holes()
     if lexicon.requires:
         print(tally, file=sys.stderr)
 

@@ -20,7 +20,7 @@ namespace {
 constexpr long TILE_ROWS = 6, A_PANEL = 48;
 constexpr long DEPTH = 512;           // most units along the inner axis in one part
 constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part
-constexpr long AHEAD = 16;             // units laid out before which others are asked for
+constexpr long AHEAD = 16;            // units laid out before which others are asked for
 constexpr long STRETCH = 64;           // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;    // summed before they are added to C
 constexpr long SWATH = 4 * A_PANEL;   // columns laid out in one go, a multiple of both panels
