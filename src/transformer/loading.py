@@ -33,6 +33,7 @@ def load(
     precision: str = "auto",
     workers: int | None = None,
     shortlist: Path | str | None = None,
+    deterministic: bool = False,
 ) -> Any:
     """Loads a bundle, the best model of a run folder, or a published folder, for its job on a CPU.
 
@@ -48,8 +49,8 @@ def load(
         ensemble: further models, of the same tokenizers, that translate together with it.
         precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
         workers: most processes that translate at a time; as many as torch has threads, up to 8, if not given.
-
         shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
+        deterministic: see `Translator`.
 
     Raises:
         ConfigError: there is no such precision, or no worker; or a shortlist and a lexicon that requires something.
@@ -61,8 +62,10 @@ def load(
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
-        if lexicon not in (None, Lexicon()) or ensemble or shortlist:
-            raise ConfigError(f"a {bundle.family} model does not translate: leave lexicon, ensemble and shortlist out")
+        if lexicon not in (None, Lexicon()) or ensemble or shortlist or deterministic:
+            raise ConfigError(
+                f"a {bundle.family} model does not translate: leave lexicon, ensemble, shortlist and deterministic out"
+            )
         return _of_its_kind(bundle, precision, search)
     chosen = choose_precision(precision)
     others = [read_model(Path(each), chosen) for each in ensemble]
@@ -78,6 +81,7 @@ def load(
         refuse_other_ids(bundle.tokenizers)
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
     translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
+    translator.deterministic = deterministic
     translator.workers = most_workers() if workers is None else workers
     translator.description = described(chosen, translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))

@@ -1,10 +1,10 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
-import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from multiprocessing import current_process
 
 import torch
@@ -23,15 +23,16 @@ from transformer.decoding import (
     Tokens,
     Workers,
     normalized,
+    one_thread,
     repeats_itself,
     search_each,
 )
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
+from transformer.spelling import Speller
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
-from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
 
 NUMBERS_A_LINE = 1024
@@ -40,6 +41,8 @@ LEAST_TOKENS_A_WORKER = 2048
 """Source tokens x hypotheses below which it is not worth to start a process."""
 BATCH_TOKENS = 4096
 """Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
+LONG_RATIO, LONG_EXTRA = 4, 5
+"""More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
 
@@ -128,6 +131,8 @@ class Translator:
             as many for a beam.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
         description: how it computes, in words.
+        deterministic: search for each line alone and on one thread, so that its translation and scores are the same to
+            the last bit whatever is translated beside it; otherwise scores may differ in the last digits.
         control: ids that steer the decoder.
         end_of_source: the id that ends a source.
     """
@@ -154,6 +159,7 @@ class Translator:
         self.control = tokenizers.target.control
         self.end_of_source = 0 if tokenizers.source.control.eos is None else tokenizers.source.control.eos
         self.batch_tokens = BATCH_TOKENS * (1 if search.beam == 1 else 2)
+        self.deterministic = False
         self.workers = 1
         self.description = ""
         self._pool: Workers | None = None
@@ -164,8 +170,8 @@ class Translator:
             raise ConfigError(
                 "glossary and protected spans may need words that a shortlist lacks; leave one of them out"
             )
-        banned = [tokens for phrase in self.lexicon.banned for tokens in spellings(tokenizers.target, phrase)]
-        self.search = replace(search, banned=(*search.banned, *banned))
+        self._speller = Speller(tokenizers.target, self.lexicon)
+        self.search = replace(search, banned=(*search.banned, *self._speller.banned()))
 
     @property
     def device(self) -> torch.device:
@@ -206,7 +212,7 @@ class Translator:
 
         Args:
             lines: text without line ends.
-            done: called with the number of pieces finished, one by one.
+            done: called with how many more lines are translated.
             prefixes: what the translation of each line begins with; a split line's first piece takes it.
             first_line: lines before these, so that each line of a long text draws random numbers of its own.
 
@@ -219,22 +225,26 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
         splits, pieces = self._pieces(lines, prefixes, first_line)
-        found = self._search(pieces, self.search, done)
-        odd = [
-            index for index, piece in enumerate(pieces) if self.search.guard and self._is_odd(piece, found[index][0])
-        ]
-        blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
-        again = self._search([pieces[index] for index in odd], blocked)
-        for index, better in zip(odd, again, strict=True):
-            if not self._is_odd(pieces[index], better[0]):
-                found[index], pieces[index].healed = better, True
+        with one_thread() if self.deterministic else nullcontext():
+            found = self._search(pieces, self.search, _lines_done(lines, pieces, done) if done else None)
+            if self.search.guard:
+                self._heal(pieces, found)
         of_lines: list[list[tuple[_Piece, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
             of_lines[piece.line].append((piece, hypotheses))
         return [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
 
+    def _heal(self, pieces: Sequence[_Piece], found: list[list[Hypothesis]]) -> None:
+        """Searches again for what came out odd, without repetitions, and takes what is better."""
+        odd = [index for index, piece in enumerate(pieces) if self._is_odd(piece, found[index][0])]
+        blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
+        again = self._search([pieces[index] for index in odd], blocked)
+        for index, better in zip(odd, again, strict=True):
+            if not self._is_odd(pieces[index], better[0]):
+                found[index], pieces[index].healed = better, True
+
     def _search(
-        self, pieces: Sequence[_Piece], search: Search, done: Callable[[int], None] | None = None
+        self, pieces: Sequence[_Piece], search: Search, done: Callable[[_Piece], None] | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, in order."""
         found: dict[int, list[Hypothesis]] = {}
@@ -244,32 +254,33 @@ class Translator:
         search = replace(search, n_best=search.beam) if search.coverage else search
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
+        most = 1 if self.deterministic else self.batch_tokens
         may_fork = self.workers > 1 and not current_process().daemon
         if may_fork and not is_retry and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
             if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
                 self.close()
                 self._pool = Workers(self.generator, search, self.workers, self.control)
-            results = self._pool.search_each(requests, min(self.batch_tokens, -(-tokens // self.workers)))
+            results = self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
         else:
             results = search_each(
-                self.generator, requests, search, batch_tokens=self.batch_tokens, device=self.device,
-                control=self.control,
+                self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control,
             )  # fmt: skip
         for place, hypotheses in results:
             found[order[place]] = hypotheses
             if done is not None:
-                done(1)
+                done(pieces[order[place]])
         in_order = [found[index] for index in range(len(pieces))]
         return self._by_coverage(pieces, in_order) if search.coverage else in_order
 
     def _by_coverage(self, pieces: Sequence[_Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, those first that ended and cover its source best."""
+        most = 1 if self.deterministic else self.batch_tokens
         pairs = [
             (piece.tokens, written_from(hypothesis.tokens, hypothesis.length, self.control.bos))
             for piece, own in zip(pieces, found, strict=True)
             for hypothesis in own
         ]
-        penalties = iter(coverage_penalties(self.members, pairs, self.batch_tokens, self.device))
+        penalties = iter(coverage_penalties(self.members, pairs, most, self.device))
         ranked: list[list[Hypothesis]] = []
         for own in found:
             covered = [replace(each, coverage=self.search.coverage * next(penalties)) for each in own]
@@ -278,8 +289,14 @@ class Translator:
         return ranked
 
     def _is_odd(self, piece: _Piece, best: Hypothesis) -> bool:
-        """Whether a translation does not end, or repeats itself where its source does not."""
-        return not best.finished or (repeats_itself(best.tokens) and not repeats_itself(piece.tokens))
+        """Whether a translation does not end, is far too long, or repeats itself where its source does not."""
+        loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
+        return not best.finished or loops or self._is_long(piece, best)
+
+    def _is_long(self, piece: _Piece, best: Hypothesis) -> bool:
+        """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
+        owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
+        return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, self.search.min_tokens)
 
     def _pieces(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first_line: int
@@ -297,9 +314,8 @@ class Translator:
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
-                spelled = (self._spelled(*each, text) for each in self.lexicon.required(text).items())
-                required = tuple(phrase for phrase in spelled if phrase.spellings)  # the others are told as missing
-                pieces.append(_Piece(line, [*part, self.end_of_source], () if place else prefix, number, required))
+                required, begin = self._speller.phrases(text), () if place else prefix
+                pieces.append(_Piece(line, [*part, self.end_of_source], begin, number, required))
 
         for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
             if not line.strip():
@@ -320,25 +336,9 @@ class Translator:
         split = split_line(line[len(lead) :], room - count([lead])[0], count)
         return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
-    def _spelled(self, phrase: str, times: int, line: str) -> Phrase:
-        """The tokens of a phrase that must stand: as a word, or also within one where the line has it so.
-
-        It has no spelling where the vocabulary lacks a character of it.
-        """
-        found, line = spellings(self.tokenizers.target, phrase), self.lexicon.normalize(line)
-        is_whole = phrase in self.lexicon.spans(line) and re.search(r"\w$", phrase)
-        within = re.search(rf"\S{re.escape(phrase)}", line)
-        writable = tuple(each for each in (found if within else found[:1]) if self.control.unk not in each)
-        return Phrase(writable, times, self._letters if is_whole else frozenset())
-
-    @cached_property
-    def _letters(self) -> frozenset[int]:
-        """The tokens that go on with a word or number."""
-        pieces = self.tokenizers.target.pieces(range(self.tokenizers.target.vocab_size))
-        return frozenset(token for token, piece in enumerate(pieces) if re.match(r"\w", piece))
-
     def _limit(self, piece: _Piece) -> int:
-        return min(len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS, self.max_target_tokens)
+        most, usual = self.search.max_tokens, len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS
+        return min(usual if most is None else most + 1, self.max_target_tokens)  # EOS is one more
 
     def _request(self, piece: _Piece) -> Request:
         limit = self._limit(piece)
@@ -355,6 +355,8 @@ class Translator:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if not all(best.finished for best, *_ in found):
             flags.append("the translation did not end and was cut at the limit")
+        elif any(self._is_long(piece, best) for piece, (best, *_) in own):
+            flags.append("the translation is far longer than its source")
         elif any(self._is_odd(piece, best) for piece, (best, *_) in own):
             flags.append("the translation repeats itself")
         if any(piece.healed for piece, _ in own):
@@ -379,9 +381,16 @@ class Translator:
         )
 
 
-def spellings(tokenizer: Tokenizer, phrase: str) -> list[Tokens]:
-    """The tokens of a phrase where it follows a space or begins the text, and where it follows another character."""
-    mark = "("
-    first, within, alone = (tokenizer.encode(text) for text in (phrase, mark + phrase, mark))
-    follows = [tuple(within[len(alone) :])] if within[: len(alone)] == alone else []
-    return [tuple(first), *(tokens for tokens in follows if tokens)]
+def _lines_done(
+    lines: Sequence[str], pieces: Sequence[_Piece], done: Callable[[int], None]
+) -> Callable[[_Piece], None]:
+    """Tells of each line once its last piece is done; of those that have none, now."""
+    left = Counter(piece.line for piece in pieces)
+    done(len(lines) - len(left))
+
+    def one(piece: _Piece) -> None:
+        left[piece.line] -= 1
+        if not left[piece.line]:
+            done(1)
+
+    return one

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from transformer.decoding import Search
-from transformer.inspection.alignment import AttentionFile, align, attention_weights, word_alignment
+from transformer.inspection.alignment import AttentionFile, align, attention_weights, word_alignment, word_of_each
 from transformer.inspection.attention import cross_attention
 from transformer.loading import load
 
@@ -21,6 +21,20 @@ def test_links_by_hand() -> None:
         [0.1, 0.1, 0.1, 0.7],  # word 2 looks at EOS
     ])  # fmt: skip
     assert align(weights, [0, 1, 1, -1], [0, 1, 1, 2]) == [(1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("line", ["a man sleeps .", "a  man   sleeps .", "  two dogs run .", "one\ttwo  ", "a", "  "])
+def test_words_are_counted_as_they_are_split(tiny_run: Path, line: str) -> None:
+    """Catches a word for every space of a row, and numbers beyond the last word."""
+    tokenizer = load(tiny_run).tokenizers.source
+    ids = tokenizer.encode(line)
+    owners = word_of_each(tokenizer.pieces([*ids, 2]))
+    words = line.split()
+    assert owners[-1] == -1
+    assert set(owners[:-1]) - {-1} == set(range(len(words)))
+    for number, word in enumerate(words):
+        own = [token for token, owner in zip(ids, owners, strict=False) if owner == number]
+        assert tokenizer.decode(own).strip() == word
 
 
 def test_a_translation_cut_at_the_positions_is_aligned(tiny_run: Path) -> None:

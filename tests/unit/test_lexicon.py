@@ -111,6 +111,22 @@ def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> Non
     assert held[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
 
 
+def test_what_must_stand_outranks_what_must_not(tiny_run: Path) -> None:
+    """Catches a span that is never written for a banned word in it, or because it would be written twice."""
+    lines = ["one {two} three {two}", "seven {two}"]
+    lexicon = Lexicon(["two", "{two}"], protected=["placeholders"])
+    found = load(tiny_run, search=Search(8, no_repeat_ngram=2), lexicon=lexicon).translations(lines)
+    assert [translation.text.count("{two}") for translation in found] == [2, 1]
+    assert not any("banned" in flag for translation in found for flag in translation.flags)
+
+
+def test_a_number_is_not_part_of_another(tiny_run: Path) -> None:
+    """Catches a 5 that stands as the end of 25."""
+    (found,) = load(tiny_run, search=Search(8), lexicon=Lexicon(protected=["numbers"])).translations(["5 and 25 one"])
+    assert {"5", "25"} <= set(re.findall(r"\d+", found.text))
+    assert not any("missing" in flag for flag in found.flags)
+
+
 def test_spans_stand_as_often_as_in_the_line_and_are_not_gone_on_with(tiny_run: Path) -> None:
     """Catches a placeholder held once of two, and a number that a digit after it makes another."""
     lines = ["one %s two %s three", "seven 4 nine"]
@@ -123,4 +139,18 @@ def test_a_lexicon_speaks_as_the_tokenizer_writes(tmp_path: Path) -> None:
     """Catches a term that stands in lower case, as all that a model writes, and is called missing."""
     lexicon = Lexicon(["Stadt"], [("Berlin", "Hauptstadt Berlin")], ["placeholders"], normalize=str.lower)
     assert lexicon.required("in Berlin, {Name}") == {"{name}": 1, "hauptstadt berlin": 1}
-    assert lexicon.violations("in Berlin, {Name}", "in hauptstadt berlin, {name}") == ["the banned 'Stadt' is written"]
+    assert lexicon.violations("in Berlin, {Name}", "in hauptstadt berlin, {name}") == []
+    assert lexicon.violations("in", "stadt") == ["the banned 'Stadt' is written"]
+
+
+def test_what_is_told_is_told_of_whole_words() -> None:
+    """Catches a ban of "in" that finds "ein", a term kept by a part of another word, a ban within a placeholder."""
+    lexicon = Lexicon(["in", "name"], [("dog", "Hund"), ("child", "Kind")], ["placeholders"])
+    assert lexicon.violations("{name}", "ein {name}") == []
+    assert lexicon.violations("dog", "die Hunde (Kind) in") == [
+        "'dog' is not translated by 'Hund'", "the banned 'in' is written"
+    ]  # fmt: skip
+    tally = Tally()
+    tally.add(lexicon, "dog child", "Schäferhund (Kind)")
+    assert str(tally) == "glossary: 1 of 2 terms; protected: 0 of 0 spans"
+    assert Lexicon(protected=["numbers"]).joined("5 and 25 (6)") == {"6"}

@@ -161,6 +161,26 @@ def test_rows_that_share_a_cache_step_as_if_each_had_its_own(seed: int) -> None:
             )
 
 
+def test_steps_of_a_base_model_are_its_forward_pass() -> None:
+    """Catches what shows in long sums and many layers alone: padding, reordered caches, 32,000 tokens."""
+    model = build_transformer(32000, 32000, 64, 64, norm_order="post", share_embeddings="all").eval()
+    batch, length = 32, 8
+    src = torch.randint(4, 32000, (batch, 20))
+    for row in range(batch):
+        src[row, 20 - row % 15 :] = 0
+    tgt = torch.randint(4, 32000, (batch, length))
+    with torch.inference_mode():
+        whole = model(src, tgt, padding_mask(src), causal_mask(length))
+        for stepped in (model, pack(copy.deepcopy(model), "float32")):
+            state, order = stepped.begin(src, padding_mask(src), length), torch.arange(batch)
+            for place in range(length):
+                logits, state = stepped.step(tgt[order, place], state)
+                torch.testing.assert_close(logits, whole[order, place], atol=1e-4, rtol=0)
+                if place % 3 == 2:
+                    rows = torch.randperm(batch)
+                    state, order = state.select(rows), order[rows]
+
+
 @pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam", [1, 3])

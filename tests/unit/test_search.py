@@ -116,7 +116,11 @@ def by_lists(model: Transformer, request: Request, search: Search) -> list[Hypot
     ranked = [
         sorted(part, key=lambda h: -h.value / search.penalty(h.length)) for part in ([*itertools.chain(*ended)], cut)
     ]
-    return [*ranked[0], *ranked[1]][: search.n_best]
+    different: list[Hypothesis] = []
+    for hypothesis in itertools.chain(*ranked):
+        if hypothesis.tokens not in [other.tokens for other in different]:
+            different.append(hypothesis)
+    return different[: search.n_best]
 
 
 def same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
@@ -365,6 +369,27 @@ def test_required_phrases_are_held_in_any_beam(beam: int) -> None:
             assert found[0].score == pytest.approx(forced_score(model, mixed[i], (*found[0].tokens, *end)), abs=1e-3)
         else:
             same(found, unbound)
+
+
+@pytest.mark.parametrize("beam", [2, 4, 8])
+def test_phrases_that_begin_alike_are_held_in_any_beam(beam: int) -> None:
+    """Catches their common beginning counted once for each, which hypotheses then repeat to the limit."""
+    model, ways = model_of(8, vocabulary=13), ((7, 12, 5), (7, 12, 9), (7, 12, 11, 4))
+    bound = requests(8, [40] * 6, vocabulary=13, required=phrases(*((way,) for way in ways)))
+    for found in search_all(model, bound, Search(beam)):
+        text = " ".join(map(str, found[0].tokens))
+        assert [" ".join(map(str, way)) in text for way in ways] == [True] * 3
+
+
+def test_of_hypotheses_that_are_cut_those_come_first_that_hold_most() -> None:
+    """Catches a likelier one that holds nothing before one that holds a phrase."""
+    model = model_of(8, vocabulary=13)
+    (request,) = requests(8, [9], vocabulary=13, required=phrases(((7, 12),), ((5, 5, 5, 5),)))
+    (found,) = search_all(model, [request], Search(4, n_best=4))
+    texts = [" ".join(map(str, hypothesis.tokens)) for hypothesis in found]
+    assert not any(hypothesis.finished for hypothesis in found)
+    assert [("7 12" in text) + ("5 5 5 5" in text) for text in texts] == [2, 1, 1, 1]
+    assert found[0].value < found[1].value
 
 
 def test_a_phrase_is_not_gone_on_with_by_what_would_change_it() -> None:

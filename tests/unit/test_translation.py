@@ -10,7 +10,7 @@ import torch
 from conftest import digit_pairs
 from transformer.bundle import Bundle
 from transformer.decoding import Hypothesis, Request, Sampling, Search
-from transformer.errors import BundleError, DataError
+from transformer.errors import BundleError, ConfigError, DataError
 from transformer.loading import load, make_translator
 from transformer.models.transformer.config import TransformerConfig
 from transformer.translation import EXTRA_TOKENS, Translator
@@ -20,12 +20,12 @@ class Echo(Translator):
     """A translator whose search gives the source back, so that what happens around the search can be seen."""
 
     def _search(
-        self, pieces: Sequence[Any], search: Search, done: Callable[[int], None] | None = None
+        self, pieces: Sequence[Any], search: Search, done: Callable[[Any], None] | None = None
     ) -> list[list[Hypothesis]]:
         sources: list[list[int]] = [piece.tokens for piece in pieces]
         self.searched = [*getattr(self, "searched", []), *sources]
-        if done:
-            done(len(sources))
+        for piece in pieces if done else ():
+            done(piece)
         return [[Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)] for tokens in sources]
 
 
@@ -117,13 +117,34 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     translator.max_target_tokens = 20
     translator.translate(["one"])
     assert limits[1] == 20
+    load(tiny_run, search=Search(max_tokens=7)).translate(["one"])
+    assert limits[2] == 8, "seven tokens and EOS"
+    with pytest.raises(ConfigError, match="max_tokens=3 is below 5, the fewest there can be"):
+        Search(min_tokens=5, max_tokens=3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+def test_deterministic_is_the_same_to_the_last_bit(tiny_run: Path, precision: str) -> None:
+    """Catches scores that depend on the lines beside, on their order, on a line with a prefix, on the threads."""
+    lines = ["one two three", "seven", "four five nine one two", "one two three", "nine"]
+    translator = load(tiny_run, search=Search(3, coverage=0.1), precision=precision, workers=1, deterministic=True)
+    alone = [translator.translations([line])[0].alternatives for line in lines]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3 - threads)
+    try:
+        assert [found.alternatives for found in translator.translations(lines)] == alone
+        back = translator.translations([*lines[::-1], "two"], prefixes=[""] * 5 + ["8 8"])
+        assert [found.alternatives for found in back[:5]] == alone[::-1]
+        assert torch.get_num_threads() == 3 - threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_progress_is_told(echo: Echo) -> None:
-    """Catches a progress bar that never reaches its end."""
+    """Catches a progress bar that never reaches its end, or goes beyond it where a line is split."""
     done: list[int] = []
-    echo.translations(["one", "two", ""], done.append)
-    assert sum(done) == 2
+    echo.translations(["one", "zero " * 30, "two", ""], done.append)
+    assert done == [1, 1, 1, 1]
 
 
 def test_only_models_that_translate_become_translators(echo: Echo) -> None:
@@ -168,6 +189,20 @@ def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
     apart = [translator.translations([line], first_line=i)[0].text for i, line in enumerate(lines)]
     assert together == apart
     assert together[0] != together[3], "the same line elsewhere draws anew"
+
+
+def test_what_is_far_too_long_is_told(tiny_run: Path) -> None:
+    """Catches a short line to which a paragraph is invented, without a loop and with an end."""
+    lines = ["one", "two seven"]
+    wild = load(tiny_run, search=Search(4, sampling=Sampling(temperature=20.0, seed=1), min_tokens=0))
+    for line in lines * 10:
+        (found,) = wild.translations([line])
+        source, (best, *_) = len(found.sources[0]), found.alternatives
+        if best.finished:
+            is_told = "the translation is far longer than its source" in found.flags
+            assert is_told == (len(best.tokens[0]) > 4 * source + 5)
+    (asked,) = load(tiny_run, search=Search(min_tokens=30, no_repeat_ngram=2)).translations(["one"])
+    assert not any("far longer" in flag for flag in asked.flags), "what is asked for is not too long"
 
 
 def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

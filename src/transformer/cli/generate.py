@@ -24,6 +24,8 @@ PrecisionOption = Annotated[
     ),
 ]
 
+MAX_TOKENS = 200
+
 
 @takes_search
 def generate(
@@ -33,7 +35,6 @@ def generate(
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="most tokens to write")] = 200,
     n_best: Annotated[int | None, typer.Option(min=1, help="several continuations of a beam or of --sample")] = None,
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a prompt, with scores")
@@ -55,6 +56,7 @@ def generate(
     if (prompt is None) == (input_path is None):
         raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
     refuse_same([input_path], [output_path])
+    max_tokens = search.max_tokens or MAX_TOKENS
     generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
     with written_to(output_path) as sink:
         if prompt is not None and output_format == "text" and generator.search.beam == 1:

@@ -1,5 +1,6 @@
 """The options that bind translations to words and spans."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,15 @@ if TYPE_CHECKING:
     from transformer.text.lexicon import Lexicon
 
 
-def lexicon_of(
+@dataclass(frozen=True)
+class Bound:
+    """What translations are bound to, and the files that say so."""
+
+    lexicon: "Lexicon"
+    files: list[Path | None]
+
+
+def bound_by(
     ban: Annotated[Path | None, typer.Option(help="file with words and phrases that are never written")] = None,
     glossary: Annotated[
         Path | None, typer.Option(help="file of source term, tab, target term: how terms must be translated")
@@ -19,7 +28,7 @@ def lexicon_of(
     protect: Annotated[
         str, typer.Option(help="spans to keep as they are: any of placeholders,tags,urls,numbers, or all")
     ] = "",
-) -> "Lexicon":
+) -> Bound:
     """What the files and kinds bind translations to.
 
     Raises:
@@ -32,8 +41,8 @@ def lexicon_of(
     banned = [] if ban is None else [line.strip() for line in read_lines(ban) if line.strip()]
     terms = [] if glossary is None else read_glossary(read_lines(glossary), str(glossary))
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
-    return Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds)
+    return Bound(Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary])
 
 
-takes_lexicon = takes("lexicon", lexicon_of, "Terms and placeholders")
-"""Gives a command the options of `lexicon_of` for its parameter `lexicon`."""
+takes_bound = takes("bound", bound_by, "Terms and placeholders")
+"""Gives a command the options of `bound_by` for its parameter `bound`."""

@@ -7,20 +7,32 @@ from contextlib import contextmanager
 
 @contextmanager
 def counted(what: str, total: int | None = None) -> Generator[Callable[[int], None]]:
-    """A counter on standard error, to be told how many more are done; silent where that is no terminal.
+    """A counter on standard error with the rate, to be told how many more are done; silent where that is no terminal.
 
     Args:
-        what: is counted, e.g. "lines looked at".
-        total: how many there are, if that is known.
+        what: is counted, e.g. "lines".
+        total: how many there are, if that is known; there is a bar then, and the time left.
     """
     if not sys.stderr.isatty():
         yield lambda more: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeftColumn
+    from rich.text import Text
 
-    shown = SpinnerColumn() if total is None else BarColumn()
-    columns = shown, TextColumn(f"{{task.completed:,}} {what}"), TimeElapsedColumn()
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.1f} {what}/s")
+
+    count = TextColumn(
+        f"{{task.completed:,.0f}} {what}" if total is None else f"{{task.completed:,.0f}} of {total:,} {what}"
+    )
+    columns = (
+        (SpinnerColumn(), count, Rate(), TimeElapsedColumn()) if total is None
+        else (BarColumn(), count, Rate(), TimeElapsedColumn(), TextColumn("left"), TimeLeftColumn())
+    )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda more: bar.advance(task, more)

@@ -67,6 +67,7 @@ class Loading:
     precision: str
     workers: int | None
     shortlist: Path | None
+    deterministic: bool
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """The model's translator."""
@@ -74,7 +75,8 @@ class Loading:
 
         return load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
-            precision=self.precision, workers=self.workers, shortlist=self.shortlist, **options,
+            precision=self.precision, workers=self.workers, shortlist=self.shortlist,
+            deterministic=self.deterministic, **options,
         )  # fmt: skip
 
 
@@ -89,6 +91,10 @@ def loading_of(
     ] = None,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="each line alone: the same to the last bit whatever is beside it; slower"),
+    ] = False,
 ) -> Loading:
     """What the options ask for.
 
@@ -96,7 +102,7 @@ def loading_of(
         ConfigError: an average of one model.
     """
     refuse_average(average, ensemble)
-    return Loading(ensemble or [], average, precision, workers, shortlist)
+    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic)
 
 
 def search_of(
@@ -112,7 +118,8 @@ def search_of(
     stopping: Annotated[
         Stopping, typer.Option(help="early: once as many ended as the beam is wide; exhaustive: once none can improve")
     ] = "early",
-    min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens of a translation")] = 0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens to write")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="most; source + 50, after a prompt 200")] = None,
     no_repeat_ngram: Annotated[int, typer.Option(min=0, help="write no N tokens in a row twice; 0 lets all be")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(min=0, help="above 1, tokens already written are less likely to be written again")
@@ -136,10 +143,7 @@ def search_of(
     ] = 0.0,
     guard: Annotated[bool, typer.Option(help="search again where a translation repeats itself or does not end")] = True,
     allow_unknown: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unknown", help="let the model write [UNK], which text leaves out and --format jsonl shows"
-        ),
+        bool, typer.Option("--allow-unknown", help="let [UNK] be written; text leaves it out, --format jsonl shows it")
     ] = False,
 ) -> "Search":
     """What the options ask for.
@@ -158,7 +162,7 @@ def search_of(
     kind, usual = (paper_length_penalty, 0.6) if length_penalty == "paper" else (length_normalization, 1.0)
     penalty = kind(usual if alpha is None else alpha)
     return Search(
-        beam, penalty, stopping, min_tokens=min_tokens, no_repeat_ngram=no_repeat_ngram,
+        beam, penalty, stopping, min_tokens=min_tokens, max_tokens=max_tokens, no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
         sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, coverage=coverage, guard=guard,
     )  # fmt: skip

@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from transformer.cli.formats import Format, shown_as
-from transformer.cli.lexicon import takes_lexicon
+from transformer.cli.lexicon import takes_bound
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from transformer.cli.lexicon import Bound
     from transformer.cli.search import Loading
     from transformer.decoding import Search
-    from transformer.text.lexicon import Lexicon
     from transformer.text.lines import Invalid
     from transformer.translation import Translation, Translator
 
@@ -36,7 +36,7 @@ BOUND_BEAM = 8
 """Hypotheses that are followed where phrases must stand and no beam is given."""
 
 
-@takes_lexicon
+@takes_bound
 @takes_loading
 @takes_search
 def translate(
@@ -64,7 +64,7 @@ def translate(
     *,
     loading: "Loading",
     search: "Search",
-    lexicon: "Lexicon",
+    bound: "Bound",
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
@@ -74,16 +74,16 @@ def translate(
     Example: echo "A man sleeps." | transformer translate runs/first
     """
     invalid = invalid_choice(invalid_utf8)
-    refuse_same([input_path, prefix, loading.shortlist], [output_path, alignment, attention])
+    refuse_same([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.memory import give_back_holes, leave_out_of_collections
     from transformer.text.lexicon import Tally
 
-    if lexicon.requires and search.beam == 1:
+    if bound.lexicon.requires and search.beam == 1:
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = loading.translator(model, search, lexicon=lexicon)
+    translator = loading.translator(model, search, lexicon=bound.lexicon)
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
@@ -91,8 +91,9 @@ def translate(
         sink = files.enter_context(written_to(output_path))
         notes = _notes(files, alignment, attention)
         print(translator.description, file=sys.stderr)
-        for chunk, begins in _with_prefixes(_progress(_chunks(input_path, invalid), output_path), prefix, invalid):
-            translations = translator.translations(chunk, prefixes=begins, first_line=number)
+        done = files.enter_context(_progress(input_path, output_path))
+        for chunk, begins in _with_prefixes(_chunks(input_path, invalid), prefix, invalid):
+            translations = translator.translations(chunk, done, prefixes=begins, first_line=number)
             for source, translation in zip(chunk, translations, strict=True):
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
@@ -103,7 +104,7 @@ def translate(
             sink.flush()
             if len(chunk) == CHUNK_LINES:  # of a long file, and not after every line that is typed
                 give_back_holes()
-    if lexicon.requires:
+    if bound.lexicon.requires:
         print(tally, file=sys.stderr)
 
 
@@ -244,12 +245,16 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
         yield file
 
 
-def _progress(chunks: Iterator[list[str]], output_path: Path | None) -> Iterator[list[str]]:
-    """Passes chunks on; shows how many lines are done where that does not mix with the translations."""
+def _progress(input_path: Path | None, output_path: Path | None) -> AbstractContextManager[Callable[[int], None]]:
+    """Shows how many lines are done, of how many, where that does not mix with the translations."""
     if output_path is None and sys.stdout.isatty():
-        yield from chunks
-        return
-    with counted("lines") as done:
-        for chunk in chunks:
-            yield chunk
-            done(len(chunk))
+        return nullcontext(lambda more: None)
+    return counted("lines", _lines_of(input_path) if sys.stderr.isatty() else None)
+
+
+def _lines_of(path: Path | None) -> int | None:
+    """How many lines a file has, where that is quickly told."""
+    if path is None or not path.is_file() or path.suffix in (".gz", ".zst"):
+        return None
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(READ_BYTES), b""))

@@ -10,7 +10,7 @@ from transformer.decoding.required import Phrase
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
 from transformer.decoding.shortlist import Shortlist, Shortlisted
-from transformer.decoding.workers import Workers, most_workers
+from transformer.decoding.workers import Workers, most_workers, one_thread
 
 __all__ = [
     "GREEDY",
@@ -29,6 +29,7 @@ __all__ = [
     "length_normalization",
     "most_workers",
     "normalized",
+    "one_thread",
     "paper_length_penalty",
     "repeats_itself",
     "search_all",

@@ -5,7 +5,7 @@ At every step each hypothesis is continued with each token. Of all continuations
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import cast
@@ -24,7 +24,7 @@ from transformer.decoding.beam import (
     spread,
 )
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.required import allot, needed, option, unwanted
+from transformer.decoding.required import Phrase, allot, needed, option, unwanted
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
@@ -190,12 +190,15 @@ def has_prefix(table: Table) -> bool:
 def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
     """What each token is worth under the rules; `log_p` itself where there are none."""
     requests = [sentence.request for sentence in table.sentences]
-    forbidden = list(_after_phrases(table))
+    forbidden = list(_of_phrases(table, unwanted))
     if not rules and not forbidden and not has_prefix(table):
         return log_p
     worth = log_p.clone()
     for rule in rules:
         rule(worth, table.written, table.lengths)
+    if rules:  # none of which keeps out what must stand
+        for row, hypothesis, tokens in _of_phrases(table, needed):
+            worth[row, hypothesis, tokens] = log_p[row, hypothesis, tokens]
     for row, hypothesis, tokens in forbidden:
         worth[row, hypothesis, tokens] = -torch.inf
     if has_prefix(table):
@@ -203,13 +206,15 @@ def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) ->
     return worth
 
 
-def _after_phrases(table: Table) -> Iterator[tuple[int, int, list[int]]]:
-    """The tokens that a hypothesis of a sentence must not go on with, since they would change what it must hold."""
+def _of_phrases(
+    table: Table, tokens_of: Callable[[Sequence[int], Sequence[Phrase]], Iterable[int]]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """What `tokens_of` finds for each hypothesis of a sentence that must hold phrases: row, hypothesis, tokens."""
     for row, sentence in enumerate(table.sentences):
-        if any(phrase.not_before for phrase in sentence.request.required):
+        if sentence.request.required:
             for hypothesis, tokens in enumerate(table.written[row].tolist()):
-                if found := unwanted(tokens[: sentence.length], sentence.request.required):
-                    yield row, hypothesis, list(found)
+                if found := list(tokens_of(tokens[: sentence.length], sentence.request.required)):
+                    yield row, hypothesis, found
 
 
 def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search) -> Candidates:
@@ -246,7 +251,8 @@ def _hold_required(
     written = [tokens[: sentence.length] for tokens in table.written[row].tolist()]
     pairs = set(zip(candidates.origins[row].tolist(), candidates.tokens[row].tolist(), strict=True))
     for origin, best in enumerate(worth[row].argmax(dim=-1).tolist()):
-        pairs |= {(origin, token) for token in (best, *needed(written[origin], sentence.request.required))}
+        wanted = set(needed(written[origin], sentence.request.required)) or {table.end_id} - {-1}
+        pairs |= {(origin, token) for token in (best, *wanted)}
     origins, tokens = torch.tensor(sorted(pairs), device=worth.device).unbind(1)
     values = table.values[row, origins] + worth[row, origins, tokens]
     scores = table.scores[row, origins] + log_p[row, origins, tokens]

@@ -69,13 +69,23 @@ def begun(tokens: Sequence[int], spelling: Sequence[int]) -> int:
 
 
 def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
-    """Tokens of the phrases that stand, and of those that have begun; a phrase counts as its longest spelling."""
-    held = 0
+    """Tokens of the phrases that stand, and of the one that has begun; a phrase counts as its longest spelling.
+
+    Of phrases that begin alike one alone has begun: counted for each, their common beginning would be worth more than
+    any of them, and hypotheses would repeat it.
+    """
+    held = under_way = 0
     for phrase in phrases:
         times, rest = phrase.missing(tokens)
         held += (phrase.times - times) * max(map(len, phrase.spellings))
-        held += max(begun(rest, spelling) for spelling in phrase.spellings) if times else 0
-    return held
+        if times:
+            under_way = max(under_way, *(begun(rest, spelling) for spelling in phrase.spellings))
+    return held + under_way
+
+
+def standing(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
+    """How many of the phrases stand, each as often as it must."""
+    return sum(phrase.times - phrase.missing(tokens)[0] for phrase in phrases)
 
 
 def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:

@@ -24,6 +24,7 @@ class Search:
             is followed could still, at its limit, come before the worst of them.
         n_best: hypotheses returned, at most `beam`.
         min_tokens: EOS is not written before so many tokens.
+        max_tokens: most tokens of a hypothesis; where not given, a translator takes 50 more than the source has.
         no_repeat_ngram: no sequence of so many tokens is written twice; 0 lets all be.
         repetition_penalty: the log-probability of a token that was written already is multiplied by it where
             hypotheses are compared (Keskar et al. 2019, "CTRL", Sec. 4.1); 1 changes nothing.
@@ -48,6 +49,7 @@ class Search:
     stopping: str = "early"
     n_best: int = 1
     min_tokens: int = 0
+    max_tokens: int | None = None
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
     banned: Sequence[Tokens] = ()
@@ -74,6 +76,12 @@ class Search:
         for name in ("min_tokens", "no_repeat_ngram", "diversity", "coverage"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name}={getattr(self, name)} is not a number from 0 on")
+        if self.max_tokens is not None and self.max_tokens < max(1, self.min_tokens):
+            raise ConfigError(
+                f"max_tokens={self.max_tokens} is below {max(1, self.min_tokens)}, the fewest there can be; choose more"
+            )
+        if self.coverage and self.beam == 1:
+            raise ConfigError("coverage does nothing with beam=1, which has nothing to compare; choose e.g. 4")
         if not 0 < self.repetition_penalty < float("inf"):
             raise ConfigError(f"repetition_penalty={self.repetition_penalty} is not above 0; choose e.g. 1.2")
         if not all(self.banned):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transformer.decoding.beam import Candidates, normalized, rank
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.required import standing
 from transformer.decoding.sampling import uniforms
 from transformer.decoding.search import Request, Search
 from transformer.errors import ConfigError
@@ -42,9 +43,14 @@ class Sentence:
     done: bool = False
 
     def hypotheses(self, search: Search) -> list[Hypothesis]:
-        """Best first: those that ended, then those that were cut."""
-        ended = [hypothesis for group in self.ended for hypothesis in group]
-        return [*rank(ended, search.penalty), *rank(self.cut, search.penalty)][: search.n_best]
+        """Best first: those that ended, then those that were cut, of which those come first that hold most phrases."""
+        ended = rank([hypothesis for group in self.ended for hypothesis in group], search.penalty)
+        cut = rank(self.cut, search.penalty)
+        cut.sort(key=lambda hypothesis: -standing(hypothesis.tokens, self.request.required))
+        different: dict[tuple[int, ...], Hypothesis] = {}  # groups may agree
+        for hypothesis in (*ended, *cut):
+            different.setdefault(tuple(hypothesis.tokens), hypothesis)
+        return list(different.values())[: search.n_best]
 
     def is_content(self, group: int, best_followed: float, search: Search) -> bool:
         """Whether no hypothesis of a group that is followed needs to be followed on.

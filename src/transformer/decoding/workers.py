@@ -9,9 +9,10 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from threading import Thread
 from typing import Final
 
@@ -134,3 +135,14 @@ def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
     found = search_all(model, requests, search, batch_tokens=everything, control=control)
     give_back_holes()
     return found
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Computes on one of torch's threads: sums are then always made in the same order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

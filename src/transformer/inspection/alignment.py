@@ -1,8 +1,10 @@
 """Which source word each word of a translation comes from, as the model's attention tells it."""
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,7 +16,8 @@ from transformer.text.control import CONTROL_NAMES
 from transformer.text.pair import TokenizerPair
 from transformer.translation import Translation, Translator
 
-SPACE, SPACE_BYTE = "▁", "<20>"
+SPACE: Final = "▁"
+_PRINTED: Final = re.compile(r"<(09|0A|0B|0C|0D|20)>")
 Links = list[tuple[int, int]]
 """Pairs of a source word and a target word, from 0."""
 
@@ -69,19 +72,26 @@ def align(weights: Float[Tensor, "T S"], source_words: Sequence[int], target_wor
 
 def _words(tokenizers: TokenizerPair, source: Sequence[int], target: Sequence[int]) -> tuple[list[int], list[int]]:
     """The word that each token belongs to; -1 for control tokens."""
-    return _owners(tokenizers.source.pieces(source)), _owners(tokenizers.target.pieces(target))
+    return word_of_each(tokenizers.source.pieces(source)), word_of_each(tokenizers.target.pieces(target))
 
 
-def _owners(pieces: Sequence[str]) -> list[int]:
+def word_of_each(pieces: Sequence[str]) -> list[int]:
+    """The word that each printed token belongs to, counted as `str.split` does; -1 for control tokens.
+
+    Several spaces part no more words than one. White space goes with what follows.
+    """
     owners: list[int] = []
-    word = -1
+    word, inside = -1, False
     for piece in pieces:
         if piece in CONTROL_NAMES:
             owners.append(-1)
             continue
-        word += piece.startswith((SPACE, SPACE_BYTE)) or word < 0
-        owners.append(word)
-    return owners
+        text = _PRINTED.sub(lambda byte: chr(int(byte[1], 16)), piece).replace(SPACE, " ")
+        for character in text:
+            word += not inside and not character.isspace()
+            inside = not character.isspace()
+        owners.append(word if text.strip() else word + 1)
+    return [min(owner, word) for owner in owners]
 
 
 class AttentionFile:

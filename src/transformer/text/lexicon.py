@@ -23,9 +23,9 @@ class Lexicon:
     """Words and spans that a translation is bound to.
 
     Attributes:
-        banned: never written, in this spelling.
+        banned: never written as whole words, in this spelling; but within a protected span.
         glossary: source term and target term; where the first stands in a line as whole words, the second must stand
-            in its translation.
+            in its translation as whole words.
         protected: kinds of spans of a line that must stand in its translation unchanged, as often as in the line:
             placeholders (`{name}`, `%s`, `${x}`), tags (`<b>`, `&amp;`), urls (and mail addresses), numbers.
         normalize: what the target's tokenizer makes of a text before it reads it, e.g. lower case.
@@ -49,7 +49,7 @@ class Lexicon:
             if not phrase.strip():
                 raise DataError("an empty phrase or term binds nothing; leave it out")
         for _, target in self.glossary:
-            if held := [phrase for phrase in self.banned if phrase in target]:
+            if held := [phrase for phrase in self.banned if _holds(target, phrase)]:
                 raise DataError(f"the term {target!r} is required, but {held[0]!r} is banned; leave out one of the two")
 
     @property
@@ -68,6 +68,11 @@ class Lexicon:
         """The protected spans of a line, in order, as a translation writes them."""
         return [self.normalize(match.group()) for match in self._spans.finditer(line)] if self._spans else []
 
+    def joined(self, line: str) -> set[str]:
+        """The protected spans that follow a character other than a space, in the line or in what is made of it."""
+        found = self._spans.finditer(line) if self._spans else ()
+        return {self.normalize(match.group()) for match in found if line[: match.start()][-1:].strip()}
+
     def required(self, line: str) -> dict[str, int]:
         """What the translation of a line must hold, and how often: a span as often as the line, a term once."""
         terms = Counter({target for _, target in self.terms(line)})
@@ -80,8 +85,9 @@ class Lexicon:
         found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]
         found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
         found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(line)
-                  if target not in translation]  # fmt: skip
-        banned = [phrase for phrase in self.banned if self.normalize(phrase) in translation]
+                  if not _holds(translation, target)]  # fmt: skip
+        free = self._spans.sub(" ", translation) if self._spans else translation
+        banned = [phrase for phrase in self.banned if _holds(free, self.normalize(phrase))]
         return found + [f"the banned {phrase!r} is written" for phrase in banned]
 
     @cached_property
@@ -119,7 +125,7 @@ class Tally:
         """Counts one line."""
         terms, spans = lexicon.terms(line), Counter(lexicon.spans(line))
         self.terms += len(terms)
-        self.kept_terms += sum(target in translation for _, target in terms)
+        self.kept_terms += sum(_holds(translation, target) for _, target in terms)
         self.spans += spans.total()
         self.kept_spans += (spans & Counter(lexicon.spans(translation))).total()
 
@@ -127,6 +133,11 @@ class Tally:
         """One line for a reader."""
         terms, spans = f"{self.kept_terms:,} of {self.terms:,}", f"{self.kept_spans:,} of {self.spans:,}"
         return f"glossary: {terms} terms; protected: {spans} spans"
+
+
+def _holds(text: str, phrase: str) -> bool:
+    """Whether a phrase stands in a text as whole words: no letter or digit before its first or after its last one."""
+    return re.search(rf"(?!(?<=\w)\w){re.escape(phrase)}(?!(?<=\w)\w)", text) is not None
 
 
 def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:

@@ -1,0 +1,37 @@
+"""What a terminal shows of long work."""
+
+import io
+import sys
+
+import pytest
+
+from transformer.cli.progress import counted
+
+
+class Terminal(io.StringIO):
+    """Takes what is written, and says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Always."""
+        return True
+
+
+@pytest.mark.parametrize(("total", "count"), [(None, "1,500 lines"), (3000, "1,500 of 3,000 lines")])
+def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | None, count: str) -> None:
+    """Catches a counter without its rate, and one that does not say of how many."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "120")
+    with counted("lines", total) as done:
+        done(500)
+        done(1000)
+    text = terminal.getvalue()
+    assert count in text
+    assert "lines/s" in text
+
+
+def test_files_and_pipes_get_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches control characters in a log."""
+    with counted("lines") as done:
+        done(500)
+    assert capsys.readouterr().err == ""
