@@ -126,6 +126,21 @@ def test_a_killed_rank_ends_all_and_the_restart_ends_the_same(recipe: Path, unbr
     assert end_of(tmp_path / "run") == end_of(unbroken)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_restart_goes_on_with_what_was_started_anew(recipe: Path, tmp_path: Path, ranks: int) -> None:
+    """Catches --fresh that begins again in another folder at every restart, and an older run that is gone on with."""
+    for name in ("run", "run-3"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").touch()
+    faults = {"0/0": (5, "kill")}
+    ended = torchrun_train(recipe, tmp_path / "run", "--fresh", ranks=ranks, restarts=1, faults=faults)
+    assert ended.code == 0, ended.err
+    assert ended.err.count(f"starts anew in {tmp_path / 'run-2'}\n") == 2
+    assert "continues at step 4" in ended.err
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["run", "run-2", "run-3"]
+    assert checkpoint_steps(tmp_path / "run-2")[-1] == STEPS
+
+
 def one_process(recipe: Path, run: Path, steps: int) -> None:
     """Goes on alone, up to a step."""
     progress = train(load_recipe(recipe, [f"training.max_steps={steps}"]), run, quiet=True).progress

@@ -20,6 +20,7 @@ from transformer.storage.sealed import Sealed, write_sealed
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.optimizer_state import optimizer_tensors, restore_optimizer
 from transformer.training.progress import Position, Progress, Window
+from transformer.training.report import Reporter
 from transformer.training.run_folder import fresh_folder, hold_run, nothing_left
 
 TENSORS = {"optimizer": {"step/weight": torch.ones(())}}
@@ -49,6 +50,43 @@ def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
     assert newest.facts == {"note": "ü"}
     assert newest.tensors("optimizer") == TENSORS["optimizer"]
     assert newest.model == tmp_path / "checkpoints" / "step-00000006" / "model"
+
+
+def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a file that is not flushed, which a power cut leaves empty under its final name, and a lost name."""
+    synced: list[int] = []
+    before: list[int] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        before[:] = synced
+        synced.clear()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    monkeypatch.setattr(os, "rename", recorded_replace)
+    save(Checkpoints(tmp_path), 1, None)
+    folder = tmp_path / "checkpoints" / "step-00000001"
+    everything = [folder, *folder.rglob("*")]
+    assert len(everything) >= 6
+    assert {path.stat().st_ino for path in everything} <= set(before)
+    assert folder.parent.stat().st_ino in synced
+
+
+def test_lines_are_on_disk_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a checkpoint that survives a power cut whose lines of metrics do not."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    reporter = Reporter(tmp_path / "metrics.jsonl", 9, 1, quiet=True)
+    reporter.validation(1, {"loss": 1.0}, is_best=True)
+    reporter.sync()
+    reporter.close()
+    assert synced == [(tmp_path / "metrics.jsonl").stat().st_ino]
 
 
 def test_every_counter_comes_back() -> None:

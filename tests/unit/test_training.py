@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import re
 import signal
 import threading
-from itertools import chain
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain, cycle
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from transformer.errors import ConfigError, NonFiniteError
+from transformer.errors import ConfigError, NonFiniteError, TrainingError
 from transformer.protocols import LossSum, PairBatch
 from transformer.training import loss as loss_module
 from transformer.training.interruption import watch_signals
@@ -311,27 +314,31 @@ EPOCH = {"validate_every": "epoch", "save_every": "epoch"}
 
 
 def run_loop(
-    tmp_path: Path, scores: list[float], progress: Progress | None = None, **settings: object
+    tmp_path: Path,
+    scores: list[float],
+    progress: Progress | None = None,
+    losses: Sequence[float] = (1.0,),
+    rate: float = 1e-3,
+    **settings: object,
 ) -> tuple[Progress, list[int]]:
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
-    values = iter(scores)
+    values, of_losses = iter(scores), cycle(losses)
     training = TrainingSettings(batch_tokens=16, log_every=1, **(EPOCH | settings))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
-    with watch_signals() as interruption:
+    with closing(reporter), watch_signals() as interruption:
 
         def validate() -> dict[str, float]:
             value = next(values)
             if value == -1:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return {"bleu": float(value), "loss": 1.0}
+            return {"bleu": float(value), "loss": next(of_losses)}
 
         hooks = Hooks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
-        schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, decay_steps=99)
+        schedule = make_schedule("constant", d_model=8, peak=rate, warmup_steps=1, decay_steps=99)
         state = state_of(tiny_objective())
         state.step = progress.step if progress else 0
         result = train(state, Digits(), training, schedule, progress or Progress(), hooks)
-    reporter.close()
     return result, saved
 
 
@@ -351,6 +358,22 @@ def test_epoch_intervals_and_patience(tmp_path: Path) -> None:
     progress, saved = run_loop(tmp_path, [5, math.nan, 4], max_steps=99, patience=2)
     assert (progress.best_step, progress.finished, progress.step) == (3, "patience", 9)
     assert saved == [3, 6, 9]
+
+
+def test_a_model_of_nan_is_not_the_best_for_its_bleu(tmp_path: Path) -> None:
+    """Catches a BLEU of 0.0, which nothing has beaten yet, of a model whose loss is no number."""
+    progress, saved = run_loop(tmp_path, [0, 0, 0], max_steps=3, validate_every=1, save_every=9, losses=[math.nan] * 3)
+    assert (progress.best_step, progress.best_score, progress.leaders, saved) == (None, None, [], [3])
+    progress, _ = run_loop(tmp_path, [7, 9, 8], max_steps=3, validate_every=1, losses=[1.0, math.inf, 1.0])
+    assert progress.best_step == 3
+
+
+def test_ruined_parameters_are_not_saved(tmp_path: Path) -> None:
+    """Catches a checkpoint of an update that overflowed, after which the good ones are removed."""
+    with pytest.raises(
+        TrainingError, match=r"step 1: model\..* is not finite after the update; checkpoints are as before"
+    ):
+        run_loop(tmp_path, [1], max_steps=2, save_every=1, rate=1e39, precision="float32")
 
 
 def test_a_signal_finishes_the_step_and_saves(tmp_path: Path) -> None:
@@ -394,10 +417,12 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"kind": "train", "step": 4, "loss": 1}\n{"kind": "train", "step": 8, "loss": 2}\n')
     reporter = Reporter(path, 9, 1, start=Progress(step=5), quiet=True)
+    ruined = StepResult(1.0, 1.0, 1, math.inf, {"encoder.layers.0": BlockFigures(math.nan, math.inf, 1.0)})
+    reporter.step(Progress(step=6, window=Window(seconds=1.0)), ruined, 1e-3)
     reporter.validation(6, {"loss": math.nan}, is_best=False)
     reporter.close()
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [4, 6]
-    assert "NaN" not in path.read_text()
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [4, 6, 6, 6]
+    assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", path.read_text()))
 
 
 def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> None:

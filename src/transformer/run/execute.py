@@ -15,7 +15,7 @@ from transformer.run.assembly import RECIPE_FILE, assemble
 from transformer.run.parts import Parts
 from transformer.run.tasks import make_task
 from transformer.storage.checkpoints import MODEL, resolve_model
-from transformer.training.distributed import join_world
+from transformer.training.distributed import FRESH, join_world
 from transformer.training.hardware import keep_compiled_products
 from transformer.training.interruption import Interruption, watch_signals
 from transformer.training.loop import Hooks
@@ -80,8 +80,8 @@ def train(
     with join_world(given.training) as world:
         quiet = quiet or not world.is_main
         notes: list[str] = []
-        if fresh and world.from_main(str(fresh_folder(folder))) != str(folder):
-            folder = Path(world.from_main(str(fresh_folder(folder))))
+        if fresh and (chosen := Path(world.first_from_main(FRESH, str(fresh_folder(folder))))) != folder:
+            folder = chosen
             notes.append(f"starts anew in {folder}")
         with hold_run(folder) if world.is_main else nullcontext():
             left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -24,6 +24,8 @@ from transformer.training.settings import TrainingSettings
 T = TypeVar("T")
 LAUNCHED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun, and every other launcher of PyTorch, sets in the environment of a rank."""
+FRESH: Final = "transformer/fresh"
+"""Where it holds the folder of a run that was started anew."""
 PART: Final = "transformer/part"
 """Where the launcher's store holds the name of the part that the ranks use."""
 POLL_SECONDS: Final = 0.05
@@ -40,12 +42,14 @@ class World:
         size: number of processes.
         device: of the messages, and of the model.
         strategy: "ddp" holds the whole model on every rank, "fsdp" a part.
+        launcher: keeps what ranks say over torchrun's restarts; None without it.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = CPU_FLOAT32.device
     strategy: str = "ddp"
+    launcher: Store | None = None
 
     @property
     def is_main(self) -> bool:
@@ -81,6 +85,14 @@ class World:
         message = message.to(self.device)
         dist.broadcast(message, src=0)
         return json.loads(bytes(message.tolist()))
+
+    def first_from_main(self, name: str, value: str) -> str:
+        """As `from_main`; after a restart by the launcher, what rank 0 gave under that name at the first start."""
+        if self.is_main and self.launcher is not None:
+            if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and self.launcher.check([name]):
+                value = self.launcher.get(name).decode()
+            self.launcher.set(name, value)
+        return self.from_main(value)
 
     def barrier(self) -> None:
         """Waits until every rank is here."""
@@ -126,15 +138,17 @@ def join_world(settings: TrainingSettings) -> Generator[World]:
         ConfigError: more ranks than GPUs on this machine, or a device that is not there.
         TrainingError: another rank ended.
     """
+    timeout = timedelta(seconds=settings.rank_seconds)
     if not all(name in os.environ for name in LAUNCHED) or os.environ["WORLD_SIZE"] == "1":
-        yield ALONE
+        by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+        yield replace(ALONE, launcher=next(rendezvous("env://", timeout=timeout))[0]) if by_torchrun else ALONE
         return
     device = _own_device(settings)
-    world = World(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), device, settings.distribution)
     is_gpu = device.type == "cuda"
     try:
-        timeout = timedelta(seconds=settings.rank_seconds)
         store = next(rendezvous("env://", timeout=timeout))[0]
+        ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        world = World(*ranks, device, settings.distribution, store)
         dist.init_process_group(
             "nccl" if is_gpu else "gloo",
             store=clean_store(store, world.rank, world.size, settings.rank_seconds),

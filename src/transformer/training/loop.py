@@ -18,7 +18,7 @@ from transformer.training.progress import Position, Progress
 from transformer.training.report import Reporter
 from transformer.training.schedule import Schedule
 from transformer.training.settings import Interval, TrainingSettings
-from transformer.training.step import StepResult, TrainingState
+from transformer.training.step import StepResult, TrainingState, first_not_finite
 from transformer.training.update import Fetched, Skipped, fetch, update
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
@@ -119,12 +119,28 @@ def _train(
             progress.recent = [*progress.recent, progress.step][-settings.average_last :]
         is_due = improved or progress.finished or scheduled
         if is_due and progress.step > saved_at:
-            hooks.save(progress)
+            _save(state, progress, hooks)
             saved_at = progress.step
         started = time.perf_counter()
     if progress.step > saved_at:
-        hooks.save(progress)
+        _save(state, progress, hooks)
     return progress
+
+
+def _save(state: TrainingState, progress: Progress, hooks: Hooks) -> None:
+    """Writes a checkpoint, but not of parameters that a too large update has ruined.
+
+    Raises:
+        TrainingError: a parameter is not finite.
+    """
+    ruined = first_not_finite(state.objective)
+    if state.world.total(ruined is not None)[0]:
+        raise TrainingError(
+            f"step {progress.step}: {ruined or 'a parameter of another rank'} is not finite after the update; "
+            "checkpoints are as before; go on from the last with a lower rate (--set training.learning_rate=..., "
+            "--allow-changed training.learning_rate)"
+        )
+    hooks.save(progress)
 
 
 def why_finished(progress: Progress, settings: TrainingSettings) -> str | None:
@@ -154,13 +170,14 @@ def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> b
     """
     scores = hooks.validate()
     score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
-    is_best = math.isfinite(score) and (progress.best_score is None or score > progress.best_score)
+    counts = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))  # a model of NaN has a BLEU too
+    is_best = counts and (progress.best_score is None or score > progress.best_score)
     is_warm = progress.step > (settings.warmup_steps or 0)
     progress.stale = 0 if is_best else progress.stale + is_warm
     progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
-    if math.isfinite(score):
+    if counts:
         progress.leaders = _leaders(progress, settings)
     hooks.report.validation(progress.step, scores, is_best=is_best)
     return is_best or progress.step in progress.leaders

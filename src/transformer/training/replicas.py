@@ -91,6 +91,11 @@ def whole_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def own_part(tensor: Tensor) -> Tensor:
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
     """The tensors, whole, on rank 0, in main memory where they were parts; nothing on the others."""
     kept: dict[str, Tensor] = {}

@@ -126,14 +126,18 @@ class Reporter:
             self._board.close()
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in figures.items()
-        }
-        self._file.write(json.dumps({"kind": kind, **finite}) + "\n")
+        finite = _finite(figures)
+        self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False) + "\n")
         self._file.flush()
         if self._board is not None:
             self._board.write(kind, finite)
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for every number that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _drop_beyond(path: Path, start: TrainingProgress) -> None:

@@ -15,7 +15,7 @@ from transformer.training.distributed import ALONE, World
 from transformer.training.hardware import CPU_FLOAT32, Hardware
 from transformer.training.observation import BlockFigures, Observation
 from transformer.training.randomness import reseed
-from transformer.training.replicas import hold_gradient, whole_tensor
+from transformer.training.replicas import hold_gradient, own_part, whole_tensor
 
 DIVISOR: Final = "grad_scale"
 """The attribute of torch's fused optimizers that says what gradients are divided by before they are used."""
@@ -158,6 +158,14 @@ def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float)
     if not math.isfinite(loss):
         return f"the loss is {loss} (gradient not finite {place})"
     return f"the loss is {loss:.4g}, but the gradient is not finite {place}"
+
+
+def first_not_finite(objective: nn.Module) -> str | None:
+    """The name of the first parameter that holds a number that is not finite, of what this rank has of it."""
+    for name, parameter in objective.named_parameters():
+        if not own_part(parameter.detach()).isfinite().all():
+            return name.removeprefix("module.")
+    return None
 
 
 def _has_nonfinite_gradient(parameter: nn.Parameter) -> bool:

@@ -72,7 +72,7 @@ def update(
             raise TrainingError(
                 f"step {state.step + 1}: {error}; {_place(progress, ids)}; parameters and checkpoints are as before; "
                 "lower training.learning_rate, set training.clip_norm, or let training.skip_nonfinite=N such "
-                "batches pass"
+                "batches pass, each with --allow-changed KEY"
             ) from error
         return Skipped(f"{error}; {_place(progress, ids)}")
     if result is None:
