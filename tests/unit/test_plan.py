@@ -24,7 +24,7 @@ from transformer.training.memory import (
     plan_memory,
     refuse_too_large,
     refuse_too_large_model,
-    worst_batch,
+    worst_batches,
 )
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
@@ -135,11 +135,31 @@ def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, check
     assert operations == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
-def test_the_worst_batch_has_the_most_padded_tokens() -> None:
-    """Catches a choice by pairs or by one side alone."""
+def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_positions() -> None:
+    """Catches a choice by pairs or by one side alone, and long rows whose attention nobody has tried."""
     source = Pairs([(2, 2), (2, 2), (2, 2), (9, 2), (3, 8)])
     batches = [np.array([0, 1, 2]), np.array([3]), np.array([4, 0])]
-    assert worst_batch(source, batches).tolist() == [4, 0]
+    assert [ids.tolist() for ids in worst_batches(source, batches)] == [[4, 0]]
+    source = Pairs([(5, 5)] * 40 + [(100, 90), (60, 60), (60, 60)])
+    batches = [np.arange(40), np.array([40]), np.array([41, 42])]
+    assert [ids.tolist() for ids in worst_batches(source, batches)] == [list(range(40)), [40]]
+
+
+def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a plan that is made and not heeded, and a largest batch that is told of and not tried."""
+    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
+    settings = TrainingSettings(batch_tokens=200, max_steps=10)
+    tried: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        "transformer.training.plan.try_batch",
+        lambda state, source, ids: tried.append((len(ids), int(source.lengths[ids].max()))),
+    )
+    plan_run(state, source, settings)
+    assert tried == [(40, 5), (2, 39)]
+    monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
+    with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
+        plan_run(state, source, settings)
+    assert len(tried) == 2
 
 
 def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +207,7 @@ def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch
     tried: list[int] = []
     monkeypatch.setattr(memory, "available_bytes", lambda _: 100)
     monkeypatch.setattr(memory, "try_batch", lambda state, source, ids: tried.append(len(ids)))
-    monkeypatch.setattr(memory, "_meter", lambda _: lambda run: (run(), 10 * tried[-1])[1])
+    monkeypatch.setattr(memory, "_meter", lambda _: lambda run: (run(), 10 * sum(tried[-1:]))[1])
     plan = plan_memory(state, source, np.arange(4000))
     assert tried == [1, 3, 7]  # 10 bytes a row: 7 take 70, and twice as many would take 140
     assert plan is not None
@@ -245,9 +265,13 @@ def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.M
     assert plan_memory(state, Pairs([(5, 4)] * 8), np.arange(8)) is None
 
 
-def test_too_few_rows_tell_nothing() -> None:
-    """Catches a line through one point."""
-    assert plan_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 3), np.arange(3)) is None
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_few_rows_are_planned_for_too(rows: int) -> None:
+    """Catches a batch of a few long pairs for which nothing is told, tried or refused."""
+    plan = plan_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * rows), np.arange(rows))
+    assert plan is not None
+    assert plan.rows == rows
+    assert 2**24 < plan.predicted < plan.available
 
 
 PROCESS = """

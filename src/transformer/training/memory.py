@@ -55,18 +55,29 @@ class MemoryPlan:
         return f"memory: about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB for the largest batch"
 
 
-def worst_batch(source: Source, batches: Sequence[Examples]) -> Examples:
-    """The batch with the most padded tokens on all sides together."""
-    return max(batches, key=lambda ids: len(ids) * int(source.lengths[ids].max(axis=0).sum()))
+def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]:
+    """The batches that may need most memory, each once.
+
+    They are the one with the most padded tokens on all sides together, which most of a model's memory goes with, and
+    the one with the most pairs of positions, which attention's weights go with where they are written down.
+    """
+    longest = [source.lengths[ids].max(axis=0).astype(np.int64) for ids in batches]
+    sizes = [
+        (len(ids) * int(length.sum()), len(ids) * int(length.max()) ** 2)
+        for ids, length in zip(batches, longest, strict=True)
+    ]
+    chosen = dict.fromkeys(max(range(len(batches)), key=lambda index: sizes[index][by]) for by in (0, 1))
+    return [batches[index] for index in chosen]
 
 
 def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPlan | None:
     """Tries small parts of a batch and predicts the peak of the whole; None where the system does not tell.
 
+    Of one or two rows, the first is tried and taken for each.
     Nothing of the state changes but memory: parameters, optimizer, gradients and random numbers are as before.
     """
     meter = _meter(state.hardware.device)
-    if meter is None or len(ids) < 4:
+    if meter is None:
         return None
     longest = ids[np.argsort(-source.lengths[ids].sum(axis=1), kind="stable")]
     available = available_bytes(state.hardware.device)
@@ -74,6 +85,7 @@ def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPl
         return None
     parameters = sum(parameter.numel() for parameter in state.objective.parameters())
     moments = 0 if state.optimizer.state else ADAM_BYTES * parameters
+    resident = meter(lambda: None)
     rows, peak, bytes_a_row = 0, 0, 0.0
     for part in _doubling(max(1, TRIAL_TOKENS // int(source.lengths[longest[0]].max())), len(ids) // 2):
         before, rows = (rows, peak), part
@@ -81,6 +93,8 @@ def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPl
         bytes_a_row = max(0.0, (peak - before[1]) / (rows - before[0])) if before[0] else 0.0
         if peak + bytes_a_row * rows > available:
             break
+    if rows == 1:
+        bytes_a_row = float(max(0, peak - resident))
     predicted = peak + moments + bytes_a_row * (len(ids) - rows)
     return MemoryPlan(len(ids), round(predicted), available, bytes_a_row)
 

@@ -7,7 +7,14 @@ from numpy.typing import NDArray
 
 from transformer.data.batches import plan_epoch, split_micro
 from transformer.protocols import CountsOperations, Source
-from transformer.training.memory import fitting_tokens, plan_memory, refuse_too_large, try_batch, worst_batch
+from transformer.training.memory import (
+    MemoryPlan,
+    fitting_tokens,
+    plan_memory,
+    refuse_too_large,
+    try_batch,
+    worst_batches,
+)
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
 
@@ -18,7 +25,7 @@ AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
 
 
 def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -> list[str]:
-    """Counts operations, predicts memory, then goes through the largest batch once; nothing of the state changes.
+    """Counts operations, predicts memory, then goes through the largest batches once; nothing of the state changes.
 
     Returns:
         Lines for the reader.
@@ -32,27 +39,29 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
         operations = np.mean([_operations(state.objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
         in_all = operations * (settings.max_steps or 0)
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
-    largest = _largest(source, settings)
-    memory = plan_memory(state, source, largest)
-    if memory:
-        refuse_too_large(memory, settings.budget)
+    memory: list[MemoryPlan] = []
+    for largest in _largest(source, settings):
+        if found := plan_memory(state, source, largest):
+            refuse_too_large(found, settings.budget)
+            memory.append(found)
         try_batch(state, source, largest)
-        lines.append(str(memory))
+    if memory:
+        lines.append(str(max(memory, key=lambda plan: plan.predicted)))
     return lines
 
 
 def choose_batch_tokens(state: TrainingState, source: Source, settings: TrainingSettings) -> int:
     """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
     trial = settings.model_copy(update={"batch_tokens": AUTO_FIRST})
-    memory = plan_memory(state, source, _largest(source, trial))
-    fitting = fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) if memory else 0
+    plans = [plan_memory(state, source, largest) for largest in _largest(source, trial)]
+    fitting = min((fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) for memory in plans if memory), default=0)
     return max(AUTO_FIRST, min(AUTO_MOST, fitting))
 
 
-def _largest(source: Source, settings: TrainingSettings) -> NDArray[np.integer[Any]]:
-    """The largest micro-batch of an epoch."""
+def _largest(source: Source, settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+    """The micro-batches of an epoch that may need most memory."""
     batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
-    return split_micro(worst_batch(source, batches), settings.accumulation or 1)[0]
+    return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
 
 
 def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:
