@@ -16,16 +16,19 @@ from transformer.training.progress import Progress
 from transformer.training.settings import TrainingSettings
 
 
-def steps_to_average(progress: Progress, training: TrainingSettings) -> list[int]:
+def steps_to_average(progress: Progress, training: TrainingSettings, stored: Sequence[int] = ()) -> list[int]:
     """The steps whose checkpoints a recipe has averaged at the end, in order; empty where it asks for none.
 
     The last ones are those at multiples of `save_every` and the last of all, whatever else was saved on the way, so
-    that a run that was stopped and continued averages what the unbroken one does.
+    that a run that was stopped and continued averages what the unbroken one does. Where the recipe asks for them only
+    since a while, those of `stored`, the steps that have a checkpoint, are taken too.
     """
     if training.average_best:
         return sorted(progress.leaders[: training.average_best])
     if training.average_last:
-        return sorted({*progress.recent, progress.step})[-training.average_last :]
+        every = training.save_every
+        scheduled = [step for step in stored if isinstance(every, int) and step % every == 0]
+        return sorted({*scheduled, *progress.recent, progress.step})[-training.average_last :]
     return []
 
 

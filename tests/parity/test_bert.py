@@ -1,11 +1,13 @@
 """BERT: published folders made by the transformers package, read by us, and both compute the same."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import (
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertForNextSentencePrediction,
@@ -18,7 +20,7 @@ from transformers import (
 from parity.published import assert_round_trip, close, imported, randomized, write_word_level
 from transformer.errors import BundleError
 from transformer.models.bert.model import Bert
-from transformer.published import read_published
+from transformer.published import read_published, write_published
 
 SIZE = 53
 SIZES: dict[str, Any] = {
@@ -93,13 +95,26 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
     theirs = BertTokenizerFast(vocab=str(tmp_path / "hf" / "vocab.txt"), do_lower_case=lowercase)
     facts = f'{{"do_lower_case": {str(lowercase).lower()}}}'
     (tmp_path / "hf" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
-    ours = read_published(tmp_path / "hf").tokenizers.source
+    bundle = read_published(tmp_path / "hf")
+    write_published(bundle, tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    ours = bundle.tokenizers.source
     before, after = ours.frame
     for text in TEXTS:
-        expected = theirs(text, split_special_tokens=True)["input_ids"]
-        assert [*before, *ours.encode(text), *after] == expected
+        expected = theirs(text, split_special_tokens=True)
+        assert [*before, *ours.encode(text), *after] == expected["input_ids"]
+        assert dict(again(text, split_special_tokens=True)) == dict(expected), "as transformers reads what we write"
     assert ours.control.mask == theirs.mask_token_id
     assert ours.control.mask not in ours.encode("[MASK]")
+
+
+def test_what_the_format_does_not_hold_is_not_written(tmp_path: Path) -> None:
+    """Catches a model whose texts are read from the pooler, and from the mean of positions when it comes back."""
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
+    bundle = imported(BertModel(BertConfig(**SIZES)), tmp_path / "hf")
+    pooled = replace(bundle, config=bundle.config.model_copy(update={"embedding": "pooled"}))
+    with pytest.raises(BundleError, match="the pooler's output stands for a text; keep the bundle"):
+        write_published(pooled, tmp_path / "out")
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
 from transformer.loading import make_translator
 from transformer.models import family
-from transformer.published import write_published
+from transformer.published import read_published, write_published
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 from transformer.transformer import Transformer
@@ -40,6 +40,7 @@ def own(**settings: Any) -> Bundle:
     return Bundle(config, model.eval(), tokenizers, {"max_source_tokens": 64})
 
 
+SMALL: dict[str, Any] = {"d_model": 24, "N": 2, "h": 4, "d_ff": 37, "seq_len": 32}
 KINDS: dict[str, tuple[dict[str, Any], Any]] = {
     "post-norm": ({"norm_order": "post"}, MarianMTModel),
     "post-norm, two vocabularies": ({"norm_order": "post", "share_embeddings": "none"}, MarianMTModel),
@@ -78,6 +79,23 @@ def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None
             bad_words_ids=[[0], [1], [3]],
         )[0]  # fmt: skip
         assert ours.text == reader.decode(expected, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
+
+
+def test_a_language_model_reads_running_text(tmp_path: Path) -> None:
+    """Catches a space before every text, which the model was trained without, in transformers or when it comes back."""
+    tokenizers = TokenizerPair.train(lambda: TEXT * 3, lambda: TEXT * 3, TokenizerSettings(vocab_size=280))
+    found = family("gpt")
+    config = found.config.model_validate({**SMALL, "vocab_size": tokenizers.source.vocab_size})
+    write_published(Bundle(config, found.build(config), tokenizers), tmp_path / "hf")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    back = read_published(tmp_path / "hf").tokenizers.source
+    for line in [*LINES, " one\n two", ""]:
+        (expected,) = tokenizers.source.encode_running([line])
+        given = theirs(line, split_special_tokens=True)
+        assert given.keys() == {"input_ids", "attention_mask"}, "which is all that GPT-2 takes"
+        assert given["input_ids"] == expected
+        assert back.encode_running([line])[0] == expected
+        assert theirs.decode(expected) == back.decode_running(expected) == line
 
 
 def test_a_pre_norm_model_of_several_matrices_is_refused(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_which_steps_are_averaged() -> None:
     """Catches a checkpoint that only an interruption left, and the worst instead of the best."""
     progress = Progress(step=11, best_step=6, recent=[3, 6, 9], leaders=[6, 2, 10])
     assert steps_to_average(progress, TrainingSettings(average_last=3)) == [6, 9, 11]
+    assert steps_to_average(progress, TrainingSettings(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
     assert steps_to_average(progress, TrainingSettings(average_best=2)) == [2, 6]
     assert steps_to_average(progress, TrainingSettings()) == []
     assert progress.needed_steps == {6, 3, 9, 2, 10}

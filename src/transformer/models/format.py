@@ -11,7 +11,7 @@ from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, wr
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
-from transformer.text.published import published_ids, read_tokenizer, write_tokenizer
+from transformer.text.published import INPUTS, published_ids, read_tokenizer, write_tokenizer
 
 Names = Mapping[str, tuple[str, Any]]
 DEPTHS: Final = ("N", "decoder_layers")
@@ -37,7 +37,7 @@ class Format:
         prefix: that names lack where the model was published without a head.
         heads: names that begin so never have the prefix.
         ignored: pattern of names of parameters that say nothing.
-        tokenizer: the class of transformers that reads the tokenizer.
+        inputs: what the model takes, by the names of transformers.
         frame: of texts, for tokenizers trained here, see `write_tokenizer`.
         write_files: further files of a configuration, name -> content.
     """
@@ -52,7 +52,7 @@ class Format:
     prefix: str = ""
     heads: tuple[str, ...] = ()
     ignored: str = ""
-    tokenizer: str = "PreTrainedTokenizerFast"
+    inputs: tuple[str, ...] = INPUTS
     frame: str = ""
     write_files: Callable[[Any], dict[str, Any]] = lambda _: {}
 
@@ -118,7 +118,7 @@ class Format:
     def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """The files that `read_tokenizers` reads."""
         del config
-        return write_tokenizer(tokenizers.source, self.tokenizer, self.frame)
+        return write_tokenizer(tokenizers.source, self.frame, self.inputs)
 
     def _named(self, names: Collection[str]) -> list[str]:
         """Names with their prefix, and those of norms as they are called today."""

@@ -17,7 +17,7 @@ from transformer.recipe import Recipe
 from transformer.reporting.record import TRANSLATIONS
 from transformer.resuming import OPTIMIZER, record_of
 from transformer.run.task import Material, Task
-from transformer.storage.checkpoints import AVERAGE, MODEL, resolve_model
+from transformer.storage.checkpoints import AVERAGE, MODEL, checkpoint_steps, resolve_model
 from transformer.storage.durable import replace_text
 from transformer.training.averaging import running_mean_in_place
 from transformer.training.checkpoint import Checkpoints
@@ -90,8 +90,12 @@ class Parts:
 
     def average(self, reporter: Reporter) -> None:
         """Averages the checkpoints that the recipe asks for, validates the mean and keeps it as `RUN/average`."""
-        metric = self.recipe.training.best_metric
-        steps = [s for s in steps_to_average(self.progress, self.recipe.training) if self.checkpoints.is_whole(s)]
+        training = self.recipe.training
+        metric, asked = training.best_metric, training.average_last or training.average_best or 0
+        wanted = steps_to_average(self.progress, training, checkpoint_steps(self.folder))
+        steps = [step for step in wanted if self.checkpoints.is_whole(step)]
+        if len(steps) < asked:
+            reporter.say(f"warning: of {asked} checkpoints to be averaged, {len(steps)} are there and whole")
         stored = stored_average(self.folder)
         if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
             self.average_scores.update(stored.provenance["validation"]["scores"])
@@ -123,7 +127,10 @@ class Parts:
         ]
         warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
-            lines.append(f"note: the cosine ends at step {decay_steps:,}; beyond it the learning rate is 0")
+            lines.append(
+                f"note: the cosine ends at step {decay_steps:,}; beyond it the learning rate is 0; "
+                f"--set training.decay_steps={training.max_steps} --allow-changed training.decay_steps moves the end"
+            )
         if warmup_steps >= (training.max_steps or 0):
             lines.append(
                 f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; give a shorter one "

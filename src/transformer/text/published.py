@@ -17,6 +17,7 @@ from transformer.text.tokenizer import Tokenizer
 WHOLE, WORDS, PIECES, MERGES, FACTS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
 )  # fmt: skip
+INPUTS: Final = ("input_ids", "attention_mask")
 KIND: Final = "published"
 """The key that a stored form begins with."""
 
@@ -228,40 +229,44 @@ def _byte_pairs(pieces: bytes, merges: bytes) -> tokenizers.Tokenizer:
     return library
 
 
-def write_tokenizer(tokenizer: Tokenizer, kind: str, frame: str = "") -> dict[str, bytes]:
+def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str] = INPUTS) -> dict[str, bytes]:
     """The files of a published folder: tokenizer.json and what says which tokens steer the model.
+
+    The class of transformers that is named reads tokenizer.json as it stands; those of single models change it.
 
     Args:
         tokenizer: published, or byte pairs that were trained here.
-        kind: the class of transformers that reads it, where it is published.
-        frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]".
+        frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]"; "" where the model was
+            trained on running text, to which no space is added.
+        inputs: what the model takes.
 
     Raises:
         BundleError: another one.
     """
     if isinstance(tokenizer, PublishedTokenizer):
-        content, facts = tokenizer.content, {"tokenizer_class": kind}
+        content = tokenizer.content
     elif isinstance(tokenizer, BytePairTokenizer):
-        content, facts = _of_ours(tokenizer, frame), {"tokenizer_class": "PreTrainedTokenizerFast"}
+        content = _of_ours(tokenizer, frame)
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.control, role) for role in ("pad", "bos", "eos", "unk", "mask")}
+    facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
     facts |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
     return {WHOLE: content.encode(), FACTS: json.dumps(facts, indent=2, ensure_ascii=False).encode()}
 
 
 def _of_ours(tokenizer: BytePairTokenizer, frame: str) -> str:
-    """Our byte pairs with the control ids before them, and the space before a text, as one tokenizer.json."""
+    """Our byte pairs with the control ids before them, and the space before a framed text, as one tokenizer.json."""
     content = json.loads(tokenizer.to_json())["merges"]
     vocabulary = {piece: token + N_CONTROL for piece, token in content["model"]["vocab"].items()}
     content["model"]["vocab"] = {name: token for token, name in enumerate(CONTROL_NAMES)} | vocabulary
     library = tokenizers.Tokenizer.from_str(json.dumps(content))
     steps: list[Any] = [normalizers.NFC()] * (tokenizer.normalization.unicode == "nfc")
     steps += [normalizers.Lowercase()] * tokenizer.normalization.lowercase
-    library.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
-    library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * bool(frame)])
     library.add_special_tokens(list(CONTROL_NAMES))
     if frame:
+        library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         special = [(name, token) for token, name in enumerate(CONTROL_NAMES)]
         library.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
     return library.to_str()

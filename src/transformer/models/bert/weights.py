@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.models.bert.config import BertConfig
-from transformer.models.format import Format
+from transformer.models.format import INPUTS, Format
 from transformer.models.renaming import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
@@ -119,6 +119,8 @@ def write(config: BertConfig) -> dict[str, Any]:
     """
     if config.labels and config.labels_read != "pooler":
         raise BundleError("published models tell labels from the pooler; train with model.labels_read='pooler' for one")
+    if config.embedding == "pooled":
+        raise BundleError("published folders do not say that the pooler's output stands for a text; keep the bundle")
     heads = {
         (True, True): "BertForPreTraining", (True, False): "BertForMaskedLM",
         (False, True): "BertForNextSentencePrediction", (False, False): "BertModel",
@@ -168,7 +170,7 @@ def table(config: BertConfig) -> list[Renamed]:
 
 FORMAT: Final = Format(
     ("bert",), SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
-    heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", tokenizer="BertTokenizer",
+    heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", inputs=(*INPUTS, "token_type_ids"),
     frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
     write_files=write_files,
 )  # fmt: skip

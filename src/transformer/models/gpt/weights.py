@@ -61,5 +61,5 @@ def table(config: GptConfig) -> list[Renamed]:
 FORMAT: Final = Format(
     ("gpt2",), SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
     ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
-    ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)", tokenizer="GPT2Tokenizer",
+    ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )  # fmt: skip

@@ -94,7 +94,7 @@ def _layer(config: T5Config, theirs: str, ours: str) -> list[Renamed]:
 
 
 FORMAT: Final = Format(
-    ("t5",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, tokenizer="T5Tokenizer", frame="$A [EOS]",
+    ("t5",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, frame="$A [EOS]",
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },

@@ -88,9 +88,9 @@ class OwnFormat(Format):
     def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """As of `Format`; where each side has its own, that of the target stands in the folder `target`."""
         del config
-        files = write_tokenizer(tokenizers.source, self.tokenizer, "$A [EOS]")
+        files = write_tokenizer(tokenizers.source, "$A [EOS]")
         if not tokenizers.is_joint:
-            own = write_tokenizer(tokenizers.target, self.tokenizer, "$A [EOS]")
+            own = write_tokenizer(tokenizers.target, "$A [EOS]")
             files |= {f"target/{name}": content for name, content in own.items()}
         return files
 
