@@ -66,7 +66,7 @@ class Generator:
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.search = search
+        self.search = replace(search, limit_ends=True)
         self.description = ""
 
     @property

@@ -88,25 +88,30 @@ def test_positions_may_begin_anywhere_and_a_headless_model_is_read(tmp_path: Pat
 @torch.no_grad()
 def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path: Path) -> None:
     """Catches a cache that differs from the full forward, a wrong end, and padded prompts that move places."""
-    theirs = gpt(n_layer=2) if kind == "gpt" else llama(num_key_value_heads=2)
-    head = theirs.lm_head.weight
-    theirs.lm_head.weight = torch.nn.Parameter(head * 3)
-    theirs.lm_head.weight[0] *= 0.2
-    if kind == "gpt":
-        theirs.transformer.wte.weight = theirs.lm_head.weight
+    theirs = gpt(n_layer=2, tie_word_embeddings=False) if kind == "gpt" else llama(num_key_value_heads=2)
+    theirs.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
+    theirs.lm_head.weight[0] *= 4.0  # so that some end
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
     bundle = imported(theirs, tmp_path / "hf")
     generator = torch.Generator().manual_seed(1)
-    prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3)]
-    search = Search(beam, length_normalization(1.0))
-    requests = [Request(prompt[:-1], 20, first=prompt[-1]) for prompt in prompts]
+    prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3, 2, 7, 4, 8)]
+    search = Search(beam, length_normalization(1.0), limit_ends=True)
+    requests = [Request(prompt[:-1], 25, first=prompt[-1]) for prompt in prompts]
     found = search_all(bundle.model, requests, search, control=bundle.tokenizers.source.control)  # pyright: ignore[reportArgumentType]
+    ended: list[bool] = []
+    written: set[int] = set()
     for prompt, (best,) in zip(prompts, found, strict=True):
         expected = theirs.generate(
-            torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=1.0,
+            torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=25, length_penalty=1.0,
             early_stopping=True, pad_token_id=0,
         )[0, len(prompt) :].tolist()  # fmt: skip
-        assert best.tokens == expected[: expected.index(0)] if 0 in expected else expected
+        ended.append(0 in expected)
+        assert best.tokens == (expected[: expected.index(0)] if 0 in expected else expected)
+        assert best.finished == ended[-1]
+        written |= {*best.tokens}
+    assert len(written) > 10, "not one token again and again"
+    assert True in ended
+    assert False in ended
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class Search:
         average: how the predictions of several models are averaged, see `Ensemble`.
         coverage: what a translator adds, where it compares hypotheses that have ended, for each source token that was
             attended to too little, see `coverage_penalty`; 0 for nothing.
+        limit_ends: whether a hypothesis at its limit counts as one that ended, as a language model's does that is asked
+            for so many tokens; if not, those that reached EOS come before it.
         guard: whether a translator searches again, without repeating `GUARD_NGRAM` tokens in a row, where a
             translation repeats itself or does not end.
 
@@ -59,6 +61,7 @@ class Search:
     sampling: Sampling | None = None
     average: Average = "log_probability"
     coverage: float = 0.0
+    limit_ends: bool = False
     guard: bool = True
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -43,14 +44,16 @@ class Sentence:
     done: bool = False
 
     def hypotheses(self, search: Search) -> list[Hypothesis]:
-        """Best first: those that ended, then those that were cut, of which those come first that hold most phrases."""
-        ended = rank([hypothesis for group in self.ended for hypothesis in group], search.penalty)
+        """Best first: those that ended, then those that were cut, of which those come first that hold most phrases.
+
+        With `limit_ends`, all of them by what they are compared by.
+        """
+        if search.limit_ends:
+            return _different(rank([*chain(*self.ended), *self.cut], search.penalty))[: search.n_best]
+        ended = rank([*chain(*self.ended)], search.penalty)
         cut = rank(self.cut, search.penalty)
         cut.sort(key=lambda hypothesis: -standing(hypothesis.tokens, self.request.required))
-        different: dict[tuple[int, ...], Hypothesis] = {}  # groups may agree
-        for hypothesis in (*ended, *cut):
-            different.setdefault(tuple(hypothesis.tokens), hypothesis)
-        return list(different.values())[: search.n_best]
+        return _different([*ended, *cut])[: search.n_best]
 
     def is_content(self, group: int, best_followed: float, search: Search) -> bool:
         """Whether no hypothesis of a group that is followed needs to be followed on.
@@ -228,6 +231,14 @@ class Table:
 def end_of(control: ControlIds) -> int:
     """The token that ends a sentence; -1, which is none, where there is none."""
     return -1 if control.eos is None else control.eos
+
+
+def _different(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The first of those with equal tokens, which groups of a beam may agree on."""
+    found: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in hypotheses:
+        found.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(found.values())
 
 
 def _without_holes(stays: Sequence[bool]) -> list[int]:
