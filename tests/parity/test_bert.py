@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -108,6 +109,24 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
     assert ours.control.mask not in ours.encode("[MASK]")
 
 
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("masked words", "cls.predictions"), ("masked words and next sentence", "cls.seq_relationship"),
+     ("classification", "classifier")],
+)  # fmt: skip
+def test_a_head_that_is_missing_is_named(name: str, head: str, tmp_path: Path) -> None:
+    """Catches a classifier without its classes that is read as an encoder."""
+    kind, odd, more = MODELS[name]
+    kind(BertConfig(**{**SIZES, **odd}), **more).save_pretrained(tmp_path / "hf")
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    left = {name: tensor for name, tensor in tensors.items() if not name.startswith(head)}
+    assert len(left) < len(tensors)
+    save_file(left, tmp_path / "hf" / "model.safetensors")
+    with pytest.raises(BundleError, match=rf"{head}.*: missing, which a {kind.__name__} has"):
+        read_published(tmp_path / "hf")
+
+
 def test_what_the_format_does_not_hold_is_not_written(tmp_path: Path) -> None:
     """Catches a model whose texts are read from the pooler, and from the mean of positions when it comes back."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
@@ -122,7 +141,12 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
     with pytest.raises(BundleError, match="problem_type='regression' is not known"):
         imported(BertForSequenceClassification(BertConfig(**SIZES, problem_type="regression")), tmp_path / "hf")
+    prompts = tmp_path / "hf" / "config_sentence_transformers.json"
+    prompts.write_text('{"prompts": {"query": "Find: "}, "default_prompt_name": "query"}', encoding="utf-8")
     model = BertModel(BertConfig(**SIZES))
+    with pytest.raises(BundleError, match=r"default_prompt_name='query' in config_\w+.json puts a prompt"):
+        imported(model, tmp_path / "hf")
+    prompts.unlink()
     (tmp_path / "hf" / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]', encoding="utf-8")
     with pytest.raises(BundleError, match="names Dense; only Transformer, Pooling and Normalize are known"):
         imported(model, tmp_path / "hf")

@@ -120,6 +120,10 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
         (gpt(add_cross_attention=True), "add_cross_attention=True is not known"),
         (llama(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}), "rope_type='linear' is not"),
         (llama(hidden_act="relu"), "hidden_act='relu' is not known"),
+        (llama(is_causal=False), "is_causal=False is not known"),
+        (llama(sliding_window=8), "sliding_window=8 is not known"),
+        (llama(layer_types=["sliding_attention"] * 3), "layer_types=.* are not known"),
+        (gpt(quantization_config={"bits": 4}), "quantization_config=.* is not known"),
     )):  # fmt: skip
         write_word_level(tmp_path / str(number), SIZE, {"eos_token": "<end>"})
         with pytest.raises(BundleError, match=message):

@@ -1,5 +1,6 @@
 """T5: published folders made by the transformers package, read by us, and both compute the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from parity.published import assert_round_trip, close, imported, randomized, wri
 from transformer.blocks import causal_mask, padding_mask
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
+from transformer.published import read_published
 from transformer.transformer import Transformer
 
 SIZE = 53
@@ -92,3 +94,9 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     with pytest.raises(BundleError, match="feed_forward_proj='gated-tanh' is not known"):
         imported(published(feed_forward_proj="gated-tanh"), tmp_path / "hf")
+    for odd in ({"dense_act_fn": "gelu"}, {"is_gated_act": True}):
+        published().save_pretrained(tmp_path / "hf")
+        config = json.loads((tmp_path / "hf" / "config.json").read_text())
+        (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, **odd}))
+        with pytest.raises(BundleError, match=f"{next(iter(odd))}=.* is not known"):
+            read_published(tmp_path / "hf")

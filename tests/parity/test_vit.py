@@ -1,5 +1,6 @@
 """ViT: published folders made by the transformers package, read by us, and both compute the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="architectures='ViTForMaskedImageModeling' is not known"):
         imported(ViTForMaskedImageModeling(ViTConfig(**SIZES, encoder_stride=4)), tmp_path / "hf")
     model = ViTModel(ViTConfig(**SIZES))
+    model.save_pretrained(tmp_path / "other")
+    for name, value in (("image_processor_type", "CLIPImageProcessor"), ("do_pad", True), ("rescale_offset", True)):
+        (tmp_path / "other" / "preprocessor_config.json").write_text(json.dumps({name: value}), encoding="utf-8")
+        with pytest.raises(BundleError, match=f"{name}=.* is not known"):
+            imported_from(tmp_path / "other")
     model.save_pretrained(tmp_path / "pickled")
     (tmp_path / "pickled" / "model.safetensors").rename(tmp_path / "pickled" / "pytorch_model.bin")
     with pytest.raises(BundleError, match="pickled weights alone"):

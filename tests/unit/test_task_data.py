@@ -137,6 +137,18 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
     assert batch.images.shape == (1, 3, 6, 9)
     torch.testing.assert_close(batch.images[0, :, 5, 3], torch.tensor([1.0, 0.0, 0.2]))
     assert batch.images[0, 0, 0].max() == 0
+    deep = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(deep)
+    with pytest.raises(
+        DataError, match=r"deep.png: its pixels are I;16, more than 8 bits; save it with 8 bits a colour"
+    ):
+        pictures.read(deep)
+    sideways = tmp_path / "phone.png"
+    exif = Image.Exif()
+    exif[274] = 6  # to be turned by a quarter
+    Image.fromarray(pixels).save(sideways, exif=exif)
+    Image.fromarray(np.rot90(pixels, -1)).save(tmp_path / "upright.png")
+    assert np.array_equal(pictures.read(sideways), pictures.read(tmp_path / "upright.png"))
     (tmp_path / "all" / "cat" / "1.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"cat/1.png: not an image"):
         images.take(np.array([0]))

@@ -17,6 +17,10 @@ from transformer.protocols import ImageBatch, Part
 from transformer.text.lines import open_bytes
 
 IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+COLOURS: Final = frozenset(
+    {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
+)
+"""Pillow's modes of 8 bits a colour."""
 GREY: Final = 1
 MOST_PIXELS: Final = 1 << 28
 """Of a single image: one that is larger is refused before it is decoded."""
@@ -85,14 +89,19 @@ class Pictures:
             DataError: it is no image, or damaged.
         """
         try:
-            from PIL import Image, UnidentifiedImageError
+            from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError as error:
             raise ConfigError("image files are read by Pillow; pip install 'transformer[images]'") from error
         Image.MAX_IMAGE_PIXELS = MOST_PIXELS
         height, width = self.size
         try:
             with Image.open(path) as image:
-                found = image.convert("L" if self.channels == GREY else "RGB")
+                if image.mode not in COLOURS:
+                    raise DataError(
+                        f"{path}: its pixels are {image.mode}, more than 8 bits; save it with 8 bits a colour"
+                    )
+                upright = ImageOps.exif_transpose(image)
+                found = upright.convert("L" if self.channels == GREY else "RGB")
                 found = found.resize((width, height), Image.Resampling.BILINEAR)
         except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise DataError(f"{path}: not an image that can be read ({error}); remove or repair it") from error

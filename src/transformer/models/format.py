@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from transformer.errors import BundleError
-from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, write_renamed
+from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, refuse_unknown, write_renamed
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
@@ -17,6 +17,12 @@ Names = Mapping[str, tuple[str, Any]]
 DEPTHS: Final = ("N", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Our settings that are sizes even where their absence means another one."""
+NOWHERE: Final[dict[str, tuple[Any, ...]]] = {
+    "quantization_config": (None,), "sliding_window": (None,), "use_sliding_window": (False, None),
+    "qk_norm": (False, None), "use_qk_norm": (False, None), "attn_logit_softcapping": (None,),
+    "final_logit_softcapping": (None,),
+}  # fmt: skip
+"""Settings of other families that no model here computes, and the values with which they say nothing."""
 MOST_LAYERS: Final = 1000
 MOST: Final = 10**7
 
@@ -71,6 +77,9 @@ class Format:
             BundleError: a value is not known.
             ValueError: a value is none.
         """
+        refuse_unknown(published, NOWHERE)
+        if not set(published.get("layer_types") or ()) <= {"full_attention"}:
+            raise BundleError(f"layer_types={published['layer_types']!r} are not known; only full_attention is")
         for ours, (theirs, default) in self.settings.items():
             if type(default) is int or ours in SIZES:
                 refuse_beyond(published, theirs, MOST_LAYERS if ours in DEPTHS else MOST)

@@ -1,7 +1,7 @@
 """Parameters under published names, and ours: one table a family is read both ways."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +123,22 @@ def refuse_architectures(published: Mapping[str, Any], known: Sequence[str]) -> 
     for name in published.get("architectures") or ():
         if name not in known:
             raise BundleError(f"architectures={name!r} is not known; only {', '.join(known)} are")
+
+
+def refuse_headless(published: Mapping[str, Any], names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
+    """Refuses a model that lacks what its architecture says it has, which would be read as one without it.
+
+    Args:
+        published: configuration.
+        names: of the parameters.
+        heads: architecture -> names that it has.
+
+    Raises:
+        BundleError: a name is missing.
+    """
+    for architecture in published.get("architectures") or ():
+        if missing := [name for name in heads.get(architecture, ()) if name not in names]:
+            raise BundleError(f"{', '.join(missing)}: missing, which a {architecture} has; copy the whole folder")
 
 
 def chosen(published: Mapping[str, Any], name: str, choices: Mapping[str, str], default: str) -> str:

@@ -16,15 +16,22 @@ from transformer.models.renaming import (
     layer_norm,
     linear,
     refuse_architectures,
+    refuse_headless,
     refuse_unknown,
     written_labels,
 )
 
 MODULES, POOLING, SENTENCES = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+PROMPTS: Final = "config_sentence_transformers.json"
 ARCHITECTURES: Final = (
     "BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction",
     "BertForSequenceClassification",
 )  # fmt: skip
+MASKED, NEIGHBOURS = "cls.predictions.transform.dense.weight", "cls.seq_relationship.weight"
+HEADS: Final = {
+    "BertForMaskedLM": [MASKED], "BertForPreTraining": [MASKED, NEIGHBOURS],
+    "BertForNextSentencePrediction": [NEIGHBOURS], "BertForSequenceClassification": ["classifier.weight"],
+}  # fmt: skip
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 30522), "seq_len": ("max_position_embeddings", 512), "d_model": ("hidden_size", 768),
     "N": ("num_hidden_layers", 12), "h": ("num_attention_heads", 12), "d_ff": ("intermediate_size", 3072),
@@ -42,12 +49,13 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     """The settings that are not only called otherwise; the parameters tell which heads there are."""
     refuse_unknown(published, FIXED)
     refuse_architectures(published, ARCHITECTURES)
+    refuse_headless(published, names, HEADS)
     has_labels = "classifier.weight" in names
     return {
         "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
         "pooler": "bert.pooler.dense.weight" in names,
-        "masked": "cls.predictions.transform.dense.weight" in names,
-        "next_sentence": "cls.seq_relationship.weight" in names,
+        "masked": MASKED in names,
+        "next_sentence": NEIGHBOURS in names,
         "labels": labels_of(published) if has_labels else (),
         "embedding": _embedding(files),
         "text_tokens": _text_tokens(files),
@@ -60,7 +68,12 @@ def _text_tokens(files: Mapping[str, bytes]) -> int | None:
     Raises:
         BundleError: texts are changed before they are read.
     """
-    sentences = json.loads(files.get(SENTENCES, b"{}"))
+    sentences, prompts = (json.loads(files.get(name, b"{}")) for name in (SENTENCES, PROMPTS))
+    if prompts.get("default_prompt_name"):
+        raise BundleError(
+            f"default_prompt_name={prompts['default_prompt_name']!r} in {PROMPTS} puts a prompt before every text, "
+            "which is not known; set it to null and write the prompt yourself"
+        )
     if sentences.get("do_lower_case"):
         raise BundleError(f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known")
     return sentences.get("max_seq_length")

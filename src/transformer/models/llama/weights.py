@@ -20,8 +20,9 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     """The base of the frequencies."""
     del names, files
     rope = published.get("rope_parameters") or published.get("rope_scaling") or {}
-    known = {"pretraining_tp": (1, None), "rope_type": ("default",), "type": ("default",), "hidden_act": ("silu",)}
-    refuse_unknown({**published, **rope}, known)
+    refuse_unknown(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
+    for turned in (published.get("rope_parameters") or {}, published.get("rope_scaling") or {}):
+        refuse_unknown(turned, {"rope_type": ("default",), "type": ("default",)})
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 

@@ -40,6 +40,7 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "normalize_before": (False,), "normalize_embedding": (False,), "add_final_layer_norm": (False,),
     "add_bias_logits": (False,), "static_position_embeddings": (True,), "extra_pos_embeddings": (0, 1, 2),
     "is_encoder_decoder": (True,), "is_decoder": (False,), "encoder_layerdrop": (0, 0.0), "decoder_layerdrop": (0, 0.0),
+    "forced_bos_token_id": (None,),
 }  # fmt: skip
 """Settings of which only these values are known; the others of a configuration say nothing of what is computed."""
 MOST: Final = {

@@ -29,7 +29,10 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     """The settings that are not only called otherwise."""
     del files
     refuse_unknown(published, FIXED)
-    gated, activation = NETWORKS[published.get("feed_forward_proj", "relu")]
+    named = published.get("feed_forward_proj", "relu")
+    gated, activation = NETWORKS[named]
+    plain = {"gated-gelu": "gelu_new"}.get(named, named.removeprefix("gated-"))
+    refuse_unknown(published, {"dense_act_fn": (plain, None), "is_gated_act": (gated, None)})
     dropout = published.get("dropout_rate", 0.1)
     return {
         "tgt_seq_len": published.get("n_positions", 512), "gated": gated, "activation": activation,

@@ -15,6 +15,7 @@ from transformer.models.renaming import (
     layer_norm,
     linear,
     refuse_architectures,
+    refuse_headless,
     refuse_unknown,
     written_labels,
 )
@@ -30,7 +31,9 @@ PROCESSOR: Final = "preprocessor_config.json"
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
 PROCESSED: Final[dict[str, tuple[Any, ...]]] = {
     "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,), "do_center_crop": (False, None),
-    "resample": (2, None), "rescale_factor": (1 / 255, 0.00392156862745098, None),
+    "image_processor_type": (None, "ViTImageProcessor", "ViTImageProcessorFast", "ViTImageProcessorPil"),
+    "feature_extractor_type": (None, "ViTFeatureExtractor"), "rescale_offset": (False, None), "resample": (2, None),
+    "rescale_factor": (1 / 255, 0.00392156862745098, None),
 }  # fmt: skip
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
@@ -41,7 +44,9 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
     refuse_unknown(published, {"problem_type": (None, "single_label_classification")})
     refuse_architectures(published, ("ViTModel", "ViTForImageClassification"))
-    refuse_unknown(processor, PROCESSED)
+    refuse_headless(published, names, {"ViTForImageClassification": ["classifier.weight"]})
+    more = {name: (False, None) for name in processor if name.startswith("do_") and name not in PROCESSED}
+    refuse_unknown(processor, {**PROCESSED, **more})
     wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
     size = processor.get("size", wanted)
     made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
