@@ -133,6 +133,11 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     wrong = "cold" if encoder.classify(["gg"])[0].name == "hot" else "hot"
     labelled = write_lines(tmp_path / "gold.tsv", [*examples, f"gg\t{wrong}"])
     assert "accuracy 66.67 %  (2 of 3)" in run("classify", models["bert"], "--evaluate", labelled).stdout
+    other = write_lines(tmp_path / "other.tsv", [*examples, "gg\tlukewarm"])
+    assert (
+        "label 'lukewarm' (1 times) is none of the model's"
+        in run("classify", models["bert"], "--evaluate", other).stderr
+    )
     filled = run("fill", models["bert"], "ab[MASK]d", "--top", 2).stdout.splitlines()
     assert len(filled) == 2
     piece = filled[0].split("\t")[2]

@@ -57,6 +57,8 @@ def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
     base = {"task": "classification"}
     kind = {"tokenizer": {"kind": "characters"}}
     refused(tmp_path, {**base, "examples": str(same)}, "has 1 label", DataError, **kind)
+    header = write_lines(tmp_path / "header.tsv", ["sentence\tlabel", *(f"one {n}\t{n % 2}" for n in range(40))])
+    refused(tmp_path, {**base, "examples": str(header)}, "'label' stands once among the labels", DataError, **kind)
     refused(
         tmp_path, {**base, "examples": str(empty), "validation_examples": str(two)}, "leaves nothing", DataError, **kind
     )

@@ -4,12 +4,17 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from conftest import tiny_recipe
 from transformer.errors import ConfigError
 from transformer.memory import keep_freed_memory
+from transformer.recipe import parse_recipe
+from transformer.run import train
 from transformer.training.hardware import Hardware, choose_hardware, keep_compiled_products
 
 
@@ -48,6 +53,23 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_hardware(precision="float16")
     with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
         choose_hardware(device="cuda")
+
+
+@pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "cuda"}, {"tensorboard": True}])
+def test_it_is_refused_before_the_texts_are_prepared(
+    settings: dict[str, Any], digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches hours of preparing for a setting that this machine can never follow."""
+
+    def prepare(*_: object) -> None:
+        pytest.fail("the corpus was read")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("transformer.data.prepare.Preparation.survey", prepare)
+    with pytest.raises(ConfigError, match=rf"training\.{next(iter(settings))}="):
+        train(parse_recipe(tiny_recipe(digit_corpus, **settings)), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> None:

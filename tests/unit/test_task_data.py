@@ -66,6 +66,10 @@ def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
     """Catches a label that goes with another text, padding that is attended to, and a cut that nobody is told of."""
     write_lines(tmp_path / "a.tsv", ["one\tyes", "two three four\tno"])
     (tmp_path / "b.jsonl").write_text('{"text": "five", "label": "yes"}\n', encoding="utf-8")
+    (tmp_path / "c.jsonl").write_text('{"text": "five", "label": 1}\n', encoding="utf-8")
+    assert list(read_rows([tmp_path / "c.jsonl"], None, ("text", "label"))) == [("five", "1")]
+    with pytest.raises(DataError, match="'label' is not a text"):
+        list(read_rows([tmp_path / "c.jsonl"], ("label", "text"), ("label", "text")))
     rows = list(read_rows([tmp_path / "a.tsv", tmp_path / "b.jsonl"], None, ("text", "label")))
     assert rows == [("one", "yes"), ("two three four", "no"), ("five", "yes")]
     tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerSettings(kind="characters"))

@@ -98,7 +98,7 @@ def _told(
 
     from transformer.cli.translate import invalid_choice
     from transformer.data.images import IdxImages, ImageFiles
-    from transformer.data.labelled import read_rows
+    from transformer.data.labelled import label_numbers, read_rows
     from transformer.errors import DataError
     from transformer.recognition import TextEncoder
 
@@ -106,6 +106,7 @@ def _told(
         rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text and its label a line")
+        label_numbers([label for _, label in rows], found.config["labels"], str(path))
         return [label for _, label in rows], [label.name for label in found.classify([text for text, _ in rows])]
     if not path.is_dir() and labels is None:
         raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")

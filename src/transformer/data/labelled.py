@@ -44,7 +44,9 @@ def read_rows(
         if kind in NAMES:
             wanted = columns or names
             yield from (
-                read_jsonl(path, wanted, PairCounts(), invalid) if kind == ".jsonl" else read_parquet(path, wanted)
+                read_jsonl(path, wanted, PairCounts(), invalid, labels=True)
+                if kind == ".jsonl"
+                else read_parquet(path, wanted)
             )
         else:
             yield from read_tsv(path, columns or (1, 2), PairCounts(), invalid)

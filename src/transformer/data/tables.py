@@ -43,8 +43,12 @@ def _place(column: int | str, header: list[str], path: Path) -> int:
     return header.index(column)
 
 
-def read_jsonl(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
+def read_jsonl(
+    path: Path, columns: Columns, counts: PairCounts, invalid: Invalid, *, labels: bool = False
+) -> Iterator[Pair]:
     """Yields two values of each line's JSON object; a dot in a name descends (`translation.en`), null is empty.
+
+    With `labels`, the second may be a whole number, which is the name of a label.
 
     Raises:
         DataError: the file cannot be read, or a line is no object with two texts of these names.
@@ -55,15 +59,17 @@ def read_jsonl(path: Path, columns: Columns, counts: PairCounts, invalid: Invali
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}); write one object a line") from error
-        source, target = (_text(values, names, f"{path}, line {number}") for names in steps)
-        yield source, target
+        place = f"{path}, line {number}"
+        yield _text(values, steps[0], place), _text(values, steps[1], place, may_be_number=labels)
 
 
-def _text(values: Any, names: list[str], place: str) -> str:
+def _text(values: Any, names: list[str], place: str, *, may_be_number: bool = False) -> str:
     for name in names:
         if not isinstance(values, dict) or name not in values:
             raise DataError(f"{place}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
         values = values[name]
+    if may_be_number and type(values) is int:
+        return str(values)
     if values is not None and not isinstance(values, str):
         raise DataError(f"{place}: {'.'.join(names)!r} is not a text; set data.columns to the names of the texts")
     try:

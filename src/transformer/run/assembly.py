@@ -38,6 +38,7 @@ from transformer.training.replicas import replicate
 from transformer.training.schedule import Schedule, make_schedule
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
+from transformer.training.tensorboard import refuse_missing
 
 RECIPE_FILE = "recipe.toml"
 
@@ -61,6 +62,17 @@ def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Material:
         return task.prepare(filled, start.bundle if start else None)
 
 
+def _refuse_early(training: TrainingSettings) -> None:
+    """Refuses what this machine does not have before a corpus is prepared, which may take hours.
+
+    Raises:
+        ConfigError: there is no such device, precision or package.
+    """
+    choose_hardware(training.device, training.precision)
+    if training.tensorboard:
+        refuse_missing()
+
+
 def assemble(
     given: Recipe,
     folder: Path,
@@ -70,6 +82,7 @@ def assemble(
     world: World,
 ) -> Parts:
     """Prepares data and model, from the start or from the newest checkpoint; rank 0 first, for the others to find."""
+    _refuse_early(given.training)
     checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
     with world.main_first():
         earlier = find_earlier(checkpoints)

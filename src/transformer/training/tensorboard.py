@@ -7,6 +7,19 @@ from typing import Any
 from transformer.errors import ConfigError
 
 
+def refuse_missing() -> None:
+    """Asks for the package.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError(
+            "training.tensorboard=true needs the package tensorboard; pip install 'transformer[tensorboard]', or "
+            "set it to false"
+        )
+
+
 class TensorBoard:
     """Writes scalars as TensorBoard's event files; TensorFlow is not needed.
 
@@ -19,11 +32,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        if importlib.util.find_spec("tensorboard") is None:
-            raise ConfigError(
-                "training.tensorboard=true needs the package tensorboard; pip install 'transformer[tensorboard]', or "
-                "set it to false"
-            )
+        refuse_missing()
         from torch.utils.tensorboard.writer import SummaryWriter  # takes a second to load
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)

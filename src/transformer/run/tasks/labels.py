@@ -100,6 +100,10 @@ class RowTask(Task):
         return rows
 
 
+HEADS: Final = frozenset({"label", "labels", "class", "category", "sentiment", "target"})
+"""What the column of labels is called in files that begin with a header."""
+
+
 class LabelTask(RowTask):
     """Tells the label of a text."""
 
@@ -112,6 +116,10 @@ class LabelTask(RowTask):
         assert recipe.model is not None
         rows, held_out = self.divided()
         counts = Counter(label for _, label in rows)
+        if heads := [label for label, count in counts.items() if count == 1 and label.lower() in HEADS]:
+            raise DataError(
+                f"{self._data.name}: {heads[0]!r} stands once among the labels, as in a header; remove its line"
+            )
         before: tuple[str, ...] = known.config.model_dump()["labels"] if known else ()
         labels = before if set(before) == set(counts) else tuple(sorted(counts))
         if len(labels) < 2:
