@@ -187,6 +187,19 @@ def test_the_command_compares_systems(tiny_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "o").read_text().count("\n") == len(REFERENCE)
 
 
+def test_systems_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Catches two systems that both are called out.de."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_lines(tmp_path / name / "out.de", ["one two three four", f"{name} nine ten six"])
+    paths = [tmp_path / name / "out.de" for name in ("a", "b")]
+    options = ["--translations", paths[0], "--translations", paths[1], "--reference", paths[0], "--details"]
+    ended = run(*options)
+    assert "\na/out.de\n" in f"\n{ended.stdout}"
+    assert "\nb/out.de\n" in ended.stdout
+    assert "BLEU and chrF   of a/out.de, b/out.de" in ended.stdout
+
+
 def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     """Catches an option without effect, and lines that do not match, before anything is translated."""
     reference, short = write_lines(tmp_path / "r", ["a", "b"]), write_lines(tmp_path / "s", ["a"])

@@ -70,7 +70,8 @@ def evaluate(
         if path is not None:
             path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
     systems, runs = _translate(models, test, loading, search)
-    systems += [_read_system(path, test, invalid_utf8) for path in translations or ()]
+    names = _short_names(translations or [])
+    systems += [_read_system(*each, test, invalid_utf8) for each in zip(translations or (), names, strict=True)]
     if output is not None:
         output.write_bytes("".join(f"{text}\n" for text in systems[0].translations).encode())
     found = compare(systems, test, tokenize, metrics=wanted, samples=bootstrap)
@@ -120,14 +121,21 @@ def _read(source: Path | None, references: Sequence[Path], training: Path | None
     return EvaluationSet(sources, targets, None if training is None else list(read_lines(training, invalid=invalid)))
 
 
-def _read_system(path: Path, test: "EvaluationSet", invalid_utf8: str) -> "System":
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """The last parts of each path, as many as tell it from the others."""
+    most = max((len(path.parts) for path in paths), default=1)
+    shortened = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, most + 1))
+    return next((names for names in shortened if len(set(names)) == len(names)), [str(path) for path in paths])
+
+
+def _read_system(path: Path, name: str, test: "EvaluationSet", invalid_utf8: str) -> "System":
     from transformer.evaluation.comparison import System
     from transformer.text.lines import read_lines
 
     lines, expected = list(read_lines(path, invalid=invalid_choice(invalid_utf8))), len(test.references[0])
     if len(lines) != expected:
         raise DataError(f"{path} has {len(lines):,} lines, the reference {expected:,}; they go line by line")
-    return System(path.name, lines)
+    return System(name, lines)
 
 
 def _translate(
@@ -177,15 +185,18 @@ def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool
 
 
 def _print_details(found: "Evaluation") -> None:
-    typer.echo(f"\n{'words of the ' + found.length_of:<22}lines   BLEU and chrF")
+    of = f"   of {', '.join(system.name for system in found.systems)}" if len(found.systems) > 1 else ""
+    typer.echo(f"\n{'words of the ' + found.length_of:<22}lines   BLEU and chrF{of}")
     for each in found.lengths:
         pairs = zip(each.bleu, each.chrf, strict=True)
         figures = "   ".join(f"{bleu:5.2f} {chrf:5.2f}" for bleu, chrf in pairs)
         typer.echo(f"{each.name:<19}{each.lines:>8,}   {figures}")
-    typer.echo("\nwords that occur   in the reference   found (F1)")
+    typer.echo(f"\nwords that occur   in the first reference   found (F1){of}")
     for each in found.frequencies:
-        typer.echo(f"{each.name + ' times':<16}{each.words:>19,}   {'   '.join(f'{value:5.2f}' for value in each.f1)}")
-    typer.echo("\nlines on which the systems differ most" if len(found.systems) > 1 else "\nlines with the lowest chrF")
+        typer.echo(f"{each.name + ' times':<16}{each.words:>25,}   {'   '.join(f'{value:5.2f}' for value in each.f1)}")
+    typer.echo(
+        f"\nlines on which the systems differ most{of}" if len(found.systems) > 1 else "\nlines with the lowest chrF"
+    )
     for line in found.lines:
         for text, chrf in zip(line.translations, line.chrf, strict=True):
             typer.echo(f"{line.number:>6}  {chrf:5.1f}  {text}")
