@@ -1,4 +1,4 @@
-"""A model to int8, and what that costs: the same held-out text translated before and after."""
+"""A model to int8, and what fewer bits cost: the same held-out text translated in every precision."""
 
 import time
 from collections.abc import Sequence
@@ -42,11 +42,11 @@ class Quality:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model in float32 beside the same in int8.
+    """A model in float32 beside the same in fewer bits.
 
     Attributes:
         before: in float32.
-        after: in int8.
+        after: in bf16 or int8.
     """
 
     before: Quality
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, float]:
-        """What each score gains in int8; negative where it loses."""
+        """What each score gains by it; negative where it loses."""
         pairs = zip(self.before.scores, self.after.scores, strict=True)
         return {before.name: after.value - before.value for before, after in pairs}
 
@@ -69,10 +69,10 @@ class Comparison:
         """How many times as many lines a second."""
         return self.after.lines_per_second / self.before.lines_per_second
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, precision: str) -> dict[str, Any]:
         """All figures, as they are kept with the quantized model."""
         return {
-            "float32": self.before.as_json(), "int8": self.after.as_json(), "differences": self.differences,
+            "float32": self.before.as_json(), precision: self.after.as_json(), "differences": self.differences,
             "agreement": self.agreement, "speed_up": self.speed_up, "lines": len(self.before.translations),
         }  # fmt: skip
 
@@ -86,14 +86,17 @@ def quantize(
     tokenize: Tokenization = "13a",
     tolerance: float = 0.5,
     workers: int | None = None,
-) -> Comparison:
+) -> dict[str, Comparison]:
     """Writes a model in int8, once its translations of held-out text proved as good.
+
+    Returns:
+        What bf16 and int8 cost, by these names.
 
     Args:
         path: bundle or run folder, in float32.
         out: folder of the quantized model; must not exist.
         pairs: held-out sources and references.
-        search: how both translate.
+        search: how all translate.
         tokenize: how BLEU splits words.
         tolerance: most BLEU that int8 may lose.
         workers: most processes that translate at a time.
@@ -105,18 +108,18 @@ def quantize(
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)
-    comparison = Comparison(
-        *(
-            _quality(load_translator(path, search=search, precision=precision, workers=workers), pairs, tokenize)
-            for precision in ("float32", "int8")
-        )
+    before, *after = (
+        _quality(load_translator(path, search=search, precision=precision, workers=workers), pairs, tokenize)
+        for precision in ("float32", "bf16", "int8")
     )
-    loss = -comparison.differences["BLEU"]
+    comparisons = {name: Comparison(before, each) for name, each in zip(("bf16", "int8"), after, strict=True)}
+    loss = -comparisons["int8"].differences["BLEU"]
     if not loss <= tolerance:
         raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")
-    kept = {"quantized": {"from": bundle.fingerprint, **comparison.as_json()}}
+    figures = comparisons["int8"].as_json("int8") | {"in bf16": comparisons["bf16"].as_json("bf16")}
+    kept = {"quantized": {"from": bundle.fingerprint, **figures}}
     save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, bundle.provenance | kept))
-    return comparison
+    return comparisons
 
 
 def _quality(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: Tokenization) -> Quality:

@@ -42,7 +42,7 @@ def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path
     assert len(files["model.int8.safetensors"]) < 0.6 * whole, "names and scales are much of so small a model"
     figures = json.loads(files["provenance.json"])["quantized"]
     assert figures["from"] == load_bundle(tiny_run).fingerprint
-    assert figures["int8"]["scores"].keys() == {"BLEU", "chrF"}
+    assert figures["int8"]["scores"].keys() == figures["in bf16"]["bf16"]["scores"].keys() == {"BLEU", "chrF"}
 
 
 def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
@@ -158,9 +158,12 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
     ended = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)
     assert ended.returncode == 0, ended.stderr
     rows = [line.split() for line in ended.stdout.splitlines()]
-    assert rows[0] == ["float32", "int8"]
-    assert float(rows[1][1]) == pytest.approx(float(rows[1][2]) - float(rows[1][3]), abs=0.02)
-    assert float(rows[4][2]) > float(rows[4][3]), "the weights of int8 are the smaller ones"
+    assert rows[0] == ["float32", "bf16", "int8", "Δ", "bf16", "Δ", "int8"]
+    whole, bf16, int8, *differences = map(float, rows[1][1:])
+    assert differences == pytest.approx([bf16 - whole, int8 - whole], abs=0.02)
+    shares = [float(cell.removesuffix("%")) for cell in rows[4][5:]]
+    assert 100 > shares[0] > shares[1], "fewer bits are smaller weights"
+    assert [cell[-1] for cell in rows[5][3:]] == ["%", "%"]
     assert "precision           int8" in run("info", out).stdout
     assert run("info", out).stdout.splitlines()[3:][:5] == run("info", tiny_run).stdout.splitlines()[3:][:5]
     assert run("translate", out, "--input", source).stdout.count("\n") == len(PAIRS)

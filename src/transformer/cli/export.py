@@ -17,7 +17,7 @@ def export(
 
     Families with a published format are written, see `transformer info`; so is what was trained here.
 
-    Example: transformer export runs/shakespeare --format hf --out shakespeare
+    Example: transformer export runs/first --format hf --out first-hf
     """
     from transformer.bundle import load_bundle
     from transformer.published import write_published  # loads torch

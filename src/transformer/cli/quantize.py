@@ -1,5 +1,6 @@
 """`transformer quantize`: a model in a quarter of the memory, and what that costs."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +30,7 @@ def quantize(
 ) -> None:
     """Round a model's weights to int8, and show what its translations of held-out text lose.
 
-    The text is translated in float32 and in int8. Where int8 loses more than the tolerance, nothing is written.
+    The text is translated in float32, bf16 and int8. Where int8 loses more than the tolerance, nothing is written.
 
     Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
     """
@@ -37,21 +38,26 @@ def quantize(
     from transformer.quantization import quantize
 
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    comparison = quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers)
-    for row in _rows(comparison):
-        typer.echo(f"{row[0]:<12}{row[1]:>10}{row[2]:>10}{row[3]:>12}")
-    typer.echo(f"{comparison.agreement:.1%} of {len(pairs):,} lines are translated the same")
+    found = quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers)
+    for name, *cells in _rows(found):
+        typer.echo(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
     typer.echo(f"next: transformer translate {out}")
 
 
-def _rows(comparison: "Comparison") -> list[tuple[str, str, str, str]]:
-    before, after = comparison.before, comparison.after
-    rows = [("", "float32", "int8", "")]
-    for ours, theirs in zip(before.scores, after.scores, strict=True):
-        rows.append((ours.name, f"{ours.value:.2f}", f"{theirs.value:.2f}", f"{theirs.value - ours.value:+.2f}"))
-    speeds = [f"{each.lines_per_second:.1f}" for each in (before, after)]
-    rows.append(("lines/s", *speeds, f"{comparison.speed_up:.2f} times"))  # pyright: ignore[reportArgumentType]
-    sizes = [f"{each.weight_bytes / 2**20:.1f}" for each in (before, after)]
-    share = after.weight_bytes / before.weight_bytes
-    rows.append(("weights, MiB", *sizes, f"{share:.0%}"))  # pyright: ignore[reportArgumentType]
-    return rows
+def _rows(found: "Mapping[str, Comparison]") -> Iterator[list[str]]:
+    """Float32 and what it is compared with, then what that changes."""
+    compared = list(found.values())
+    before, after = compared[0].before, [each.after for each in compared]
+    yield ["", "float32", *found, *(f"Δ {name}" for name in found)]
+    for place, score in enumerate(before.scores):
+        values = [each.scores[place].value for each in (before, *after)]
+        yield [
+            score.name,
+            *(f"{value:.2f}" for value in values),
+            *(f"{value - values[0]:+.2f}" for value in values[1:]),
+        ]
+    speeds = [f"{each.lines_per_second:.1f}" for each in (before, *after)]
+    yield ["lines/s", *speeds, *(f"{each.speed_up:.2f} x" for each in compared)]
+    sizes = [f"{each.weight_bytes / 2**20:.1f}" for each in (before, *after)]
+    yield ["weights, MiB", *sizes, *(f"{each.weight_bytes / before.weight_bytes:.0%}" for each in after)]
+    yield ["the same lines", *[""] * (1 + len(after)), *(f"{each.agreement:.1%}" for each in compared)]
