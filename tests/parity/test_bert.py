@@ -105,6 +105,10 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
         expected = theirs(text, split_special_tokens=True)
         assert [*before, *ours.encode(text), *after] == expected["input_ids"]
         assert dict(again(text, split_special_tokens=True)) == dict(expected), "as transformers reads what we write"
+    facts = facts.replace(str(lowercase).lower(), str(not lowercase).lower())
+    (tmp_path / "again" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
+    with pytest.raises(BundleError, match=f"do_lower_case={not lowercase} in tokenizer_config.json is not what"):
+        read_published(tmp_path / "again")
     assert ours.control.mask == theirs.mask_token_id
     assert ours.control.mask not in ours.encode("[MASK]")
 

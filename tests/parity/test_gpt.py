@@ -1,15 +1,18 @@
 """Language models: published folders made by the transformers package, read by us, and both compute the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
 
 from parity.published import assert_round_trip, close, imported, randomized, write_word_level
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
+from transformer.published import read_published
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
@@ -112,6 +115,39 @@ def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path:
     assert len(written) > 10, "not one token again and again"
     assert True in ended
     assert False in ended
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_byte_pairs_of_two_files_are_those_of_transformers(*, prefix: bool, tmp_path: Path) -> None:
+    """Catches a space before a text that is not put or is, and tokens beside the vocabulary that are spelled out."""
+    merges = ["t h", "th e", "Ġ the", "Ġ c", "a t", "Ġc at"]
+    pieces = [*sorted(ByteLevel.alphabet()), *(pair.replace(" ", "") for pair in merges), "<|endoftext|>"]
+    config = GPT2Config(**{**SIZES, **ENDS, "vocab_size": len(pieces)})
+    randomized(GPT2LMHeadModel(config)).save_pretrained(tmp_path)
+    vocabulary = {piece: token for token, piece in enumerate(pieces)}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    facts = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": prefix}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(facts), encoding="utf-8")
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), read_published(tmp_path).tokenizers.source
+    for text in ("the cat", " the cat", "", "Ähre\n the"):
+        assert ours.encode(text) == theirs(text)["input_ids"]
+    for odd, message in (({"add_bos_token": True}, "add_bos_token in"), (
+        {"added_tokens_decoder": {"300": {"content": "<|user|>"}}}, r"tokens beside vocab.json \(<\|user\|>\)"
+    )):  # fmt: skip
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**facts, **odd}), encoding="utf-8")
+        with pytest.raises(BundleError, match=message):
+            read_published(tmp_path)
+
+
+def test_several_ends_are_refused(tmp_path: Path) -> None:
+    """Catches a model that writes on beyond an end that only generation_config.json names."""
+    gpt().save_pretrained(tmp_path)
+    write_word_level(tmp_path, SIZE, {"eos_token": "<end>"})
+    assert read_published(tmp_path).config.eos_id == 0  # pyright: ignore[reportAttributeAccessIssue]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [0, 41]}', encoding="utf-8")
+    with pytest.raises(BundleError, match=r"eos_token_id=\[0, 41\] in generation_config.json names \{41\}"):
+        read_published(tmp_path)
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How a family's models are published: settings, names of parameters, tokenizer. Each `weights.py` has one `FORMAT`."""
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,7 @@ Names = Mapping[str, tuple[str, Any]]
 DEPTHS: Final = ("N", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Our settings that are sizes even where their absence means another one."""
+CONFIG, GENERATION = "config.json", "generation_config.json"
 NOWHERE: Final[dict[str, tuple[Any, ...]]] = {
     "quantization_config": (None,), "sliding_window": (None,), "use_sliding_window": (False, None),
     "qk_norm": (False, None), "use_qk_norm": (False, None), "attn_logit_softcapping": (None,),
@@ -90,6 +92,13 @@ class Format:
                 raise BundleError(
                     f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
                 )
+        ends = json.loads(files.get(GENERATION, b"{}")).get("eos_token_id")
+        if "eos_id" in self.ids and (
+            other := {*(ends if isinstance(ends, list) else [ends])} - {None, values["eos_id"]}
+        ):
+            raise BundleError(
+                f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end"
+            )
         return kind.model_validate({**values, **self.read(published, self._named(names), files)})
 
     def write_config(self, config: Settings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from transformer.text.tokenizer import Tokenizer
 WHOLE, WORDS, PIECES, MERGES, FACTS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
 )  # fmt: skip
+ADDED: Final = "added_tokens.json"
 INPUTS: Final = ("input_ids", "attention_mask")
 KIND: Final = "published"
 """The key that a stored form begins with."""
@@ -179,12 +180,13 @@ def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[
 
 def _content(files: Mapping[str, bytes]) -> str:
     if WHOLE in files:
+        _refuse_other_case(json.loads(files[WHOLE]), json.loads(files.get(FACTS, b"{}")))
         return files[WHOLE].decode("utf-8")
     try:
         if WORDS in files:
             return _word_pieces(files[WORDS], json.loads(files.get(FACTS, b"{}"))).to_str()
         if PIECES in files and MERGES in files:
-            return _byte_pairs(files[PIECES], files[MERGES]).to_str()
+            return _byte_pairs(files).to_str()
     except BundleError:
         raise
     except Exception as error:  # the library raises plain Exception
@@ -217,13 +219,33 @@ def _word_pieces(words: bytes, facts: Mapping[str, Any]) -> tokenizers.Tokenizer
     return library
 
 
-def _byte_pairs(pieces: bytes, merges: bytes) -> tokenizers.Tokenizer:
-    """GPT-2's tokenizer from its vocabulary and merges (Radford et al. 2019, Sec. 2.2)."""
-    lines = [line for line in merges.decode("utf-8").split("\n") if line and not line.startswith("#version")]
+def _refuse_other_case(whole: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    """Refuses a folder that says two things of the case of letters.
+
+    Raises:
+        BundleError: tokenizer.json lower-cases and its facts say that it does not, or the other way round.
+    """
+    normalizer, asked = whole.get("normalizer") or {}, facts.get("do_lower_case")
+    if normalizer.get("type") == "BertNormalizer" and asked not in (None, normalizer.get("lowercase")):
+        raise BundleError(f"do_lower_case={asked} in {FACTS} is not what {WHOLE} does; make the two agree")
+
+
+def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """GPT-2's tokenizer from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
+
+    Raises:
+        BundleError: texts are framed, or there are tokens beside the vocabulary.
+    """
+    lines = [line for line in files[MERGES].decode("utf-8").split("\n") if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
-    vocabulary: dict[str, int] = json.loads(pieces)
+    vocabulary: dict[str, int] = json.loads(files[PIECES])
+    facts, added = (json.loads(files.get(name, b"{}")) for name in (FACTS, ADDED))
+    more = {*added, *(each["content"] for each in facts.get("added_tokens_decoder", {}).values())} - vocabulary.keys()
+    if more or facts.get("add_bos_token"):
+        what = f"tokens beside {PIECES} ({', '.join(sorted(more))})" if more else f"add_bos_token in {FACTS}"
+        raise BundleError(f"{what}: read from {WHOLE} alone, which AutoTokenizer of transformers writes; add it")
     library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(facts.get("add_prefix_space")))
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
     return library
