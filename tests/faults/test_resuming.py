@@ -267,7 +267,7 @@ def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Pat
 
 def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recipe: Path, tmp_path: Path) -> None:
     """Catches NaN in the parameters or in a checkpoint, and a message that leaves the reader searching."""
-    explode = settings(learning_rate=1e38, schedule="constant", warmup_steps=1)
+    explode = settings(learning_rate=1e37, schedule="constant", warmup_steps=1)
     ended = commands("train", recipe, "--run", tmp_path / "run", *explode)
     assert ended.code == 2
     message = ended.err.splitlines()[-1]
