@@ -289,9 +289,10 @@ class Translator:
         return ranked
 
     def _is_odd(self, piece: _Piece, best: Hypothesis) -> bool:
-        """Whether a translation does not end, is far too long, or repeats itself where its source does not."""
+        """Whether a translation is cut unasked, is far too long, or repeats itself where its source does not."""
+        is_cut = not best.finished and self.search.max_tokens is None
         loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
-        return not best.finished or loops or self._is_long(piece, best)
+        return is_cut or loops or self._is_long(piece, best)
 
     def _is_long(self, piece: _Piece, best: Hypothesis) -> bool:
         """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""

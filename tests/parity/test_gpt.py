@@ -148,6 +148,10 @@ def test_several_ends_are_refused(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [0, 41]}', encoding="utf-8")
     with pytest.raises(BundleError, match=r"eos_token_id=\[0, 41\] in generation_config.json names \{41\}"):
         read_published(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "eos_token_id": [0, 41]}), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"eos_token_id=\[0, 41\] in config.json: a model here has one end"):
+        read_published(tmp_path)
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

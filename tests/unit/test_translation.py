@@ -230,3 +230,19 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
     assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
     unguarded = load(tiny_run, search=Search(guard=False)).translations(["one two three"])
     assert unguarded[0].alternatives[0].pieces == found[1].alternatives[0].pieces
+
+
+def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a guard that takes the end that `max_tokens` sets for a search that got lost, and searches twice."""
+    counts: list[int] = []
+
+    def cut(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
+        counts.append(len(list(requests)))
+        yield from ((index, [Hypothesis([5, 6], -1.0, finished=False, value=-1.0)]) for index in range(counts[-1]))
+
+    monkeypatch.setattr("transformer.translation.search_each", cut)
+    for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
+        counts.clear()
+        found = load(tiny_run, search=search).translations(["one", "one two"])
+        assert counts == searched
+        assert all("cut at the limit" in flag for each in found for flag in each.flags)

@@ -4,7 +4,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -256,5 +256,6 @@ def _lines_of(path: Path | None) -> int | None:
     """How many lines a file has, where that is quickly told."""
     if path is None or not path.is_file() or path.suffix in (".gz", ".zst"):
         return None
-    with path.open("rb") as file:
+    with suppress(OSError), path.open("rb") as file:  # what cannot be read is refused where it is read
         return sum(block.count(b"\n") for block in iter(lambda: file.read(READ_BYTES), b""))
+    return None

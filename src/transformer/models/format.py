@@ -92,6 +92,8 @@ class Format:
                 raise BundleError(
                     f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
                 )
+        if "eos_id" in self.ids and isinstance(several := published.get("eos_token_id"), list):
+            raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
         ends = json.loads(files.get(GENERATION, b"{}")).get("eos_token_id")
         if "eos_id" in self.ids and (
             other := {*(ends if isinstance(ends, list) else [ends])} - {None, values["eos_id"]}

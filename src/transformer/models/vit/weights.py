@@ -30,10 +30,10 @@ SETTINGS: Final = {
 PROCESSOR: Final = "preprocessor_config.json"
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
 PROCESSED: Final[dict[str, tuple[Any, ...]]] = {
-    "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,), "do_center_crop": (False, None),
-    "image_processor_type": (None, "ViTImageProcessor", "ViTImageProcessorFast", "ViTImageProcessorPil"),
+    "do_convert_rgb": (None, True, False), "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,),
+    "image_processor_type": (None, "ViTFeatureExtractor", *(f"ViTImageProcessor{how}" for how in ("", "Fast", "Pil"))),
     "feature_extractor_type": (None, "ViTFeatureExtractor"), "rescale_offset": (False, None), "resample": (2, None),
-    "rescale_factor": (1 / 255, 0.00392156862745098, None),
+    "do_center_crop": (False, None), "rescale_factor": (1 / 255, 0.00392156862745098, None),
 }  # fmt: skip
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
