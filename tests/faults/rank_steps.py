@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,14 @@ import torch
 from safetensors.torch import save_file
 
 from transformer.data.source import pair_batch
+from transformer.memory import keep_freed_memory
 from transformer.protocols import LossSum, PairBatch, Part
 from transformer.training.distributed import World, join_world
 from transformer.training.interruption import Interruption
 from transformer.training.objectives import TranslationObjective
 from transformer.training.optimizer import make_optimizer
 from transformer.training.optimizer_state import optimizer_tensors, restore_optimizer
+from transformer.training.plan import plan_run
 from transformer.training.progress import Progress
 from transformer.training.replicas import gathered, replicate
 from transformer.training.settings import TrainingSettings
@@ -46,6 +49,18 @@ class Pairs:
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The padded pairs."""
         return pair_batch(*[[side[i] for i in ids] for side in self.sides])
+
+
+class Alike:
+    """As many pairs of one length as a budget takes."""
+
+    lengths = np.full((400, 2), 29, np.int32)
+    parts = (Part(400),)
+
+    def fetch(self, ids: np.ndarray) -> PairBatch:
+        """The pairs."""
+        rows = [np.full(28, 5, np.int32)] * len(ids)
+        return pair_batch(rows, rows)
 
 
 class Spoiled(TranslationObjective):
@@ -108,6 +123,25 @@ def keeps_memory(world: World) -> bool:
     return not world.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
 
 
+def plans(world: World) -> list[float]:
+    """The peak that was predicted for the larger of two batches, over the one of updates on it; on every rank alike."""
+    keep_freed_memory()
+    torch.manual_seed(5)
+    model = build_transformer(29, 29, 40, 40, d_model=128, N=3, h=4, d_ff=512, share_embeddings="all")
+    replicas = replicate(TranslationObjective(model, 0.1), model, world)
+    optimizer = make_optimizer(replicas.model, TrainingSettings())
+    state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
+    source, settings = Alike(), TrainingSettings(batch_tokens=29 * 400, accumulation=2, max_steps=3)
+    told = plan_run(state, source, settings)
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    for _ in range(3):
+        batch = fetch(source, world, 2, (np.arange(400), Progress().position))
+        update(state, batch, settings, 1e-3, Progress())
+    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    predicted = float(re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch on each rank", told[-1])[0])
+    return [predicted, int(peak.split()[1]) / 2**20, len(told)]
+
+
 def local(state: dict[str, Any]) -> dict[str, Any]:
     return {key: tensor.to_local().clone() if hasattr(tensor, "to_local") else tensor for key, tensor in state.items()}
 
@@ -132,6 +166,7 @@ def main(folder: Path) -> None:
         for strategy in STRATEGIES:
             world = replace(joined, strategy=strategy)
             facts[f"{strategy} memory"] = keeps_memory(world)
+            facts[f"{strategy} plan"] = plans(world)
             for accumulation in ACCUMULATIONS:
                 weights, facts[f"{strategy} {accumulation}"] = take_steps(world, accumulation)
                 if world.is_main:

@@ -93,6 +93,16 @@ def test_ranks_hear_the_same(together: Path) -> None:
     assert all(facts[f"{strategy} memory"] for facts in (first, second) for strategy in STRATEGIES)
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_ranks_predict_their_memory_together(together: Path, strategy: str) -> None:
+    """Catches no plan on ranks, one that each makes for itself, and the buckets of gradients that DDP has left out."""
+    plans = [json.loads((together / f"rank-{rank}.json").read_text())[f"{strategy} plan"] for rank in (0, 1)]
+    assert plans[0][0] == plans[1][0]
+    assert plans[0][0] == pytest.approx(max(peak for _, peak, _ in plans), rel=0.15)
+    assert plans[0][2] == 2
+
+
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With dropout, and with the number of micro-batches left open."""
@@ -114,6 +124,7 @@ def unbroken(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.code == 0, ended.err
     assert "2 ranks, each with the whole model; micro-batches an update: 2\n" in ended.err
     assert ended.err.count(f"step {STEPS}/{STEPS}") == 1  # one of them speaks
+    assert ended.err.count("GiB for the largest batch on each rank\n") == 1
     assert "accumulation = 2\n" in (run / "recipe.toml").read_text()
     return run
 

@@ -1,5 +1,6 @@
 """Schedule, loss, step, loop and checkpoints."""
 
+import copy
 import json
 import math
 import os
@@ -294,6 +295,27 @@ def test_adam_has_the_papers_settings() -> None:
     (group,) = optimizer.param_groups
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
     assert len(group["params"]) == len(set(map(id, objective.parameters())))
+
+
+def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> None:
+    """Catches moments made among the gradients of an update, which cut memory into pieces, and other updates by them.
+
+    The oracle is torch's own Adam, which makes its moments in its first update.
+    """
+    objective = tiny_objective()
+    optimizer = make_optimizer(objective, TrainingSettings())
+    assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[each].keys() for each in objective.parameters())
+    theirs = copy.deepcopy(objective)
+    expected = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer.param_groups[0]["lr"] = 0.1
+    for _ in range(3):
+        for ours, other in zip(objective.parameters(), theirs.parameters(), strict=True):
+            ours.grad = torch.randn_like(ours)
+            other.grad = ours.grad.clone()
+        optimizer.step()
+        expected.step()
+    for ours, other in zip(objective.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(ours, other)
 
 
 class Digits:

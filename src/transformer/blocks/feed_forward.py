@@ -29,7 +29,7 @@ class FeedForwardBlock(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, dropout: float, *, activation: Activation = torch.relu, bias: bool = True
+        self, d_model: int, d_ff: int, dropout: float, *, activation: Activation = torch.relu_, bias: bool = True
     ) -> None:
         super().__init__()
         self.activation = activation
@@ -74,6 +74,6 @@ class GatedFeedForward(nn.Module):
 
 
 ACTIVATIONS: Final[dict[str, Activation]] = {
-    "relu": torch.relu, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")
+    "relu": torch.relu_, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")
 }  # fmt: skip
 """By the names that configurations use; gelu_tanh approximates GELU (Hendrycks and Gimpel 2016, Sec. 2)."""

@@ -176,8 +176,8 @@ class Parts:
         return {} if own is None else {"max_source_tokens": max(own, before)}
 
     def plan(self) -> list[str]:
-        """What the rest of the run will cost; nothing where it is finished, or on several ranks."""
-        if self.world.size > 1 or why_finished(self.progress, self.recipe.training):
+        """What the rest of the run will cost, found out by all ranks together; nothing where it is finished."""
+        if why_finished(self.progress, self.recipe.training):
             return []
         return plan_run(self.state, self.material.train, self.recipe.training)
 

@@ -22,7 +22,7 @@ TRIAL_TOKENS: Final = 1024
 batch: two peaks give the line that tells the next, and nothing is tried that this line says will not fit."""
 PARAMETER_BYTES: Final = 4
 ADAM_BYTES: Final = 8
-"""The two float32 moments of a parameter, which the first update allocates."""
+"""The two float32 moments of a parameter."""
 GIB: Final = 2**30
 CGROUP: Final = Path("/sys/fs/cgroup")
 MEMINFO: Final = Path("/proc/meminfo")
@@ -73,30 +73,27 @@ def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]
 def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPlan | None:
     """Tries small parts of a batch and predicts the peak of the whole; None where the system does not tell.
 
-    Of one or two rows, the first is tried and taken for each.
+    Of one or two rows, the first is tried and taken for each. Ranks try the same, and the one with the least room
+    counts.
     Nothing of the state changes but memory: parameters, optimizer, gradients and random numbers are as before.
     """
-    meter = _meter(state.hardware.device)
-    if meter is None:
+    world, device = state.world, state.hardware.device
+    meter, available = _meter(device), available_bytes(device)
+    if world.largest(meter is None or available is None) or meter is None or available is None:
         return None
     longest = ids[np.argsort(-source.lengths[ids].sum(axis=1), kind="stable")]
-    available = available_bytes(state.hardware.device)
-    if available is None:
-        return None
-    parameters = sum(parameter.numel() for parameter in state.objective.parameters())
-    moments = 0 if state.optimizer.state else ADAM_BYTES * parameters
     resident = meter(lambda: None)
     rows, peak, bytes_a_row = 0, 0, 0.0
     for part in _doubling(max(1, TRIAL_TOKENS // int(source.lengths[longest[0]].max())), len(ids) // 2):
         before, rows = (rows, peak), part
         peak = meter(lambda part=part: try_batch(state, source, longest[:part]))
         bytes_a_row = max(0.0, (peak - before[1]) / (rows - before[0])) if before[0] else 0.0
-        if peak + bytes_a_row * rows > available:
+        if world.largest(peak + bytes_a_row * rows > available):
             break
     if rows == 1:
         bytes_a_row = float(max(0, peak - resident))
-    predicted = peak + moments + bytes_a_row * (len(ids) - rows)
-    return MemoryPlan(len(ids), round(predicted), available, bytes_a_row)
+    predicted = world.largest(round(peak + bytes_a_row * (len(ids) - rows)))
+    return MemoryPlan(len(ids), predicted, -world.largest(-available), float(world.largest(round(bytes_a_row))))
 
 
 def _doubling(first: int, last: int) -> list[int]:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from transformer.training.optimizer_state import begin_memory
 from transformer.training.settings import TrainingSettings
 
 
@@ -19,8 +20,12 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.
     """
     options: dict[str, Any] = {"lr": 0.0, "betas": settings.adam_betas, "eps": settings.adam_eps, "fused": True}
     if not settings.weight_decay:
-        return torch.optim.Adam(model.parameters(), **options)
+        optimizer = torch.optim.Adam(model.parameters(), **options)
+        begin_memory(optimizer)
+        return optimizer
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, **options)
+    optimizer = torch.optim.AdamW(groups, **options)
+    begin_memory(optimizer)
+    return optimizer

@@ -1,5 +1,7 @@
 """What Adam remembers, as tensors named after the parameters they belong to, and back."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -7,6 +9,20 @@ from transformer.errors import CheckpointError
 from transformer.training.replicas import part_like
 
 ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def begin_memory(optimizer: torch.optim.Optimizer) -> None:
+    """Gives every parameter its moments, zero, where Adam would do so in its first update.
+
+    They stay for the whole run. Made between the gradients of an update, they would lie scattered among what is freed
+    after it, and no activation fits between them: the paper's base model took a sixth more memory.
+    """
+    for parameter in _parameters(optimizer):
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -44,10 +60,15 @@ def restore_optimizer(
                 "with --fresh"
             )
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    order = [(parameter, names[id(parameter)]) for group in optimizer.param_groups for parameter in group["params"]]
-    # Tensors from a file are views of it; copies stay when the file goes.
-    state = {
-        index: {key: part_like(parameter, tensors[f"{key}/{name}"]).clone() for key in keys}
-        for index, (parameter, name) in enumerate(order)
-    }
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter in _parameters(optimizer):
+        own = optimizer.state[parameter]
+        for key in keys:
+            given = part_like(parameter, tensors[f"{key}/{names[id(parameter)]}"])
+            if key in own:
+                own[key].copy_(given)
+            else:  # tensors from a file are views of it; copies stay when the file goes
+                own[key] = given.to(parameter.device, copy=True)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])

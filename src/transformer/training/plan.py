@@ -15,6 +15,7 @@ from transformer.training.memory import (
     try_batch,
     worst_batches,
 )
+from transformer.training.replicas import unwrapped
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
 
@@ -35,8 +36,9 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
     """
     batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
     lines: list[str] = []
-    if isinstance(state.objective, CountsOperations):
-        operations = np.mean([_operations(state.objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
+    objective = unwrapped(state.objective)
+    if isinstance(objective, CountsOperations):
+        operations = np.mean([_operations(objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
         in_all = operations * (settings.max_steps or 0)
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
     memory: list[MemoryPlan] = []
@@ -46,7 +48,8 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
             memory.append(found)
         try_batch(state, source, largest)
     if memory:
-        lines.append(str(max(memory, key=lambda plan: plan.predicted)))
+        of_each = " on each rank" if state.world.size > 1 else ""
+        lines.append(f"{max(memory, key=lambda plan: plan.predicted)}{of_each}")
     return lines
 
 

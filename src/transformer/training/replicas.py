@@ -78,6 +78,11 @@ def _shard(objective: nn.Module, world: World) -> None:
         sharded.set_force_sum_reduction_for_comms(world.device.type == "cpu")  # gloo knows no mean
 
 
+def unwrapped(objective: nn.Module) -> nn.Module:
+    """An objective without what DDP has around it."""
+    return objective.module if isinstance(objective, DistributedDataParallel) else objective
+
+
 def hold_gradient(objective: nn.Module) -> AbstractContextManager[object]:
     """A block whose backward pass keeps its gradient on the rank, for a later one to send the sum.
 
