@@ -1,10 +1,17 @@
 """torch.compile on the objective; a process of its own, because the shape checks cannot be traced."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from conftest import tiny_recipe
 from transformer.data.source import pair_batch
+from transformer.errors import ConfigError
+from transformer.recipe import parse_recipe
+from transformer.run import train
 from transformer.training.objectives import TranslationObjective
 from transformer.transformer import build_transformer
 
@@ -25,3 +32,26 @@ def test_compiled_objective_gives_the_same_loss_and_gradients() -> None:
         result.loss_sum.backward()
         results.append((result.loss_sum.detach(), [parameter.grad for parameter in objective.parameters()]))
     torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_with_compiled_layers_learns_the_same(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    """Catches a setting that compiles nothing, kernels that `torch.compile` cannot trace, and other losses."""
+    losses: list[list[float]] = []
+    for compiled in (False, True):
+        asked = {"max_steps": 4, "log_every": 1, "precision": "float32", "compile": compiled}
+        tree = tiny_recipe(digit_corpus, **asked)
+        tree["model"] |= {"dropout": 0.0, "N": 1}
+        torch._dynamo.utils.counters.clear()
+        train(parse_recipe(tree), tmp_path / str(compiled), quiet=True)
+        assert bool(torch._dynamo.utils.counters["stats"]["unique_graphs"]) == compiled
+        lines = (tmp_path / str(compiled) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        losses.append([record["loss"] for record in map(json.loads, lines) if record["kind"] == "train"])
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_compiled_layers_are_not_computed_again(digit_corpus: tuple[Path, Path]) -> None:
+    """Catches a setting that is passed over: what is computed again is not compiled."""
+    with pytest.raises(ConfigError, match=r"training\.compile and training\.activation_checkpointing exclude"):
+        parse_recipe(tiny_recipe(digit_corpus, compile=True, activation_checkpointing=True))

@@ -1,6 +1,7 @@
 """From a recipe to the parts of a run: data, model, optimizer, new or as the run left them."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ from transformer.run.tasks import make_task
 from transformer.settings import Settings
 from transformer.storage.durable import replace_text
 from transformer.training.checkpoint import Checkpoints
+from transformer.training.compilation import compile_layers
 from transformer.training.distributed import World
 from transformer.training.hardware import choose_hardware
 from transformer.training.loop import steps_per_epoch
@@ -107,6 +109,7 @@ def assemble(
     recipe = _with_hardware(completed, earlier, world)
     schedule = _schedule(recipe, material.config)
     hardware = choose_hardware(recipe.training.device, recipe.training.precision)
+    hardware = replace(hardware, is_compiled=recipe.training.compile)
     model = _model(material.config, recipe.training, world)
     if start:
         labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
@@ -114,7 +117,10 @@ def assemble(
         notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
     if earlier:
         restore_weights(earlier, model)
-    replicas = replicate(task.objective(model, recipe.training, material), model, world)
+    objective = task.objective(model, recipe.training, material)
+    if recipe.training.compile:
+        compile_layers(objective)
+    replicas = replicate(objective, model, world)
     optimizer = make_optimizer(replicas.model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:

@@ -23,22 +23,25 @@ class Hardware:
         device: of the model.
         precision: "float32", or "bf16": products and attention in bfloat16 (8 bits of mantissa), while weights, norms,
             softmax, loss and sums of gradients stay float32.
+        is_compiled: layers go through `torch.compile`, which knows nothing of our kernels.
     """
 
     device: torch.device
     precision: str
+    is_compiled: bool = False
 
     @contextmanager
     def computing(self) -> Generator[None]:
         """The context that a forward pass runs in: its precision, and on a CPU the compiled products."""
         dtype = PRECISIONS[self.precision]
-        products = CompiledProducts() if self.device.type == "cpu" else nullcontext()
+        products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CompiledProducts()
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32), products:
             yield
 
     def __str__(self) -> str:
         """What is said before the first step."""
         kind = "bf16 products, float32 weights and sums" if self.precision == "bf16" else "float32"
+        kind = f"{kind}, layers compiled" if self.is_compiled else kind
         if self.device.type == "cuda":
             return f"{kind} on {torch.cuda.get_device_name(self.device)}"
         return f"{kind} on {torch.get_num_threads()} threads"

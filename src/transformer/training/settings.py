@@ -89,12 +89,21 @@ class TrainingSettings(Settings):
     activation_checkpointing: bool = Field(
         default=False, description="compute layers again in the backward pass: less memory, more time, equal results"
     )
+    compile: bool = Field(
+        default=False, description="compile the layers by torch.compile; for GPUs, as the kernels of CPUs are faster"
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")
 
     @model_validator(mode="after")
     def _one_kind_of_average(self) -> "TrainingSettings":
         if self.average_last and self.average_best:
             raise ValueError("training.average_last and training.average_best exclude each other; give one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _compiled_or_again(self) -> "TrainingSettings":
+        if self.compile and self.activation_checkpointing:
+            raise ValueError("training.compile and training.activation_checkpointing exclude each other; give one")
         return self
 
     @property
