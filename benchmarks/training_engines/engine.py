@@ -220,9 +220,9 @@ class DropoutCounter(TorchDispatchMode):
 
 
 def dropped_elements(engine: Engine, batch: Batch) -> int:
-    """Elements under dropout in one more update."""
+    """Elements under dropout in one more update; an engine that draws without torch has a counter of its own."""
     engine.model.train()
-    with DropoutCounter() as counter:
+    with getattr(engine, "dropout_counter", DropoutCounter)() as counter:
         engine.step(batch)
     return counter.elements
 

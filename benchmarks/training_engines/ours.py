@@ -1,11 +1,14 @@
 """This project's model and training step, for `benchmarks/training.py`."""
 
+from typing import Any
+
 import torch
 from engine import ADAM_BETAS, ADAM_EPS, Batch, Job, run
 from torch import Tensor
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
+from transformer.kernels import elementwise
 from transformer.memory import keep_freed_memory
 from transformer.protocols import PairBatch
 from transformer.training.hardware import Hardware, keep_compiled_products
@@ -15,10 +18,34 @@ from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState, train_step
 
 
+class KernelCounter:
+    """Counts the elements that our kernel drops of; the backward pass draws the same numbers, by their seed, again."""
+
+    def __enter__(self) -> "KernelCounter":
+        self.drawn: dict[int, int] = {}
+        self.kernel = elementwise.drop_out
+        elementwise.drop_out = self.drop_out
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        elementwise.drop_out = self.kernel
+
+    def drop_out(self, y: Tensor, levels: int, seed: int, **options: Any) -> Tensor:
+        """As the kernel."""
+        self.drawn[seed] = y.numel()
+        return self.kernel(y, levels, seed, **options)
+
+    @property
+    def elements(self) -> int:
+        """Elements of all draws."""
+        return sum(self.drawn.values())
+
+
 class Ours:
     """What `transformer train` does a step."""
 
     differences: tuple[str, ...] = ()
+    dropout_counter = KernelCounter
 
     def __init__(self, job: Job) -> None:
         keep_freed_memory()
