@@ -1,6 +1,7 @@
 """CTranslate2's Python interface, for `benchmarks/decoding.py`."""
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import ctranslate2
@@ -71,8 +72,10 @@ class CTranslate2(Engine):
     """`Translator.translate_batch`, which sorts by length and forms batches itself."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            convert(order, folder)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = order.get("converted", temporary)
+            if not Path(folder, "model.bin").exists():
+                convert(order, folder)
             self.translator = ctranslate2.Translator(
                 folder, device="cpu", compute_type=order["precision"], inter_threads=order["workers"],
                 intra_threads=order["threads"],

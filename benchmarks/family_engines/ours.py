@@ -49,7 +49,7 @@ def main() -> None:
         encoder, lines = load(folder / "minilm", precision=precision), texts(order)
         best_of({"default": lambda: encoder.embed(lines)}, order)
     elif job == "generate":
-        model = pack(read_model(folder / "gpt2").model, precision)
+        model = pack(read_model(folder / order["model"]).model, precision)
         rows = prompts(order).tolist()
         requests = [Request(row[:-1], order["written"], first=row[-1]) for row in rows]
 

@@ -1,6 +1,7 @@
 """The transformers package, for `benchmarks/families.py`: each job as its documentation does it."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,27 @@ def main() -> None:
     if job == "embed":
         best_of(embeddings(order, folder / "minilm", dtype), order)
     elif job == "generate":
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder / "gpt2", dtype=dtype).eval()
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder / order["model"], dtype=dtype).eval()
         given = prompts(order)
 
-        def generate() -> np.ndarray:
-            with torch.inference_mode():
+        def generate(cache: str) -> np.ndarray:
+            with torch.no_grad():
                 found = model.generate(
                     given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=order["written"],
                     min_new_tokens=order["written"], eos_token_id=None, pad_token_id=0, use_cache=True,
+                    cache_implementation=cache,
                 )  # fmt: skip
             return found[:, given.size(1) :].numpy()
 
-        best_of({"use_cache": generate}, order)
+        def generate_compiled() -> np.ndarray:
+            plain, model.forward = model.forward, compiled
+            found = generate("static")
+            model.forward = plain
+            return found
+
+        compiled = torch.compile(model.forward, dynamic=False)
+        ways = {cache: partial(generate, cache) for cache in ("dynamic", "static")}
+        best_of({**ways, "static, compiled": generate_compiled}, order)
     elif job == "images":
         model = transformers.AutoModelForImageClassification.from_pretrained(folder / "vit", dtype=dtype).eval()
         pixels = images(order).to(dtype)
@@ -58,7 +68,7 @@ def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     lines = texts(order)
 
-    def embed(batch: int) -> np.ndarray:
+    def embed(batch: int, encoder: Any) -> np.ndarray:
         rows = sorted(range(len(lines)), key=lambda row: -len(lines[row]))
         found = np.zeros((len(lines), model.config.hidden_size), np.float32)
         with torch.inference_mode():
@@ -67,13 +77,18 @@ def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[
                 given = tokenizer(
                     [lines[row] for row in own], padding=True, truncation=True, max_length=512, return_tensors="pt"
                 )
-                hidden = model(**given).last_hidden_state.float()
+                hidden = encoder(**given).last_hidden_state.float()
                 mask = given["attention_mask"][:, :, None]
                 mean = (hidden * mask).sum(1) / mask.sum(1)
                 found[own] = torch.nn.functional.normalize(mean, dim=1).numpy()
         return found
 
-    return {f"batch {batch}": lambda batch=batch: embed(batch) for batch in order["batches"]}
+    kinds = {"": model, ", compiled": torch.compile(model, dynamic=True)}
+    return {
+        f"batch {batch}{kind}": partial(embed, batch, encoder)
+        for batch in order["batches"]
+        for kind, encoder in kinds.items()
+    }
 
 
 def step(order: dict[str, Any], folder: Path) -> Any:

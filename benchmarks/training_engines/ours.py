@@ -60,6 +60,7 @@ class Ours:
         missing, unexpected = self.model.load_state_dict(job.weights, strict=False)
         if unexpected or set(missing) != {"tgt_embed.embedding.weight", "projection_layer.proj.weight"}:
             raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
+        job.weights.clear()  # before Adam's memory is made, which the peers make in their first step
         objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
         settings = TrainingSettings(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
         self.state = TrainingState(

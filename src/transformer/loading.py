@@ -46,7 +46,7 @@ def load(
         path: the folder.
         search: how it searches for translations, e.g. `Search(beam=4)`.
         lexicon: what translations must hold and must not hold.
-        ensemble: further models, of the same tokenizers, that translate together with it.
+        ensemble: further models, of the same target tokenizer, that translate together with it.
         precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
         workers: most processes that translate at a time; as many as torch has threads, up to 8, if not given.
         shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
@@ -55,8 +55,8 @@ def load(
     Raises:
         ConfigError: there is no such precision, or no worker; or a shortlist and a lexicon that requires something.
         DataError: the shortlist is none, or that of other tokenizers.
-        BundleError: it is not a model, or incomplete, or changed since it was written; or models whose tokenizers
-            differ.
+        BundleError: it is not a model, or incomplete, or changed since it was written; or models whose target
+            tokenizers differ.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
@@ -70,17 +70,25 @@ def load(
     chosen = choose_precision(precision)
     others = [read_model(Path(each), chosen) for each in ensemble]
     for other in others:
-        if other.tokenizers.to_files() != bundle.tokenizers.to_files():
-            raise BundleError(f"{other.folder} has other tokenizers than {bundle.folder}; train them with the same one")
+        if other.tokenizers.target.to_json() != bundle.tokenizers.target.to_json():
+            raise BundleError(
+                f"{other.folder} has another target tokenizer than {bundle.folder}; train them with the same one"
+            )
     for each in (bundle, *others):
         if each.precision == "float32":
             pack(each.model, chosen)
     members = [make_translator(other) for other in others]
     models = [member.model for member in members]
+    own = bundle.tokenizers.source
+    sources = [
+        own if other.tokenizers.source.to_json() == own.to_json() else other.tokenizers.source for other in others
+    ]
     if shortlist is not None:
         refuse_other_ids(bundle.tokenizers)
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
-    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
+    translator = make_translator(
+        bundle, search=search, lexicon=lexicon, ensemble=models, sources=sources, shortlist=listed
+    )
     translator.deterministic = deterministic
     translator.workers = most_workers() if workers is None else workers
     translator.description = described(chosen, translator.workers)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -13,6 +13,7 @@ from transformer.bundle.bundle import refuse_more_tokens
 from transformer.bundle.weights import Unfilled
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
+from transformer.models.unread import Watched
 from transformer.storage.tensors import load_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -35,9 +36,10 @@ def read_published(folder: Path) -> Bundle:
     if CONFIG not in files:
         raise BundleError(f"{folder} has no {CONFIG}; give the folder of a published model")
     try:
-        published: Any = json.loads(files[CONFIG])
-        if not isinstance(published, dict):
+        content: Any = json.loads(files[CONFIG])
+        if not isinstance(content, dict):
             raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
+        published = Watched(cast("dict[str, Any]", content))
         kind = family_of(str(published.get("model_type")))
         weights = kind.weights()
         tensors = read_tensors(folder)
@@ -45,6 +47,7 @@ def read_published(folder: Path) -> Bundle:
         tokenizers = weights.read_tokenizers(config, files) if kind.reads_text else None
         if tokenizers:
             refuse_more_tokens(tokenizers, config)
+        published.refuse_unread()
         state = weights.read_weights(config, tensors)
         with Unfilled():
             model = kind.build(config)

@@ -68,7 +68,8 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
         control = tokenizers.source.control, tokenizers.target.control
         pads = control[0].pad or 0, control[1].pad or 0
         framed = pair_batch(ids[0], ids[1], control).to(device)
-        for index, scores in zip(batch, token_scores(models, framed, average, pads), strict=True):
+        own = [reread(framed.src) for reread in translator.rereaders]
+        for index, scores in zip(batch, token_scores(models, framed, average, pads, own), strict=True):
             pieces = tokenizers.target.pieces([*targets[index], control[1].eos or 0])
             found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
     return [found[index] for index in range(len(pairs))]
@@ -80,6 +81,7 @@ def token_scores(
     batch: PairBatch,
     average: str = "log_probability",
     pad_ids: tuple[int, int] = (PAD_ID, PAD_ID),
+    sources: Sequence[Int[Tensor, "B S"]] = (),
 ) -> list[list[float]]:
     """Log-probability of every token of each target, EOS included, in nats, as a search would score it.
 
@@ -88,11 +90,15 @@ def token_scores(
         batch: the pairs.
         average: how, see `Ensemble`.
         pad_ids: of source and target.
+        sources: the source tokens of each model; those of the batch if not given.
     """
-    src_mask = padding_mask(batch.src, pad_ids[0])
+    read = [(src, padding_mask(src, pad_ids[0])) for src in sources or [batch.src] * len(models)]
     tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
     scored = batch.labels != pad_ids[1]
-    hidden = [model.decode(model.encode(batch.src, src_mask), src_mask, batch.tgt, tgt_mask) for model in models]
+    hidden = [
+        model.decode(model.encode(src, src_mask), src_mask, batch.tgt, tgt_mask)
+        for model, (src, src_mask) in zip(models, read, strict=True)
+    ]
     found: list[Tensor] = []
     for labels, *rows in zip(
         batch.labels[scored].split(CHUNK_ROWS), *(each[scored].split(CHUNK_ROWS) for each in hidden), strict=True

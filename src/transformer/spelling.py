@@ -20,16 +20,26 @@ class Speller:
         return [tokens for phrase in self._lexicon.banned for tokens in self._spellings(phrase)]
 
     def phrases(self, line: str) -> tuple[Phrase, ...]:
-        """What the translation of a line must hold, but for what the vocabulary lacks a character of."""
-        joined = self._lexicon.joined(line)
-        spelled = (self._spelled(*each, each[0] in joined) for each in self._lexicon.required(line).items())
-        return tuple(phrase for phrase in spelled if phrase.spellings)
+        """What the translation of a line must hold, but for what the vocabulary lacks a character of.
 
-    def _spelled(self, phrase: str, times: int, is_joined: bool) -> Phrase:
-        """A phrase after a space, or also after another character; no letter or digit goes on with it."""
+        No letter or digit goes on with a phrase, and no closing tag comes before the one that it closes.
+        """
+        joined = self._lexicon.joined(line)
+        required = self._lexicon.required(line)
+        written = {phrase: self._written(phrase, phrase in joined) for phrase in required}
+        return tuple(
+            Phrase(
+                written[phrase], times, self._letters if re.search(r"\w$", phrase) else frozenset(),
+                tuple(each for opening in self._lexicon.opening(line, phrase) for each in written[opening]),
+            )
+            for phrase, times in required.items()
+            if written[phrase]
+        )  # fmt: skip
+
+    def _written(self, phrase: str, is_joined: bool) -> tuple[Tokens, ...]:
+        """A phrase after a space, or also after another character; nothing where the vocabulary lacks a character."""
         found = list(self._spellings(phrase))
-        known = (each for each in (found if is_joined else found[:1]) if self._tokenizer.control.unk not in each)
-        return Phrase(tuple(known), times, self._letters if re.search(r"\w$", phrase) else frozenset())
+        return tuple(each for each in (found if is_joined else found[:1]) if self._tokenizer.control.unk not in each)
 
     def _spellings(self, phrase: str) -> Iterator[Tokens]:
         """The tokens of a phrase where it follows a space or begins the text, and where it follows a character."""

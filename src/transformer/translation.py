@@ -17,14 +17,17 @@ from transformer.decoding import (
     Hypothesis,
     Phrase,
     Request,
+    Rereading,
     Search,
     Shortlist,
     Shortlisted,
     Tokens,
     Workers,
+    as_they_are,
     normalized,
     one_thread,
     repeats_itself,
+    rereader,
     search_each,
 )
 from transformer.errors import ConfigError, DataError
@@ -33,7 +36,9 @@ from transformer.spelling import Speller
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
+from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
+from transformer.translated import NOTHING, Alternative, Translation
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
@@ -45,52 +50,6 @@ LONG_RATIO, LONG_EXTRA = 4, 5
 """More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One of the best translations of a line.
-
-    Attributes:
-        text: without line ends.
-        score: log-probability of its tokens, summed over the pieces of a split line; 0.0 for an empty line.
-        value: what it was ranked by: the score after rules, divided by the length penalty, summed likewise.
-        pieces: printable tokens, `▁` for a space.
-        finished: it ended by itself; False means cut at the limit.
-        tokens: its ids, piece of the line by piece, without EOS.
-    """
-
-    text: str
-    score: float
-    value: float
-    pieces: tuple[str, ...]
-    finished: bool
-    tokens: tuple[Tokens, ...] = ()
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translated line.
-
-    Attributes:
-        alternatives: the best translations, best first, as many as `Search.n_best` where there are so many.
-        flags: what a reader should know, e.g. that the line was cut; empty where all is well.
-        sources: ids of the line, piece by piece, each with EOS; none of an empty line.
-    """
-
-    alternatives: tuple[Alternative, ...]
-    flags: tuple[str, ...] = ()
-    sources: tuple[Tokens, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The best translation."""
-        return self.alternatives[0].text
-
-    @property
-    def score(self) -> float:
-        """Log-probability of the best translation's tokens."""
-        return self.alternatives[0].score
 
 
 @dataclass
@@ -105,10 +64,6 @@ class _Piece:
     healed: bool = False
 
 
-NOTHING = Alternative("", 0.0, 0.0, (), finished=True)
-"""The translation of an empty line."""
-
-
 class Translator:
     """A trained model with its tokenizers: text in, text out.
 
@@ -119,14 +74,17 @@ class Translator:
             choice, since positions beyond it were never learned.
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
-        ensemble: further models, of the same tokenizers, that translate together with it.
+        ensemble: further models, of the same target tokenizer, that translate together with it.
+        sources: the source tokenizer of each of them; that of `tokenizers` if not given.
         shortlist: which tokens translations may hold, given their sources; all if not given.
 
     Raises:
-        ConfigError: a lexicon that requires something, which a shortlist may lack, or for which there is no beam.
+        ConfigError: a lexicon that requires something, which a shortlist may lack, or for which there is no beam;
+            coverage by models that split sources in different ways.
 
     Attributes:
         members: the model, and the others of the ensemble.
+        rereaders: for each of them, what makes its source tokens of the first one's.
         batch_tokens: longest source x hypotheses that are searched at a time; `BATCH_TOKENS` for greedy search, twice
             as many for a beam.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
@@ -146,12 +104,22 @@ class Translator:
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
         ensemble: Sequence[Transformer] = (),
+        sources: Sequence[Tokenizer] = (),
         shortlist: Shortlist | None = None,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
         self.members = members = [self.model, *(member.eval() for member in ensemble)]
-        each = members if shortlist is None else [Shortlisted(member, shortlist) for member in members]
+        self._sources = sources = [tokenizers.source, *(sources or [tokenizers.source] * len(ensemble))]
+        self.rereaders = [
+            as_they_are if own is tokenizers.source else rereader(tokenizers.source, own, member.src_pos.seq_len)
+            for own, member in zip(sources, members, strict=True)
+        ]
+        readers = [
+            member if reread is as_they_are else Rereading(member, reread, own.control.pad or 0)
+            for own, member, reread in zip(sources, members, self.rereaders, strict=True)
+        ]
+        each = readers if shortlist is None else [Shortlisted(member, shortlist) for member in readers]
         self.generator: Generates = Ensemble(each, search.average) if ensemble else each[0]
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
@@ -164,6 +132,8 @@ class Translator:
         self.description = ""
         self._pool: Workers | None = None
         self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
+        if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
+            raise ConfigError("coverage needs models that split sources in the same way; leave it out, or the others")
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
         if self.lexicon.requires and shortlist:
@@ -304,9 +274,11 @@ class Translator:
     ) -> tuple[list[SplitLine], list[_Piece]]:
         """How each line is split, and the tokens of all pieces in order."""
         encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
+        others = {id(each): each for each in self._sources if each is not self.tokenizers.source}.values()
 
-        def count(texts: list[str]) -> list[int]:
-            return [len(tokens) for tokens in encode(texts)]
+        def count(texts: Sequence[str], own: Sequence[Sequence[int]] | None = None) -> list[int]:
+            of_all = [encode(texts) if own is None else own, *(each.encode_batch(texts) for each in others)]
+            return [max(map(len, tokens)) for tokens in zip(*of_all, strict=True)]
 
         begins = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         splits: list[SplitLine] = []
@@ -318,10 +290,12 @@ class Translator:
                 required, begin = self._speller.phrases(text), () if place else prefix
                 pieces.append(_Piece(line, [*part, self.end_of_source], begin, number, required))
 
-        for number, (line, tokens, prefix) in enumerate(zip(lines, encode(lines), begins, strict=True)):
+        encoded = encode(lines)
+        counts = count(lines, encoded)
+        for number, (line, tokens, prefix) in enumerate(zip(lines, encoded, begins, strict=True)):
             if not line.strip():
                 splits.append(SplitLine([]))
-            elif len(tokens) <= room:
+            elif counts[number] <= room:
                 splits.append(SplitLine([line]))
                 add(number, [tokens], prefix)
             else:

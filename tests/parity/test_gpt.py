@@ -154,6 +154,22 @@ def test_several_ends_are_refused(tmp_path: Path) -> None:
         read_published(tmp_path)
 
 
+def test_a_setting_that_nothing_looks_at_is_refused(tmp_path: Path) -> None:
+    """Catches a model that computes something else by a setting of tomorrow; what is off or of training passes."""
+    gpt().save_pretrained(tmp_path)
+    write_word_level(tmp_path, SIZE, {"eos_token": "<end>"})
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    harmless = {"scaled_residual": False, "layer_scale": None, "_note": "x", "initializer_range": 0.5}
+    for more, passes in ((harmless, True), ({"scaled_residual": True}, False), ({"layer_scale": 0.1}, False)):
+        (tmp_path / "config.json").write_text(json.dumps(config | more), encoding="utf-8")
+        if passes:
+            read_published(tmp_path)
+            continue
+        ((name, value),) = more.items()
+        with pytest.raises(BundleError, match=rf"settings that are not known here: {name}={value}; remove those that"):
+            read_published(tmp_path)
+
+
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     """Catches a setting that is passed over: the model would compute something else."""
     for number, (model, message) in enumerate((

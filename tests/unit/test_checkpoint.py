@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from transformer.errors import CheckpointError, DamageError, DataError
+from transformer.errors import CheckpointError, ConfigError, DamageError, DataError
 from transformer.resuming import find_earlier
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.sealed import Sealed, write_sealed
@@ -303,6 +303,21 @@ def test_what_a_refused_run_made_goes(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         prepare()
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+def test_what_was_prepared_outlasts_a_refusal(tmp_path: Path) -> None:
+    """Catches hours of preparing that are thrown away for a batch that does not fit into memory."""
+
+    def prepare() -> None:
+        with nothing_left(tmp_path, ("recipe.toml", "tokens")):
+            for name in ("recipe.toml", "tokens/tokens-1/manifest.json"):
+                (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / name).touch()
+            raise ConfigError("no")
+
+    with pytest.raises(ConfigError):
+        prepare()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["manifest.json"]
 
 
 def test_a_fresh_folder_is_beside(tmp_path: Path) -> None:

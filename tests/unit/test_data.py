@@ -1,5 +1,6 @@
 """From files to batches: nothing lost, everything accounted for."""
 
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -293,6 +294,19 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataSettings, 
     ):
         Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word long"], 260), (60, 60))
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
+
+
+@pytest.mark.parametrize("parts", [(), (Part(500_000, 2.0), Part(500_000, 0.5), Part(500_000))])
+def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[Part, ...]) -> None:
+    """Catches a key, an order or a list of numbers more that is kept for every example of a corpus of millions."""
+    lengths = np.random.default_rng(1).integers(1, 60, (1_500_000, 2)).astype(np.int32)
+    examples = len(epoch_examples(len(lengths), parts, 1, 0))
+    tracemalloc.start()
+    batches = plan_epoch(lengths, 4096, 1, 0, parts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(map(len, batches)) == examples
+    assert peak < 20 * examples + 2**23, f"{peak / examples:.1f} bytes an example"
 
 
 def test_nothing_left_is_refused(corpus_settings: DataSettings, tmp_path: Path) -> None:

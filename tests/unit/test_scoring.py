@@ -1,6 +1,7 @@
 """Scores of given translations, and ensembles: against the plain model, one pair at a time."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,20 +124,32 @@ def another(run: Path, folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def other_source(run: Path) -> dict[str, Any]:
+    """Tokenizers that split sources, and sources alone, in another way than those of a run."""
+    settings = TokenizerSettings(vocab_size=270)
+    source = TokenizerPair.train(lambda: ["one three two nine"] * 9, lambda: ["one"] * 9, settings).source
+    return {"text": TokenizerPair(source, load_bundle(run).tokenizers.target)}
+
+
+SOURCES: dict[str, Callable[[Path], dict[str, Any]]] = {"one": lambda _: {}, "two": other_source}
+
+
+@pytest.mark.parametrize("tokenizers", SOURCES)
 @pytest.mark.parametrize("average", ["log_probability", "probability"])
-def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str) -> None:
-    """Catches an ensemble that is ignored, or averaged otherwise than was asked."""
-    lines, other = ["one two three", "seven", "nine nine"], another(tiny_run, tmp_path / "other")
+def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str, tokenizers: str) -> None:
+    """Catches an ensemble that is ignored, or averaged otherwise than was asked, and tokens of another tokenizer."""
+    lines, other = ["one two three", "seven", "nine nine"], tmp_path / "other"
+    another(tiny_run, other, **SOURCES[tokenizers](tiny_run))
     together = load(tiny_run, search=Search(2, min_tokens=4, average=average), ensemble=[other], precision="float32")  # pyright: ignore[reportArgumentType]
     members = [load(tiny_run, precision="float32"), load(other, precision="float32")]
     checked = 0
     for line, found in zip(lines, together.translations(lines), strict=True):
         tokens = [*found.alternatives[0].tokens[0], 2]
-        ids = members[0].tokenizers.source.encode(line)
         if not found.alternatives[0].finished:
             tokens.pop()
+        tgt = torch.tensor([[1, *tokens[: len(tokens) - 1]]])
         log_p = torch.stack([
-            member.model(torch.tensor([[*ids, 2]]), torch.tensor([[1, *tokens[: len(tokens) - 1]]]), None,
+            member.model(torch.tensor([[*member.tokenizers.source.encode(line), 2]]), tgt, None,
                          causal_mask(len(tokens)))[0].log_softmax(-1)
             for member in members
         ])  # fmt: skip
@@ -148,24 +161,47 @@ def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str
 
 
 def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches tokens of one model read as those of another."""
+    """Catches tokens of one model read as those of another, and attention to tokens of two kinds that is averaged."""
     settings = TokenizerSettings(vocab_size=300)
     tokenizers = TokenizerPair.train(lambda: ["a b c d"] * 9, lambda: ["e f g h"] * 9, settings)
     other = another(tiny_run, tmp_path / "other", text=tokenizers)
-    with pytest.raises(BundleError, match=r"has other tokenizers than .*; train them with the same one"):
+    with pytest.raises(BundleError, match=r"has another target tokenizer than .*; train them with the same one"):
         load(tiny_run, ensemble=[other])
+    other = another(tiny_run, tmp_path / "source", **other_source(tiny_run))
+    with pytest.raises(ConfigError, match="coverage needs models that split sources in the same way"):
+        load(tiny_run, ensemble=[other], search=Search(2, coverage=0.2))
 
 
+def test_a_source_that_is_long_for_one_model_is_split_for_all(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches more tokens than a model has positions, where another one needs few for the same words."""
+    other = another(tiny_run, tmp_path / "other", **other_source(tiny_run))
+    together = load(tiny_run, ensemble=[other], precision="float32")
+    sizes = [[len(each.encode(word)) for word in ("one", "seven")] for each in together._sources]
+    assert sizes[1][1] > sizes[0][1], "the tokenizers must differ as this test supposes"
+    (found,) = together.translations([" ".join(["seven."] * 30)])
+    assert len(found.sources) > 1
+    for tokens in found.sources:
+        text = together.tokenizers.source.decode(tokens)
+        assert len(together._sources[1].encode(text)) < together.max_source_tokens
+
+
+@pytest.mark.parametrize("tokenizers", SOURCES)
 @pytest.mark.parametrize("average", ["log_probability", "probability"])
-def test_an_ensemble_scores_with_the_mean_of_its_distributions(tiny_run: Path, tmp_path: Path, average: Any) -> None:
+def test_an_ensemble_scores_with_the_mean_of_its_distributions(
+    tiny_run: Path, tmp_path: Path, average: Any, tokenizers: str
+) -> None:
     """Catches scores of the first model alone, and a mean that is not normalized again."""
-    other = another(tiny_run, tmp_path / "other")
+    other = another(tiny_run, tmp_path / "other", **SOURCES[tokenizers](tiny_run))
+    own = load(other).tokenizers.source
     together = load(tiny_run, search=Search(average=average), ensemble=[other], precision="float32")
     for (source, target), found in zip(PAIRS, score_pairs(together, PAIRS), strict=True):
-        src = torch.tensor([[*together.tokenizers.source.encode(source), 2]])
+        sources = [torch.tensor([[*each.encode(source), 2]]) for each in (together.tokenizers.source, own)]
         said = together.tokenizers.target.encode(target)
         tgt = torch.tensor([[1, *said]])
-        p = torch.stack([m(src, tgt, None, causal_mask(tgt.size(1)))[0].softmax(-1) for m in together.members])
+        p = torch.stack([
+            member(src, tgt, None, causal_mask(tgt.size(1)))[0].softmax(-1)
+            for member, src in zip(together.members, sources, strict=True)
+        ])  # fmt: skip
         mean = p.prod(0).sqrt() if average == "log_probability" else p.mean(0)
         expected = (mean / mean.sum(dim=-1, keepdim=True)).log()[range(len(said) + 1), [*said, 2]]
         assert found.token_scores == pytest.approx(expected.tolist(), abs=1e-4)

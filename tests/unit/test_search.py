@@ -156,13 +156,15 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("prefix", [(), (5, 4)])
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any]) -> None:
+def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any], prefix: tuple[int, ...]) -> None:
     """Catches a rule that forbids too much or too little, and scores that are no longer the model's."""
     model, limit = model_of(7), 4
     search = Search(5**limit, PENALTIES[1], "exhaustive", n_best=6, **rules)
     bodies = [body for n in range(limit) for body in itertools.product((3, 4, 5, 6), repeat=n)]
-    for request, found in zip(asked := requests(7, [limit] * 2), search_all(model, asked, search), strict=True):
+    asked = requests(7, [limit] * 2, prefix=prefix)
+    for request, found in zip(asked, search_all(model, asked, search), strict=True):
         values = {}
         for body in bodies:
             steps = [next_log_p(model, request, body[:i]) for i in range(len(body) + 1)]
@@ -170,6 +172,8 @@ def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any]) -> None:
             values[body] = sum(worths(search, request, body[:i], step)[tokens[i]] for i, step in enumerate(steps))
         best = sorted(bodies, key=lambda body: -values[body] / search.penalty(len(body) + 1))
         best = [body for body in best[:6] if values[body] != NEVER]
+        found = [hypothesis for hypothesis in found if hypothesis.finished]
+        assert len(best) > 1
         assert [tuple(h.tokens) for h in found] == best
         assert [h.score for h in found] == pytest.approx(
             [forced_score(model, request, (*body, EOS)) for body in best], abs=1e-4
@@ -390,6 +394,26 @@ def test_of_hypotheses_that_are_cut_those_come_first_that_hold_most() -> None:
     assert not any(hypothesis.finished for hypothesis in found)
     assert [("7 12" in text) + ("5 5 5 5" in text) for text in texts] == [2, 1, 1, 1]
     assert found[0].value < found[1].value
+
+
+def test_a_phrase_comes_after_what_it_closes() -> None:
+    """Catches a closing tag before its opening one, by itself or as the second of two, and a place where it may stand.
+
+    5 6 opens and 5 4 closes: they begin alike. Of all texts of a tiny vocabulary those in the right order remain.
+    """
+    model = model_of(6, ends=3.0)
+    for times, limit, search in (
+        (1, 6, Search(5**6, PENALTIES[1], "exhaustive", n_best=60)), (2, 12, Search(60, PENALTIES[1], n_best=20))
+    ):  # fmt: skip
+        opening = Phrase(((5, 6),), times)
+        required = (opening, Phrase(((5, 4),), times, after=opening.spellings))
+        (found,) = search_all(model, requests(6, [limit], required=required), search)
+        texts = ["".join(map(str, hypothesis.tokens)) for hypothesis in found if hypothesis.finished]
+        assert len(texts) > 5
+        for text in texts:
+            depths = list(itertools.accumulate({"56": 1, "54": -1}.get(text[i : i + 2], 0) for i in range(len(text))))
+            assert min(depths) >= 0
+            assert text.count("56") >= times <= text.count("54")
 
 
 def test_a_phrase_is_not_gone_on_with_by_what_would_change_it() -> None:

@@ -7,6 +7,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
 from transformer.decoding.required import Phrase
+from transformer.decoding.rereading import Reread, Rereading, as_they_are, rereader
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import GREEDY, GUARD_NGRAM, Request, Search, Tokens
 from transformer.decoding.shortlist import Shortlist, Shortlisted
@@ -19,12 +20,15 @@ __all__ = [
     "Hypothesis",
     "Phrase",
     "Request",
+    "Reread",
+    "Rereading",
     "Sampling",
     "Search",
     "Shortlist",
     "Shortlisted",
     "Tokens",
     "Workers",
+    "as_they_are",
     "averaged",
     "length_normalization",
     "most_workers",
@@ -32,6 +36,7 @@ __all__ = [
     "one_thread",
     "paper_length_penalty",
     "repeats_itself",
+    "rereader",
     "search_all",
     "search_each",
     "write_each",

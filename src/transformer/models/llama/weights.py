@@ -11,7 +11,7 @@ SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),
     "N": ("num_hidden_layers", 32), "h": ("num_attention_heads", 32), "kv_heads": ("num_key_value_heads", None),
     "d_k": ("head_dim", None), "d_ff": ("intermediate_size", 11008), "eps": ("rms_norm_eps", 1e-6),
-    "attention_dropout": ("attention_dropout", 0.0), "network_bias": ("mlp_bias", False),
+    "dropout": ("dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0), "network_bias": ("mlp_bias", False),
     "attention_bias": ("attention_bias", False), "share_embeddings": ("tie_word_embeddings", False),
 }  # fmt: skip
 

@@ -68,7 +68,8 @@ def read_config(published: Mapping[str, Any], files: Mapping[str, bytes]) -> Mar
         BundleError: a value that is not known.
     """
     refuse_unknown(published, FIXED)
-    given = DEFAULTS | {name: value for name, value in published.items() if value is not None}
+    names = {*DEFAULTS, *SIZES, *MOST, "decoder_vocab_size"}
+    given = DEFAULTS | {name: value for name in names if (value := published.get(name)) is not None}
     for name, most in MOST.items():
         if given.get(name, 0) > most:
             raise BundleError(f"{name}={given[name]} is more than {most:,}; the configuration is damaged")

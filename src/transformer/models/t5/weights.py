@@ -23,6 +23,8 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "feed_forward_proj": tuple(NETWORKS), "is_encoder_decoder": (True,), "is_decoder": (False,)
 }  # fmt: skip
 OUTPUT: Final = "lm_head.weight"
+OWN_RATES: Final = ("attention_dropout", "activation_dropout")
+"""Where they differ from the published format's one rate of dropout, which other readers take for them."""
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     dropout = published.get("dropout_rate", 0.1)
     return {
         "tgt_seq_len": published.get("n_positions", 512), "gated": gated, "activation": activation,
-        "attention_dropout": dropout, "activation_dropout": dropout,
+        **{name: published.get(name, dropout) for name in OWN_RATES},
         "share_embeddings": "inputs" if OUTPUT in names else "all",
         "scale_output": published.get("scale_decoder_outputs", published.get("tie_word_embeddings") is not False),
     }  # fmt: skip
@@ -51,7 +53,7 @@ def write(config: T5Config) -> dict[str, Any]:
         "d_kv": config.d_k or config.d_model // config.h, "num_decoder_layers": config.decoder_layers or config.N,
         "feed_forward_proj": f"gated-{network}" if config.gated else network,
         "tie_word_embeddings": config.share_embeddings == "all", "scale_decoder_outputs": config.scale_output,
-        "is_encoder_decoder": True,
+        "is_encoder_decoder": True, **{name: getattr(config, name) for name in OWN_RATES},
     }  # fmt: skip
 
 
