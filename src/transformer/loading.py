@@ -78,17 +78,14 @@ def load(
         if each.precision == "float32":
             pack(each.model, chosen)
     members = [make_translator(other) for other in others]
-    models = [member.model for member in members]
     own = bundle.tokenizers.source
-    sources = [
-        own if other.tokenizers.source.to_json() == own.to_json() else other.tokenizers.source for other in others
-    ]
+    sources = (member.tokenizers.source for member in members)
+    sources = (own if source.to_json() == own.to_json() else source for source in sources)
+    models = list(zip((member.model for member in members), sources, strict=True))
     if shortlist is not None:
         refuse_other_ids(bundle.tokenizers)
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
-    translator = make_translator(
-        bundle, search=search, lexicon=lexicon, ensemble=models, sources=sources, shortlist=listed
-    )
+    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
     translator.deterministic = deterministic
     translator.workers = most_workers() if workers is None else workers
     translator.description = described(chosen, translator.workers)

@@ -74,8 +74,8 @@ class Translator:
             choice, since positions beyond it were never learned.
         search: how translations are searched for.
         lexicon: what translations must hold and must not hold.
-        ensemble: further models, of the same target tokenizer, that translate together with it.
-        sources: the source tokenizer of each of them; that of `tokenizers` if not given.
+        ensemble: further models, each with its source tokenizer, that translate together with it; the target's is that
+            of all.
         shortlist: which tokens translations may hold, given their sources; all if not given.
 
     Raises:
@@ -103,14 +103,13 @@ class Translator:
         max_source_tokens: int,
         search: Search = GREEDY,
         lexicon: Lexicon | None = None,
-        ensemble: Sequence[Transformer] = (),
-        sources: Sequence[Tokenizer] = (),
+        ensemble: Sequence[tuple[Transformer, Tokenizer]] = (),
         shortlist: Shortlist | None = None,
     ) -> None:
         self.model = model.eval()
         self.tokenizers = tokenizers
-        self.members = members = [self.model, *(member.eval() for member in ensemble)]
-        self._sources = sources = [tokenizers.source, *(sources or [tokenizers.source] * len(ensemble))]
+        self.members = members = [self.model, *(member.eval() for member, _ in ensemble)]
+        self._sources = sources = [tokenizers.source, *(source for _, source in ensemble)]
         self.rereaders = [
             as_they_are if own is tokenizers.source else rereader(tokenizers.source, own, member.src_pos.seq_len)
             for own, member in zip(sources, members, strict=True)

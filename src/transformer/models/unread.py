@@ -19,7 +19,8 @@ SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
     id2label label2id num_labels classifier_dropout classif_dropout encoder_layerdrop decoder_layerdrop
     is_encoder_decoder num_hidden_layers n_ctx output_past encoder_stride directionality model_max_length
     reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
-    summary_first_dropout pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+    summary_first_dropout pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type
 """))  # fmt: skip
 """Names that do not change what a model computes of its inputs: how it was stored and trained; how texts are generated,
 which is asked for anew here; what heads that are not read would be."""

@@ -29,7 +29,7 @@ from transformer.storage.durable import replace_text
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.compilation import compile_layers
 from transformer.training.distributed import World
-from transformer.training.hardware import choose_hardware
+from transformer.training.hardware import Hardware, choose_hardware
 from transformer.training.loop import steps_per_epoch
 from transformer.training.memory import refuse_too_large_model
 from transformer.training.optimizer import make_optimizer
@@ -108,8 +108,7 @@ def assemble(
     completed = task.complete(recipe, epoch_steps, earlier.recipe if earlier else None)
     recipe = _with_hardware(completed, earlier, world)
     schedule = _schedule(recipe, material.config)
-    hardware = choose_hardware(recipe.training.device, recipe.training.precision)
-    hardware = replace(hardware, is_compiled=recipe.training.compile)
+    hardware = _hardware(recipe.training)
     model = _model(material.config, recipe.training, world)
     if start:
         labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
@@ -117,10 +116,7 @@ def assemble(
         notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
     if earlier:
         restore_weights(earlier, model)
-    objective = task.objective(model, recipe.training, material)
-    if recipe.training.compile:
-        compile_layers(objective)
-    replicas = replicate(objective, model, world)
+    replicas = replicate(_objective(task, model, recipe.training, material), model, world)
     optimizer = make_optimizer(replicas.model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
@@ -140,11 +136,22 @@ def assemble(
     )  # fmt: skip
 
 
+def _hardware(training: TrainingSettings) -> Hardware:
+    return replace(choose_hardware(training.device, training.precision), is_compiled=training.compile)
+
+
+def _objective(task: Task, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    objective = task.objective(model, training, material)
+    if training.compile:
+        compile_layers(objective)
+    return objective
+
+
 def _with_batch_tokens(recipe: Recipe, task: Task, material: Material, world: World) -> Recipe:
     """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
     training = recipe.training
-    hardware = choose_hardware(training.device, training.precision)
-    objective = task.objective(_model(material.config, training, world), training, material)
+    hardware = _hardware(training)
+    objective = _objective(task, _model(material.config, training, world), training, material)
     state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, hardware)
     tokens = world.from_main(choose_batch_tokens(state, material.train, training))
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
