@@ -81,7 +81,7 @@ def token_scores(
     batch: PairBatch,
     average: str = "log_probability",
     pad_ids: tuple[int, int] = (PAD_ID, PAD_ID),
-    sources: Sequence[Int[Tensor, "B S"]] = (),
+    sources: Sequence[Tensor] = (),
 ) -> list[list[float]]:
     """Log-probability of every token of each target, EOS included, in nats, as a search would score it.
 
@@ -90,7 +90,7 @@ def token_scores(
         batch: the pairs.
         average: how, see `Ensemble`.
         pad_ids: of source and target.
-        sources: the source tokens of each model; those of the batch if not given.
+        sources: the source tokens of each model, (B, S) with an S of its own; those of the batch if not given.
     """
     read = [(src, padding_mask(src, pad_ids[0])) for src in sources or [batch.src] * len(models)]
     tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)

@@ -96,6 +96,14 @@ def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPl
     return MemoryPlan(len(ids), predicted, -world.largest(-available), float(world.largest(round(bytes_a_row))))
 
 
+def peak_of(state: TrainingState, run: Callable[[], None]) -> int | None:
+    """Runs something and returns the peak of memory in bytes, of the rank with most; None where none is told."""
+    meter = _meter(state.hardware.device)
+    if state.world.largest(meter is None) or meter is None:
+        return run()
+    return state.world.largest(meter(run))
+
+
 def _doubling(first: int, last: int) -> list[int]:
     """Growing sizes up to `last`, each twice the one before; at least two where `last` is more than 1."""
     sizes = [max(1, last)]

@@ -1,5 +1,6 @@
 """What a run will cost, found out and said before its first step."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from transformer.protocols import CountsOperations, Source
 from transformer.training.memory import (
     MemoryPlan,
     fitting_tokens,
+    peak_of,
     plan_memory,
     refuse_too_large,
     try_batch,
@@ -19,6 +21,8 @@ from transformer.training.replicas import unwrapped
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
 
+TRIES: Final = 2
+"""How often the largest batches are gone through: what is freed leaves holes, and the second time takes more."""
 SAMPLE: Final = 256
 """Batches over which the mean of operations is taken."""
 AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
@@ -26,7 +30,9 @@ AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
 
 
 def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -> list[str]:
-    """Counts operations, predicts memory, then goes through the largest batches once; nothing of the state changes.
+    """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
+
+    What is predicted from parts of a batch decides whether all of it is tried, and what this took is told.
 
     Returns:
         Lines for the reader.
@@ -43,10 +49,13 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
     memory: list[MemoryPlan] = []
     for largest in _largest(source, settings):
-        if found := plan_memory(state, source, largest):
+        found = plan_memory(state, source, largest)
+        if found:
             refuse_too_large(found, settings.budget)
-            memory.append(found)
-        try_batch(state, source, largest)
+        for _ in range(TRIES):
+            peak = peak_of(state, lambda largest=largest: try_batch(state, source, largest))
+            if found and peak:
+                memory.append(replace(found, predicted=peak))
     if memory:
         of_each = " on each rank" if state.world.size > 1 else ""
         lines.append(f"{max(memory, key=lambda plan: plan.predicted)}{of_each}")
