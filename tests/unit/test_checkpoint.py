@@ -294,9 +294,9 @@ def test_what_a_refused_run_made_goes(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").touch()
 
     def prepare() -> None:
-        with nothing_left(tmp_path, ("recipe.toml", "tokens", "log")):
-            (tmp_path / "tokens").mkdir()
-            (tmp_path / "tokens" / "x").touch()
+        with nothing_left(tmp_path, ("recipe.toml", "tokens", "log"), "done-*"):
+            (tmp_path / "tokens" / "begun").mkdir(parents=True)
+            (tmp_path / "tokens" / "begun" / "manifest.json").touch()
             (tmp_path / "log").touch()
             raise DataError("no")
 
@@ -309,8 +309,8 @@ def test_what_was_prepared_outlasts_a_refusal(tmp_path: Path) -> None:
     """Catches hours of preparing that are thrown away for a batch that does not fit into memory."""
 
     def prepare() -> None:
-        with nothing_left(tmp_path, ("recipe.toml", "tokens")):
-            for name in ("recipe.toml", "tokens/tokens-1/manifest.json"):
+        with nothing_left(tmp_path, ("recipe.toml", "tokens"), "done-*"):
+            for name in ("recipe.toml", "tokens/done-1/manifest.json"):
                 (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / name).touch()
             raise ConfigError("no")

@@ -85,7 +85,7 @@ def train(
             notes.append(f"starts anew in {folder}")
         with hold_run(folder) if world.is_main else nullcontext():
             left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()
-            with nothing_left(folder, left), shown_progress(quiet=quiet) as progress:
+            with nothing_left(folder, left, "tokens-*"), shown_progress(quiet=quiet) as progress:
                 task = make_task(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
                 parts = assemble(given, folder, task, allow_changed, notes, world)
             interruption = _train(parts, quiet=quiet)

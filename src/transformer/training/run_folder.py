@@ -45,17 +45,18 @@ def hold_run(run: Path) -> Generator[None]:
 
 
 @contextmanager
-def nothing_left(run: Path, names: Sequence[str]) -> Generator[None]:
+def nothing_left(run: Path, names: Sequence[str], finished: str) -> Generator[None]:
     """Removes those of the named files and folders that appeared inside a block that is refused or left.
 
-    A folder with a finished part in it stays: it may have taken hours, and the next start goes on with it.
+    A folder in which a path that matches `finished` was sealed stays: it may have taken hours, and the next start goes
+    on with it.
     """
     before = {name for name in names if (run / name).exists()}
     try:
         yield
     except (TransformerError, KeyboardInterrupt):
         appeared = (run / name for name in names if name not in before)
-        for path in (each for each in appeared if not any(each.glob(f"*/{MANIFEST}"))):
+        for path in (each for each in appeared if not any(each.glob(f"{finished}/{MANIFEST}"))):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
 
