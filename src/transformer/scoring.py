@@ -52,11 +52,12 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     most = min(each.src_pos.seq_len for each in models), translator.max_target_tokens
     found: dict[int, PairScore] = {}
     fitting: list[int] = []
-    for index, sides in enumerate(zip(sources, targets, strict=True)):
+    of_sources = translator.source_sizes([source for source, _ in pairs], sources)
+    for index, sizes in enumerate(zip(of_sources, map(len, targets), strict=True)):
         flags = [
-            f"the {name} has {len(side) + 1} tokens, more than the model's {room}"
-            for name, side, room in zip(("source", "translation"), sides, most, strict=True)
-            if len(side) >= room
+            f"the {name} has {size + 1} tokens, more than the model's {room}"
+            for name, size, room in zip(("source", "translation"), sizes, most, strict=True)
+            if size >= room
         ]
         if flags:
             found[index] = PairScore(math.nan, (), (), tuple(flags))

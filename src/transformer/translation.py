@@ -273,12 +273,6 @@ class Translator:
     ) -> tuple[list[SplitLine], list[_Piece]]:
         """How each line is split, and the tokens of all pieces in order."""
         encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
-        others = {id(each): each for each in self._sources if each is not self.tokenizers.source}.values()
-
-        def count(texts: Sequence[str], own: Sequence[Sequence[int]] | None = None) -> list[int]:
-            of_all = [encode(texts) if own is None else own, *(each.encode_batch(texts) for each in others)]
-            return [max(map(len, tokens)) for tokens in zip(*of_all, strict=True)]
-
         begins = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         splits: list[SplitLine] = []
         pieces: list[_Piece] = []
@@ -290,7 +284,7 @@ class Translator:
                 pieces.append(_Piece(line, [*part, self.end_of_source], begin, number, required))
 
         encoded = encode(lines)
-        counts = count(lines, encoded)
+        counts = self.source_sizes(lines, encoded)
         for number, (line, tokens, prefix) in enumerate(zip(lines, encoded, begins, strict=True)):
             if not line.strip():
                 splits.append(SplitLine([]))
@@ -298,16 +292,28 @@ class Translator:
                 splits.append(SplitLine([line]))
                 add(number, [tokens], prefix)
             else:
-                splits.append(self._split(line, room, count))
+                splits.append(self._split(line, room))
                 add(number, [part[:room] for part in encode(splits[-1].pieces)], prefix)
         return splits, pieces
 
-    def _split(self, line: str, room: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
+    def source_sizes(self, texts: Sequence[str], own: Sequence[Sequence[int]] | None = None) -> list[int]:
+        """How many tokens each source has, without EOS, for the model of the ensemble that splits it into most.
+
+        Args:
+            texts: the sources.
+            own: their tokens for the first model, where they are known.
+        """
+        others = {id(each): each for each in self._sources if each is not self.tokenizers.source}.values()
+        first = self.tokenizers.source.encode_batch(texts) if own is None else own
+        of_all = [first, *(each.encode_batch(texts) for each in others)]
+        return [max(map(len, tokens)) for tokens in zip(*of_all, strict=True)]
+
+    def _split(self, line: str, room: int) -> SplitLine:
         """A long line as pieces, each with what must lead it."""
         lead = self.tokenizers.source.lead(line)
         if not lead:
-            return split_line(line, room, count)
-        split = split_line(line[len(lead) :], room - count([lead])[0], count)
+            return split_line(line, room, self.source_sizes)
+        split = split_line(line[len(lead) :], room - self.source_sizes([lead])[0], self.source_sizes)
         return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
     def _limit(self, piece: _Piece) -> int:

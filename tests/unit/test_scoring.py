@@ -178,6 +178,11 @@ def test_a_source_that_is_long_for_one_model_is_split_for_all(tiny_run: Path, tm
     together = load(tiny_run, ensemble=[other], precision="float32")
     sizes = [[len(each.encode(word)) for word in ("one", "seven")] for each in together._sources]
     assert sizes[1][1] > sizes[0][1], "the tokenizers must differ as this test supposes"
+    most = min(member.src_pos.seq_len for member in together.members)
+    line = "seven " * next(n for n in range(1, 999) if len(together._sources[1].encode("seven " * n)) >= most)
+    assert len(together.tokenizers.source.encode(line)) < most
+    (scored,) = score_pairs(together, [(line, "one")])
+    assert math.isnan(scored.score), "what one model cannot read whole has no score"
     (found,) = together.translations([" ".join(["seven."] * 30)])
     assert len(found.sources) > 1
     for tokens in found.sources:
