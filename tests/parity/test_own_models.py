@@ -19,14 +19,14 @@ from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 from transformer.transformer import Transformer
 
-TEXT = ["one two three", "seven eight", "Ein Satz, mit Ähren!", "a b c d e f"]
+TEXT = ["one two three", "seven eight", "Ein Satz, mit Ähren!", "a b c d e f", "[EOS] typed, x\ty"]
 LINES = ["one two", "seven Ähren! c", "three  eight", "d"]
 
 
-def own(**settings: Any) -> Bundle:
+def own(kind: str = "bpe", **settings: Any) -> Bundle:
     """A random model with sharp choices."""
     joint = settings.get("share_embeddings", "all") == "all"
-    chosen = TokenizerSettings(vocab_size=280, joint=joint)
+    chosen = TokenizerSettings(kind=kind, vocab_size=280, joint=joint)
     tokenizers = TokenizerPair.train(lambda: TEXT * 3, lambda: TEXT[1:] * 3, chosen)
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     found = family("transformer")
@@ -43,6 +43,7 @@ def own(**settings: Any) -> Bundle:
 SMALL: dict[str, Any] = {"d_model": 24, "N": 2, "h": 4, "d_ff": 37, "seq_len": 32}
 KINDS: dict[str, tuple[dict[str, Any], Any]] = {
     "post-norm": ({"norm_order": "post"}, MarianMTModel),
+    "post-norm, characters": ({"norm_order": "post", "kind": "characters"}, MarianMTModel),
     "post-norm, two vocabularies": ({"norm_order": "post", "share_embeddings": "none"}, MarianMTModel),
     "post-norm, output tied": ({"norm_order": "post", "share_embeddings": "target"}, MarianMTModel),
     "pre-norm": ({"norm_order": "pre"}, PegasusForConditionalGeneration),
@@ -58,8 +59,8 @@ def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None
     write_published(bundle, tmp_path / "hf")
     theirs = kind.from_pretrained(tmp_path / "hf").eval()
     source, target = bundle.tokenizers.source, bundle.tokenizers.target
-    src = torch.randint(4, 270, (3, 11))
-    tgt = torch.randint(4, 270, (3, 7))
+    src = torch.randint(4, source.vocab_size, (3, 11))
+    tgt = torch.randint(4, target.vocab_size, (3, 7))
     src[1, 6:], tgt[:, 0] = 0, 1
     mask, model = padding_mask(src), bundle.model
     assert isinstance(model, Transformer)
@@ -81,15 +82,17 @@ def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None
         assert ours.text == reader.decode(expected, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
 
 
-def test_a_language_model_reads_running_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["bpe", "bytes", "characters"])
+def test_a_language_model_reads_running_text(kind: str, tmp_path: Path) -> None:
     """Catches a space before every text, which the model was trained without, in transformers or when it comes back."""
-    tokenizers = TokenizerPair.train(lambda: TEXT * 3, lambda: TEXT * 3, TokenizerSettings(vocab_size=280))
+    text = ["".join(f" {line}\n" for line in TEXT)]
+    tokenizers = TokenizerPair.train(lambda: text, lambda: text, TokenizerSettings(kind=kind, vocab_size=280))
     found = family("gpt")
     config = found.config.model_validate({**SMALL, "vocab_size": tokenizers.source.vocab_size})
     write_published(Bundle(config, found.build(config), tokenizers), tmp_path / "hf")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "hf")
     back = read_published(tmp_path / "hf").tokenizers.source
-    for line in [*LINES, " one\n two", ""]:
+    for line in [*LINES, " one\n two", "", "[EOS] typed"]:
         (expected,) = tokenizers.source.encode_running([line])
         given = theirs(line, split_special_tokens=True)
         assert given.keys() == {"input_ids", "attention_mask"}, "which is all that GPT-2 takes"

@@ -5,6 +5,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import torch
 
@@ -70,6 +72,12 @@ def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
     assert list(read_rows([tmp_path / "c.jsonl"], None, ("text", "label"))) == [("five", "1")]
     with pytest.raises(DataError, match="'label' is not a text"):
         list(read_rows([tmp_path / "c.jsonl"], ("label", "text"), ("label", "text")))
+    columns = {"text": ["five", "six"], "label": [1, 2], "kind": pa.array(["a", "b"]).dictionary_encode()}
+    parquet.write_table(pa.table(columns), tmp_path / "d.parquet")
+    assert list(read_rows([tmp_path / "d.parquet"], None, ("text", "label"))) == [("five", "1"), ("six", "2")]
+    assert list(read_rows([tmp_path / "d.parquet"], ("text", "kind"), ("a", "b"))) == [("five", "a"), ("six", "b")]
+    with pytest.raises(DataError, match="column 'label' holds int64, not texts"):
+        list(read_rows([tmp_path / "d.parquet"], ("label", "text"), ("a", "b")))
     rows = list(read_rows([tmp_path / "a.tsv", tmp_path / "b.jsonl"], None, ("text", "label")))
     assert rows == [("one", "yes"), ("two three four", "no"), ("five", "yes")]
     tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerSettings(kind="characters"))

@@ -46,7 +46,7 @@ def read_rows(
             yield from (
                 read_jsonl(path, wanted, PairCounts(), invalid, labels=True)
                 if kind == ".jsonl"
-                else read_parquet(path, wanted)
+                else read_parquet(path, wanted, labels=True)
             )
         else:
             yield from read_tsv(path, columns or (1, 2), PairCounts(), invalid)

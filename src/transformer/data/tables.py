@@ -79,8 +79,10 @@ def _text(values: Any, names: list[str], place: str, *, may_be_number: bool = Fa
     return values or ""
 
 
-def read_parquet(path: Path, columns: Columns) -> Iterator[Pair]:
+def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Iterator[Pair]:
     """Yields two columns of a Parquet file, group by group; a dot in a name descends, null is empty.
+
+    With `labels`, the second may hold whole numbers, which are the names of labels.
 
     Raises:
         DataError: the file cannot be read, or has no two columns of texts of these names.
@@ -94,7 +96,8 @@ def read_parquet(path: Path, columns: Columns) -> Iterator[Pair]:
                 if name not in (found := _leaves(table)):
                     raise DataError(f"{path}: no column {name!r} ({', '.join(found)}); set data.columns")
             for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
-                sides = [_column(batch, str(name), path) for name in columns]
+                first, second = (str(name) for name in columns)
+                sides = _column(batch, first, path), _column(batch, second, path, may_be_numbers=labels)
                 yield from zip(*sides, strict=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a Parquet file, damaged or cut short ({error}); write it again") from error
@@ -106,13 +109,17 @@ def _leaves(table: Any) -> list[str]:
     return [table.schema.column(index).path for index in range(len(table.schema))]
 
 
-def _column(batch: Any, name: str, path: Path) -> list[str]:
+def _column(batch: Any, name: str, path: Path, *, may_be_numbers: bool = False) -> list[str]:
     import pyarrow as pa
 
     first, *rest = name.split(".")
     column = batch.column(first)
     for field in rest:
         column = column.field(field)
+    if pa.types.is_dictionary(column.type):  # categories, as pandas writes them
+        column = column.dictionary_decode()
+    if may_be_numbers and pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         raise DataError(f"{path}: column {name!r} holds {column.type}, not texts; set data.columns")
     return [text or "" for text in column.to_pylist()]

@@ -6,11 +6,12 @@ from itertools import count, takewhile
 from typing import Any, Final
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from transformer.errors import BundleError, DataError
 from transformer.text.byte_pair import BytePairTokenizer
-from transformer.text.control import CONTROL_NAMES, N_CONTROL, ControlIds
+from transformer.text.characters import CharacterTokenizer
+from transformer.text.control import CONTROL_NAMES, N_CONTROL, UNK_ID, ControlIds
 from transformer.text.settings import NormalizationSettings
 from transformer.text.tokenizer import Tokenizer
 
@@ -257,7 +258,7 @@ def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str]
     The class of transformers that is named reads tokenizer.json as it stands; those of single models change it.
 
     Args:
-        tokenizer: published, or byte pairs that were trained here.
+        tokenizer: published, or byte pairs or characters that were trained here.
         frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]"; "" where the model was
             trained on running text, to which no space is added.
         inputs: what the model takes.
@@ -268,7 +269,9 @@ def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str]
     if isinstance(tokenizer, PublishedTokenizer):
         content = tokenizer.content
     elif isinstance(tokenizer, BytePairTokenizer):
-        content = _of_ours(tokenizer, frame)
+        content = _framed(_merges_of_ours(tokenizer), tokenizer.normalization, frame, spaced=True)
+    elif isinstance(tokenizer, CharacterTokenizer):
+        content = _framed(_characters_of_ours(tokenizer), tokenizer.normalization, frame, spaced=False)
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.control, role) for role in ("pad", "bos", "eos", "unk", "mask")}
@@ -277,18 +280,39 @@ def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str]
     return {WHOLE: content.encode(), FACTS: json.dumps(facts, indent=2, ensure_ascii=False).encode()}
 
 
-def _of_ours(tokenizer: BytePairTokenizer, frame: str) -> str:
-    """Our byte pairs with the control ids before them, and the space before a framed text, as one tokenizer.json."""
+def _merges_of_ours(tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
+    """Our byte pairs with the control ids before them."""
     content = json.loads(tokenizer.to_json())["merges"]
-    vocabulary = {piece: token + N_CONTROL for piece, token in content["model"]["vocab"].items()}
-    content["model"]["vocab"] = {name: token for token, name in enumerate(CONTROL_NAMES)} | vocabulary
-    library = tokenizers.Tokenizer.from_str(json.dumps(content))
-    steps: list[Any] = [normalizers.NFC()] * (tokenizer.normalization.unicode == "nfc")
-    steps += [normalizers.Lowercase()] * tokenizer.normalization.lowercase
-    library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * bool(frame)])
+    content["model"]["vocab"] = _after_control(content["model"]["vocab"])
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
+def _characters_of_ours(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
+    """Our characters, of which each is a word."""
+    vocabulary = {character: token for token, character in enumerate(tokenizer.characters)}
+    library = tokenizers.Tokenizer(models.WordLevel(_after_control(vocabulary), unk_token=CONTROL_NAMES[UNK_ID]))
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    library.decoder = decoders.Fuse()
+    return library
+
+
+def _after_control(vocabulary: Mapping[str, int]) -> dict[str, int]:
+    """The control ids, and after them those of text, counted from 0 here."""
+    return {name: token for token, name in enumerate(CONTROL_NAMES)} | {
+        piece: token + N_CONTROL for piece, token in vocabulary.items()
+    }
+
+
+def _framed(library: tokenizers.Tokenizer, normalization: NormalizationSettings, frame: str, *, spaced: bool) -> str:
+    """The tokenizer.json of one of ours: what normalizes a text, the space before a framed one, and its frame."""
+    steps: list[Any] = [normalizers.NFC()] * (normalization.unicode == "nfc")
+    steps += [normalizers.Lowercase()] * normalization.lowercase
+    spaced = spaced and bool(frame)
+    library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * spaced])
     library.add_special_tokens(list(CONTROL_NAMES))
-    if frame:
+    if spaced:
         library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    if frame:
         special = [(name, token) for token, name in enumerate(CONTROL_NAMES)]
         library.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
     return library.to_str()
