@@ -121,10 +121,25 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
         ConfigError: a key or value is not one of a recipe; all that is wrong is listed in one line.
     """
     try:
-        return Recipe.model_validate(tree)
+        recipe = Recipe.model_validate(tree)
     except ValidationError as error:
         problems = "; ".join(_problem(entry) for entry in error.errors())
         raise ConfigError(f"{name}: {problems}") from error
+    refuse_unwritable(recipe.to_toml(), name)
+    return recipe
+
+
+def refuse_unwritable(text: str, name: str) -> None:
+    """Refuses names of files that a run's own files could not hold: bytes of a name that are not UTF-8.
+
+    Raises:
+        ConfigError: the text cannot be written as UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text[max(0, error.start - 20) : error.end]
+        raise ConfigError(f"{name}: the name {shown!r} is not UTF-8; rename the file or folder") from error
 
 
 def _problem(entry: Any) -> str:

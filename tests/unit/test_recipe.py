@@ -8,6 +8,7 @@ from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
 from transformer.recipe import fill_in, load_recipe, parse_recipe
+from transformer.run import train
 
 DATA = {"data": {"source": "a.en", "target": "a.de"}}
 
@@ -63,6 +64,7 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({**DATA, "training": {"validate_every": 0}}, r"training.validate_every.*=0: Input should be greater"),
         ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0: Input should be less"),
         ({**DATA, "model": {"src_vocab_size": 9}}, r"come from the tokenizer; set tokenizer.vocab_size"),
+        ({"data": {**DATA["data"], "source": "a\udcff.en"}}, r"a\\udcff' is not UTF-8; rename the file"),
         ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),
         (
             {"data": {"task": "masked-words", "text": "a", "corruption_rate": 0.5}},
@@ -87,6 +89,9 @@ def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
     for override in ("seed=3", "training.seed", "=3"):
         with pytest.raises(ConfigError, match=r"is not section.key=value"):
             load_recipe(None, [override], DATA)
+    with pytest.raises(ConfigError, match=r"run: the name .*udcff' is not UTF-8"):
+        train(parse_recipe(DATA), tmp_path / "run\udcff")
+    assert not list(tmp_path.glob("run*")), "before anything was written"
 
 
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from transformer.data.progress import shown_progress
 from transformer.memory import keep_freed_memory
-from transformer.recipe import Recipe, load_recipe
+from transformer.recipe import Recipe, load_recipe, refuse_unwritable
 from transformer.reporting import write_report
 from transformer.run.assembly import RECIPE_FILE, assemble
 from transformer.run.parts import Parts
@@ -74,6 +74,7 @@ def train(
     """
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
+    refuse_unwritable(str(folder), "run")
     keep_freed_memory()
     keep_compiled_products()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
