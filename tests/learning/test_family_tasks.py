@@ -68,6 +68,24 @@ def test_a_language_model_learns_writes_and_goes_on_to_the_bit(week: Path, tmp_p
         load(whole.model, search=Search(4)).generate(["mon"], max_tokens=100)
 
 
+def test_several_held_out_texts_are_one(week: Path, tmp_path: Path) -> None:
+    """Catches a list of which the first file alone is read."""
+    lines = week.read_text(encoding="utf-8").splitlines()
+    parts = [write_lines(tmp_path / name, some) for name, some in (("a", lines[:9]), ("b", lines[40:80]))]
+    small = {"family": "gpt", "seq_len": 32, **SMALL}
+    found = run(
+        tmp_path / "run",
+        {"task": "language-model", "text": str(week), "validation_text": [str(part) for part in parts], "window": 32},
+        model=small,
+        tokenizer={"kind": "characters"},
+        training={"max_steps": 2, "batch_tokens": 768},
+    )
+    generator = load(found.model, precision="float32")
+    assert isinstance(generator, Generator)
+    whole = "".join(part.read_text(encoding="utf-8") for part in parts)
+    assert generator.perplexity(whole).loss == pytest.approx(found.progress.validations[2]["loss"], abs=1e-4)
+
+
 def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> None:
     """Catches a model that is shown what it should guess, and a mask that typed text cannot ask for."""
     found = run(

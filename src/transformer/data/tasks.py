@@ -17,7 +17,9 @@ class TextSettings(TaskData):
 
     task: Literal["language-model", "masked-words", "spans"] = "language-model"
     text: Paths = Field(description="text file, or a list")
-    validation_text: str | None = Field(default=None, description="held-out text; the end of `text` if not set")
+    validation_text: Paths | None = Field(
+        default=None, description="held-out text, or a list; the end of `text` if not set"
+    )
     validation_share: float = Share
     window: int | None = Field(default=None, ge=8, description="tokens of an example; what the model takes if not set")
     stride: int | None = Field(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.fingerprint import Stamps, file_sum, sum_of
+from transformer.data.fingerprint import Stamps, sum_of
 from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress
 from transformer.data.settings import listed
@@ -47,11 +47,11 @@ class TextTask(Task):
         self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in listed(data.text)]
         self.kinds = (KINDS[data.task],)
-        held_out = [Path(data.validation_text)] if data.validation_text else []
-        self._stamps = Stamps([*self._paths, *held_out])
+        self._held_out = [Path(path) for path in listed(data.validation_text)]
+        self._stamps = Stamps([*self._paths, *self._held_out])
         self.sums = {"data.text": sum_of(data.text)}
         if data.validation_text:
-            self.sums["data.validation_text"] = file_sum(Path(data.validation_text))
+            self.sums["data.validation_text"] = sum_of(data.validation_text)
         self.sentinels: tuple[int, ...] = ()
         self._spans = Spans(data.corruption_rate, data.span_length)
 
@@ -187,9 +187,8 @@ class TextTask(Task):
     def _lines(self) -> tuple[Iterator[str], Iterator[str]]:
         """The lines to learn from, and those held out; where the end is held out, it is read twice."""
         invalid = self._data.invalid_utf8
-        if self._data.validation_text:
-            held_out = running_text([Path(self._data.validation_text)], invalid)
-            return running_text(self._paths, invalid), held_out
+        if self._held_out:
+            return running_text(self._paths, invalid), running_text(self._held_out, invalid)
         characters = sum(map(len, running_text(self._paths, invalid)))
         last = characters - int(characters * self._data.validation_share)
         return _part(running_text(self._paths, invalid), 0, last), _part(
