@@ -22,19 +22,16 @@ class Speller:
     def phrases(self, line: str) -> tuple[Phrase, ...]:
         """What the translation of a line must hold, but for what the vocabulary lacks a character of.
 
-        No letter or digit goes on with a phrase, and no closing tag comes before the one that it closes.
+        No letter or digit goes on with a phrase.
         """
         joined = self._lexicon.joined(line)
         required = self._lexicon.required(line)
         written = {phrase: self._written(phrase, phrase in joined) for phrase in required}
         return tuple(
-            Phrase(
-                written[phrase], times, self._letters if re.search(r"\w$", phrase) else frozenset(),
-                tuple(each for opening in self._lexicon.opening(line, phrase) for each in written[opening]),
-            )
+            Phrase(written[phrase], times, self._letters if re.search(r"\w$", phrase) else frozenset())
             for phrase, times in required.items()
             if written[phrase]
-        )  # fmt: skip
+        )
 
     def _written(self, phrase: str, is_joined: bool) -> tuple[Tokens, ...]:
         """A phrase after a space, or also after another character; nothing where the vocabulary lacks a character."""

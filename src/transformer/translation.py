@@ -9,6 +9,7 @@ from multiprocessing import current_process
 
 import torch
 
+from transformer.aligned import Aligner
 from transformer.attended import coverage_penalties, written_from
 from transformer.decoding import (
     GREEDY,
@@ -36,6 +37,7 @@ from transformer.spelling import Speller
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
+from transformer.text.tags import Untagged, count_units, with_tags, without_tags
 from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
 from transformer.translated import NOTHING, Alternative, Translation
@@ -85,6 +87,7 @@ class Translator:
     Attributes:
         members: the model, and the others of the ensemble.
         rereaders: for each of them, what makes its source tokens of the first one's.
+        aligner: tells which word comes from which, by the first model.
         batch_tokens: longest source x hypotheses that are searched at a time; `BATCH_TOKENS` for greedy search, twice
             as many for a beam.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
@@ -141,6 +144,7 @@ class Translator:
             )
         self._speller = Speller(tokenizers.target, self.lexicon)
         self.search = replace(search, banned=(*search.banned, *self._speller.banned()))
+        self.aligner = Aligner(self.model, tokenizers, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -193,6 +197,8 @@ class Translator:
             raise ConfigError("prefixes may need words that a shortlist lacks; leave one of them out")
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
+        untagged = [without_tags(line) if "tags" in self.lexicon.protected else Untagged(line) for line in lines]
+        lines = [line.text for line in untagged]
         splits, pieces = self._pieces(lines, prefixes, first_line)
         with one_thread() if self.deterministic else nullcontext():
             found = self._search(pieces, self.search, _lines_done(lines, pieces, done) if done else None)
@@ -201,7 +207,21 @@ class Translator:
         of_lines: list[list[tuple[_Piece, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
             of_lines[piece.line].append((piece, hypotheses))
-        return [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
+        joined = [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
+        return [self._tagged(line, found) if line.elements else found
+                for line, found in zip(untagged, joined, strict=True)]  # fmt: skip
+
+    def _tagged(self, line: Untagged, found: Translation) -> Translation:
+        """A translation with the tags of its line, around the units that attend to those they enclosed."""
+        alternatives: list[Alternative] = []
+        flags = list(found.flags)
+        for number, each in enumerate(found.alternatives):
+            pieces = list(zip(found.sources, each.tokens, strict=True))
+            origins = self.aligner.origins(pieces, line.units, count_units(each.text))
+            text, lost = with_tags(line, each.text, origins)
+            alternatives.append(replace(each, text=text))
+            flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
+        return replace(found, alternatives=tuple(alternatives), flags=tuple(flags))
 
     def _heal(self, pieces: Sequence[_Piece], found: list[list[Hypothesis]]) -> None:
         """Searches again for what came out odd, without repetitions, and takes what is better."""

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from transformer.aligned import align, word_of_each
 from transformer.decoding import Search
-from transformer.inspection.alignment import AttentionFile, align, attention_weights, word_alignment, word_of_each
+from transformer.inspection.alignment import AttentionFile, attention_weights, word_alignment
 from transformer.inspection.attention import cross_attention
 from transformer.loading import load
 

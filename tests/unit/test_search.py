@@ -396,26 +396,6 @@ def test_of_hypotheses_that_are_cut_those_come_first_that_hold_most() -> None:
     assert found[0].value < found[1].value
 
 
-def test_a_phrase_comes_after_what_it_closes() -> None:
-    """Catches a closing tag before its opening one, by itself or as the second of two, and a place where it may stand.
-
-    5 6 opens and 5 4 closes: they begin alike. Of all texts of a tiny vocabulary those in the right order remain.
-    """
-    model = model_of(6, ends=3.0)
-    for times, limit, search in (
-        (1, 6, Search(5**6, PENALTIES[1], "exhaustive", n_best=60)), (2, 12, Search(60, PENALTIES[1], n_best=20))
-    ):  # fmt: skip
-        opening = Phrase(((5, 6),), times)
-        required = (opening, Phrase(((5, 4),), times, after=opening.spellings))
-        (found,) = search_all(model, requests(6, [limit], required=required), search)
-        texts = ["".join(map(str, hypothesis.tokens)) for hypothesis in found if hypothesis.finished]
-        assert len(texts) > 5
-        for text in texts:
-            depths = list(itertools.accumulate({"56": 1, "54": -1}.get(text[i : i + 2], 0) for i in range(len(text))))
-            assert min(depths) >= 0
-            assert text.count("56") >= times <= text.count("54")
-
-
 def test_a_phrase_is_not_gone_on_with_by_what_would_change_it() -> None:
     """Catches 5 followed by 6 where that is another number, and 5 6 refused where it must stand itself."""
     model, limit = model_of(6), 5

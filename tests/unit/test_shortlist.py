@@ -195,7 +195,7 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
         ids, _ = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert {*found.alternatives[0].tokens[0]} <= set(ids.tolist())
     with pytest.raises(ConfigError, match="may need words that a shortlist lacks"):
-        load(tiny_run, shortlist=path, search=Search(3), lexicon=Lexicon(protected=["tags"]))
+        load(tiny_run, shortlist=path, search=Search(3), lexicon=Lexicon(protected=["urls"]))
     with pytest.raises(ConfigError, match="prefixes may need words that a shortlist lacks"):
         translator.translations(["one"], prefixes=["two"])
 

@@ -26,7 +26,7 @@ def bound_by(
         Path | None, typer.Option(help="file of source term, tab, target term: how terms must be translated")
     ] = None,
     protect: Annotated[
-        str, typer.Option(help="spans to keep as they are: any of placeholders,tags,urls,numbers, or all")
+        str, typer.Option(help="spans to keep as they are: any of placeholders,tags,entities,urls,numbers, or all")
     ] = "",
 ) -> Bound:
     """What the files and kinds bind translations to.

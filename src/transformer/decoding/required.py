@@ -20,13 +20,11 @@ class Phrase:
         times: how often it must stand.
         not_before: tokens that would make something else of it if they followed, as a digit does of a number; it is
             not written there, unless another phrase has both.
-        after: spellings of what must have come before, once for each time, as an opening tag before its closing one.
     """
 
     spellings: tuple[tuple[int, ...], ...]
     times: int = 1
     not_before: frozenset[int] = frozenset()
-    after: tuple[tuple[int, ...], ...] = ()
 
     def missing(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
         """How many times more it must be written, and the tokens after the last place where it stands."""
@@ -39,14 +37,6 @@ class Phrase:
             else:
                 start += 1
         return times, tokens[after:]
-
-    def may_come(self, tokens: Sequence[int]) -> bool:
-        """Whether what must come before it has come."""
-        if not self.after:
-            return True
-        places = range(len(tokens))
-        came = sum(any(_stands(each, tokens, start) for each in self.after) for start in places)
-        return came > self.times - self.missing(tokens)[0]
 
 
 def _stands(spelling: Sequence[int], tokens: Sequence[int], start: int) -> bool:
@@ -88,7 +78,7 @@ def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
     for phrase in phrases:
         times, rest = phrase.missing(tokens)
         held += (phrase.times - times) * max(map(len, phrase.spellings))
-        if times and phrase.may_come(tokens):
+        if times:
             under_way = max(under_way, *(begun(rest, spelling) for spelling in phrase.spellings))
     return held + under_way
 
@@ -102,14 +92,14 @@ def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
     """The next token of each phrase that does not stand yet, and its first where it has begun."""
     for phrase in phrases:
         times, rest = phrase.missing(tokens)
-        if times and phrase.may_come(tokens):
+        if times:
             for spelling in phrase.spellings:
                 place = begun(rest, spelling)
                 yield from (spelling[place], spelling[0]) if place < len(spelling) else (spelling[0],)
 
 
 def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
-    """Tokens that would make something else of a phrase that has just been written, or begin one before its time."""
+    """Tokens that would make something else of a phrase that has just been written."""
     found: set[int] = set()
     for phrase in phrases:
         if phrase.not_before and any(begun(tokens, each) == len(each) for each in phrase.spellings):
@@ -118,18 +108,7 @@ def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
         for phrase in phrases:
             ways = ((spelling, begun(tokens, spelling)) for spelling in phrase.spellings)
             found -= {spelling[place] for spelling, place in ways if 0 < place < len(spelling)}
-    return found | set(_too_early(tokens, phrases))
-
-
-def _too_early(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
-    """The tokens with which phrases go on whose time has not come, and none whose has."""
-    early = [phrase for phrase in phrases if not phrase.may_come(tokens)]
-
-    def following(phrase: Phrase) -> set[int]:
-        return {each[place] for each in phrase.spellings for place in (0, begun(tokens, each) % len(each))}
-
-    timely = {token for phrase in phrases if phrase not in early for token in following(phrase)} if early else set()
-    return (token for phrase in early for token in following(phrase) - timely)
+    return found
 
 
 def option(

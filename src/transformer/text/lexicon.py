@@ -5,19 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Final
 
 from transformer.errors import ConfigError, DataError
+from transformer.text.tags import TAG
 
 PATTERNS: Final[dict[str, str]] = {
     "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
-    "tags": r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>|&(?:\w+|#\w+);",
+    "tags": TAG,
+    "entities": r"&(?:\w+|#\w+);",
     "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
     r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%",
     "numbers": r"(?<![\w.,:/])\d++(?:[.,:/]\d++)*+(?!\w)",
 }
-CLOSING: Final = re.compile(r"</([A-Za-z][\w:-]*+)\s*>")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Lexicon:
         glossary: source term and target term; where the first stands in a line as whole words, the second must stand
             in its translation as whole words.
         protected: kinds of spans of a line that must stand in its translation unchanged, as often as in the line:
-            placeholders (`{name}`, `%s`, `${x}`), tags (`<b>`, `&amp;`), urls (and mail addresses), numbers.
+            placeholders (`{name}`, `%s`, `${x}`), entities (`&amp;`), urls (and mail addresses), numbers; and tags
+            (`<b>`), which are not translated but put back.
         normalize: what the target's tokenizer makes of a text before it reads it, e.g. lower case.
 
     Raises:
@@ -56,8 +57,8 @@ class Lexicon:
 
     @property
     def requires(self) -> bool:
-        """Whether a translation may have to hold something."""
-        return bool(self.glossary or self.protected)
+        """Whether a translation may have to be searched for that holds something; tags are put back after it."""
+        return bool(self.glossary or set(self.protected) - {"tags"})
 
     def terms(self, line: str) -> list[tuple[str, str]]:
         """The entries of the glossary whose source term stands in a line; a longer term hides those within it."""
@@ -75,12 +76,6 @@ class Lexicon:
         found = self._spans.finditer(line) if self._spans else ()
         return {self.normalize(match.group()) for match in found if line[: match.start()][-1:].strip()}
 
-    def opening(self, line: str, span: str) -> list[str]:
-        """The protected spans of a line that open the tag which a span closes; none where it closes none of them."""
-        name, spans = CLOSING.fullmatch(span), self.spans(line)
-        found = [each for each in dict.fromkeys(spans) if name and _opens(each, name[1])]
-        return [] if _closes_early(spans, span, found) else found
-
     def required(self, line: str) -> dict[str, int]:
         """What the translation of a line must hold, and how often: a span as often as the line, a term once."""
         terms = Counter({target for _, target in self.terms(line)})
@@ -92,9 +87,6 @@ class Lexicon:
         lacks.subtract(self.spans(translation))
         found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]
         found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
-        written = self.spans(translation)
-        found += [f"{span!r} stands before what it closes" for span in dict.fromkeys(written)
-                  if (opening := self.opening(line, span)) and _closes_early(written, span, opening)]  # fmt: skip
         found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(line)
                   if not _holds(translation, target)]  # fmt: skip
         free = self._spans.sub(" ", translation) if self._spans else translation
@@ -144,16 +136,6 @@ class Tally:
         """One line for a reader."""
         terms, spans = f"{self.kept_terms:,} of {self.terms:,}", f"{self.kept_spans:,} of {self.spans:,}"
         return f"glossary: {terms} terms; protected: {spans} spans"
-
-
-def _opens(span: str, name: str) -> bool:
-    return re.fullmatch(rf"<{re.escape(name)}(?![\w:-])[^>]*(?<!/)>", span) is not None
-
-
-def _closes_early(spans: Sequence[str], closing: str, opening: Sequence[str]) -> bool:
-    """Whether a tag is closed more often, up to some place, than it is opened."""
-    opened = accumulate((span in opening) - (span == closing) for span in spans)
-    return min(opened, default=0) < 0
 
 
 def _holds(text: str, phrase: str) -> bool:

@@ -1,0 +1,238 @@
+"""Tags of a line: taken out before it is translated, put back around what its translation makes of their words.
+
+Places are counted in units: a word (letters and digits in a row) or another character that is no space.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+TAG: Final = r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>"
+UNIT: Final = re.compile(r"\w+|[^\w\s]")
+_TAG, _NAME = re.compile(TAG), re.compile(r"</?([\w:-]+)")
+_PARTING: Final = frozenset(
+    ["br", "dd", "div", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "td", "th", "tr", "ul"]
+)
+"""Elements at whose ends words end, though no space stands there."""
+Span = tuple[int, int]
+"""Units from the first one to before the second."""
+
+
+def count_units(text: str) -> int:
+    """How many units a text has."""
+    return len(UNIT.findall(text))
+
+
+@dataclass
+class Element:
+    """A tag that stands alone, or two and what they enclose.
+
+    Attributes:
+        opening: the tag as it was written.
+        closing: the tag that closes it; "" of a tag that stands alone.
+        start: units of the line before it.
+        end: units before its end, those within it counted.
+        free: for each tag, whether spaces, or the ends of the line, are on both its sides.
+        leans: no space is before it.
+        inner: the elements within it, in order.
+    """
+
+    opening: str
+    closing: str
+    start: int
+    end: int
+    free: tuple[bool, bool]
+    leans: bool
+    inner: "list[Element]" = field(default_factory=list)
+
+    def bare(self) -> str:
+        """All its tags, with nothing between them."""
+        return self.opening + "".join(each.bare() for each in self.inner) + self.closing
+
+
+@dataclass(frozen=True)
+class Untagged:
+    """A line without its tags, and where they were.
+
+    Attributes:
+        text: without them.
+        units: of the text.
+        elements: the outermost ones, in order.
+    """
+
+    text: str
+    units: int = 0
+    elements: tuple[Element, ...] = ()
+
+
+def without_tags(line: str) -> Untagged:
+    """Takes the tags out of a line. A tag that nothing closes, or that closes nothing, stands alone."""
+    found = list(_TAG.finditer(line))
+    if not found:
+        return Untagged(line)
+    edges = [0, *(edge for match in found for edge in match.span()), len(line)]
+    text, *parts = (line[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    tags: list[_Tag] = []
+    for place, (match, part) in enumerate(zip(found, parts, strict=True)):
+        follows = next((each[0] for each in parts[place:] if each), " ")
+        tags.append(_Tag(match.group(), len(text), text[-1:].strip() == "", follows.isspace()))
+        text += " " * tags[-1].parts_words() + (part.lstrip() if text[-1:].isspace() else part)
+    units = [match.span() for match in UNIT.finditer(text)]
+    return Untagged(text.strip(), len(units), tuple(_tree(tags, units)))
+
+
+@dataclass(frozen=True)
+class _Tag:
+    """A tag, where it stands in the text without tags, and whether spaces or ends are before and after it."""
+
+    text: str
+    place: int
+    space_before: bool
+    space_after: bool
+
+    def name(self) -> str:
+        found = _NAME.match(self.text)
+        return found[1].lower() if found else ""
+
+    def parts_words(self) -> bool:
+        return self.name() in _PARTING and not self.space_before and not self.space_after
+
+
+def _tree(tags: Sequence[_Tag], units: Sequence[tuple[int, int]]) -> list[Element]:
+    """The elements that tags make; what nothing closes, or closes nothing, stands alone."""
+    closed_by = _pairs(tags)
+    closing = set(closed_by.values())
+    starts, ends = [start for start, _ in units], [end for _, end in units]
+    around: list[list[Element]] = [[]]
+    for number, tag in enumerate(tags):
+        if number in closing:
+            around.pop()
+            continue
+        last = tags[closed_by[number]] if number in closed_by else None
+        start = bisect_right(ends, tag.place)
+        end = max(start, bisect_left(starts, last.place)) if last else start
+        free = tuple(each is not None and each.space_before and each.space_after for each in (tag, last))
+        element = Element(tag.text, last.text if last else "", start, end, (free[0], free[1]), not tag.space_before)
+        around[-1].append(element)
+        if last:
+            around.append(element.inner)
+    return around[0]
+
+
+def _pairs(tags: Sequence[_Tag]) -> dict[int, int]:
+    """Which tag each opening one is closed by; what is opened within and not closed is left out."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for number, tag in enumerate(tags):
+        if not tag.text.startswith("</"):
+            opened += [number] * (not tag.text.endswith("/>"))
+        elif tag.name() in (names := [tags[each].name() for each in opened]):
+            place = len(names) - 1 - names[::-1].index(tag.name())
+            pairs[opened[place]] = number
+            del opened[place:]
+    return pairs
+
+
+def with_tags(line: Untagged, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
+    """Puts the tags of a line into its translation.
+
+    An element encloses the run of units with most that come from within it, and fewest that come from elsewhere; all
+    within a larger element, if it was within one. What encloses the whole line encloses the whole translation.
+
+    Args:
+        line: with the places of its tags.
+        translation: of its text.
+        origins: for each unit of the translation, the unit of the line that it comes from; None if from none.
+
+    Returns:
+        The translation with every tag, and the opening tags of elements with which no unit goes, which are empty.
+    """
+    units = [match.span() for match in UNIT.finditer(translation)]
+    if not units:
+        return "".join(each.bare() for each in line.elements) + translation, []
+    placing = _Placing(origins)
+    placing.place(line.elements, (0, line.units), (0, len(units)))
+    text, done = "", 0
+    for number, (start, end) in enumerate(units):
+        before, behind = placing.before[number], placing.behind[number]
+        text += translation[done:start] + "".join(before) + translation[start:end] + "".join(behind)
+        done = end
+    return text + translation[done:], placing.lost
+
+
+class _Placing:
+    """What is written before and behind each unit of a translation."""
+
+    def __init__(self, origins: Sequence[int | None]) -> None:
+        self._origins = origins
+        self.before: defaultdict[int, list[str]] = defaultdict(list)
+        self.behind: defaultdict[int, list[str]] = defaultdict(list)
+        self.lost: list[str] = []
+
+    def place(self, elements: Sequence[Element], source: Span, target: Span) -> None:
+        """Places elements that stand next to each other within `source` units of the line, within `target` units."""
+        runs: dict[int, Span] = {}
+        for number in sorted(range(len(elements)), key=lambda number: elements[number].start - elements[number].end):
+            if run := self._run(elements[number], source, target, list(runs.values())):
+                runs[number] = run
+        first, last = target
+        at: list[tuple[Element, int]] = []
+        for number, element in enumerate(elements):
+            if number not in runs:
+                gap = self._gap(element.start, source, target)
+                gap = next(
+                    (b if element.start >= elements[n].end else a for n, (a, b) in runs.items() if a < gap < b), gap
+                )
+                at.append((element, gap))
+                if element.end > element.start:
+                    self.lost.append(element.opening)
+        late = [(element.leans and gap > first) or gap == last for element, gap in at]
+        for (element, gap), is_late in zip(at, late, strict=True):
+            if not is_late:
+                self.before[gap].append(element.bare() + " " * element.free[0])
+        for number, run in runs.items():
+            element = elements[number]
+            self.before[run[0]].append(element.opening + " " * element.free[0])
+            self.place(element.inner, (element.start, element.end), run)
+            self.behind[run[1] - 1].append(" " * element.free[1] + element.closing)
+        for (element, gap), is_late in zip(at, late, strict=True):
+            if is_late:
+                self.behind[gap - 1].append(" " * element.free[0] + element.bare())
+
+    def _run(self, element: Element, source: Span, target: Span, taken: Sequence[Span]) -> Span | None:
+        """The units that an element encloses, none of them taken; None if none comes from within it."""
+        if element.start == element.end:
+            return None
+        if (element.start, element.end) == source and not taken:
+            return target
+        best, most = None, 0
+        begin, value = None, 0
+        for unit in range(*target):
+            origin = self._origins[unit]
+            is_inside = origin is not None and element.start <= origin < element.end
+            if any(first <= unit < last for first, last in taken):
+                begin = None
+            elif is_inside:
+                begin, value = (unit, 1) if begin is None or value <= 0 else (begin, value + 1)
+                if value > most:
+                    best, most = (begin, unit + 1), value
+            elif begin is not None and origin is not None:
+                value -= 1
+        return best
+
+    def _gap(self, unit: int, source: Span, target: Span) -> int:
+        """Before which unit of the translation a tag stands that stood before a unit of the line."""
+        first, last = target
+        if unit <= source[0]:
+            return first
+        if unit >= source[1]:
+            return last
+        for found in range(first, last):
+            if self._origins[found] == unit:
+                return found
+        before = [found for found in range(first, last) if self._origins[found] == unit - 1]
+        share = (unit - source[0]) / (source[1] - source[0])
+        return before[-1] + 1 if before else first + round(share * (last - first))

@@ -1,0 +1,142 @@
+"""Tags: out of a line before it is translated, and back around what its translation makes of their words."""
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from transformer.decoding import Sampling, Search
+from transformer.loading import load
+from transformer.text.lexicon import Lexicon
+from transformer.text.tags import count_units, with_tags, without_tags
+
+ANY_TAG = re.compile(r"<[^<>]+>")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("a <b>b c</b> d", "a b c d"),
+        ("<p>One.</p> <p>Two <i>and <b>three</b></i>!</p>", "One. Two and three!"),
+        ("un<b>believ</b>able", "unbelievable"),
+        ("a <br/> b", "a b"),
+        ("a<br/> b <br/>c", "a b c"),
+        ("<br> a b", "a b"),
+        ("a b <img src='x y'/>", "a b"),
+        ("a <b> b </b> c", "a b c"),
+        ("x</b> y <i>z", "x y z"),
+        ("a <b><i></b>c</i> d", "a c d"),
+        ("1 < 2 and <3> & {x}", "1 < 2 and <3> & {x}"),
+        ("", ""),
+    ],
+)
+def test_a_line_that_stays_as_it_is_gets_its_tags_back(line: str, text: str) -> None:
+    """Catches a space too many or too few, and a tag that lands a word before or after its place."""
+    untagged = without_tags(line)
+    assert untagged.text == text
+    found, lost = with_tags(untagged, text, list(range(count_units(text))))
+    within_a_word = line == "un<b>believ</b>able"
+    assert found == ("<b>unbelievable</b>" if within_a_word else line)
+    assert not lost or "<b><i></b>" in line
+
+
+def test_tags_that_part_words() -> None:
+    """Catches `OneTwo`, which no model knows."""
+    assert without_tags("<p>One</p><p>Two</p>").text == "One Two"
+    assert without_tags("<li>a<br>b").text == "a b"
+    assert without_tags("H<sub>2</sub>O").text == "H2O"
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "origins", "expected"),
+    [
+        (
+            "the <b>old man</b> sleeps",
+            "es schläft der alte Mann",
+            [None, 3, 0, 1, 2],
+            "es schläft der <b>alte Mann</b>",
+        ),
+        ("<p>the <i>old</i> man</p>", "Mann der alte !", [2, 0, 1, None], "<p>Mann der <i>alte</i> !</p>"),
+        ("a <b>b</b> <i>c</i>", "c x b a", [2, None, 1, 0], "<i>c</i> x <b>b</b> a"),
+        ("he <b>gives up</b>.", "er gibt es auf.", [0, 1, 1, 2, 3], "er <b>gibt es auf</b>."),
+        ("he <b>gives up</b> now", "auf x y z er gibt", [2, 3, 3, 3, 0, 1], "<b>auf</b> x y z er gibt"),
+        ("a <br/>b c", "c b a", [2, 1, 0], "c <br/>b a"),
+        ("a b <br/>c", "b x a", [1, None, 0], "b <br/>x a"),
+        ("a <b>b <i>c</i></b> d", "c d a b", [2, 3, 0, 1], "<b><i>c</i></b> d a b"),
+        ("a <b>b</b> c", "x y z", [None, None, None], "x <b></b>y z"),
+        ("<b>a</b>", "", [], "<b></b>"),
+    ],
+)
+def test_tags_go_where_their_words_went(line: str, translation: str, origins: list[int | None], expected: str) -> None:
+    """Catches an element that stays in its place, loses a part, swallows what is not its own, or leaves its parent."""
+    assert with_tags(without_tags(line), translation, origins)[0] == expected
+
+
+def test_an_element_that_no_word_goes_with_is_told() -> None:
+    """Catches emphasis that is lost without a word."""
+    assert with_tags(without_tags("a <b>b</b> <i></i> c"), "x y", [0, 2])[1] == ["<b>"]
+    assert with_tags(without_tags("a <b>b</b> c"), "x y", [0, 1])[1] == []
+
+
+def drawn_line(draw: random.Random, alone: list[str], depth: int = 0) -> str:
+    """Words, elements within elements, and tags that stand alone."""
+    parts: list[str] = []
+    for _ in range(draw.randrange(1, 5)):
+        kind = draw.random()
+        if kind < 0.4 and depth < 4:
+            name = draw.choice("biu")
+            parts.append(f"<{name}>{drawn_line(draw, alone, depth + 1)}</{name}>")
+        elif kind < 0.5:
+            parts.append(draw.choice(alone))
+        else:
+            parts.append(draw.choice(["one", "two,", "three", "(four)", "five!"]))
+    return draw.choice(["", " "]).join(parts)
+
+
+def test_any_tags_come_back_whole_and_nested_as_they_were() -> None:
+    """Catches, in a thousand drawn lines, a tag lost or doubled, one closed before it is opened, a word moved."""
+    draw = random.Random(5)
+    for number in range(1000):
+        is_html = number % 2 == 0
+        line = drawn_line(draw, ["<br/>", "<img src='1'/>"] if is_html else ["<b>", "</u>", "<br/>"])
+        untagged = without_tags(line)
+        assert not ANY_TAG.search(untagged.text)
+        translation = " ".join(draw.choice(["eins", "zwei,", "drei!"]) for _ in range(draw.randrange(9)))
+        origins = [draw.choice([None, *range(untagged.units)]) for _ in range(count_units(translation))]
+        found, _ = with_tags(untagged, translation, origins)
+        assert Counter(ANY_TAG.findall(found)) == Counter(ANY_TAG.findall(line))
+        assert "".join(ANY_TAG.sub("", found).split()) == "".join(translation.split())
+        if is_html:
+            assert ancestors(found) == ancestors(line), (line, found)
+
+
+def ancestors(text: str) -> Counter[tuple[str, ...]]:
+    """Every element with those around it; fails on one that is not closed in order."""
+    found: Counter[tuple[str, ...]] = Counter()
+    around: list[str] = []
+    for tag in ANY_TAG.findall(text):
+        if tag.startswith("</"):
+            assert around.pop() == tag[2:-1], text
+        else:
+            found[(*around, tag)] += 1
+            around += [] if tag.endswith("/>") else [tag[1:-1]]
+    assert not around, text
+    return found
+
+
+def test_the_model_sees_no_tags(tiny_run: Path) -> None:
+    """Catches a tag that changes the translation, a search that is refused for tags, and one that is not put back."""
+    lines = ["one <b>two</b> three", "<i>seven</i><br/>nine", "<b></b>", "one two", "6 &amp; five"]
+    bare = ["one two three", "seven nine", "", "one two", "6 &amp; five"]
+    for search in (Search(), Search(4, n_best=3), Search(sampling=Sampling(seed=3))):
+        tagged = load(tiny_run, search=search, lexicon=Lexicon(protected=["tags"])).translations(lines)
+        plain = load(tiny_run, search=search).translations(bare)
+        for line, with_them, without in zip(lines, tagged, plain, strict=True):
+            for ours, theirs in zip(with_them.alternatives, without.alternatives, strict=True):
+                assert "".join(ANY_TAG.sub("", ours.text).split()) == "".join(theirs.text.split())
+                assert Counter(ANY_TAG.findall(ours.text)) == Counter(ANY_TAG.findall(line))
+                assert ours.score == theirs.score
+    assert not Lexicon(protected=["tags"]).requires
+    assert Lexicon(protected=["entities"]).spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
