@@ -80,6 +80,15 @@ def test_an_element_that_no_word_goes_with_is_told() -> None:
     assert with_tags(without_tags("a <b>b</b> c"), "x y", [0, 1])[1] == []
 
 
+def test_a_line_of_nothing_but_tags_is_no_burden() -> None:
+    """Catches a recursion as deep as the line says, and time that grows with the square of its elements."""
+    for line in ("<b>" * 5000 + "one" + "</b>" * 5000, "<b>" * 3000, "".join(f"<i>w{n}</i> " for n in range(3000))):
+        untagged = without_tags(line)
+        units = count_units(untagged.text)
+        found, _ = with_tags(untagged, untagged.text, list(range(units)))
+        assert Counter(ANY_TAG.findall(found)) == Counter(ANY_TAG.findall(line))
+
+
 def drawn_line(draw: random.Random, alone: list[str], depth: int = 0) -> str:
     """Words, elements within elements, and tags that stand alone."""
     parts: list[str] = []

@@ -6,7 +6,7 @@ Places are counted in units: a word (letters and digits in a row) or another cha
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,8 @@ _PARTING: Final = frozenset(
 """Elements at whose ends words end, though no space stands there."""
 Span = tuple[int, int]
 """Units from the first one to before the second."""
+DEEPEST: Final = 100
+"""Elements within each other; tags within more of them stand alone."""
 
 
 def count_units(text: str) -> int:
@@ -128,7 +130,7 @@ def _pairs(tags: Sequence[_Tag]) -> dict[int, int]:
     opened: list[int] = []
     for number, tag in enumerate(tags):
         if not tag.text.startswith("</"):
-            opened += [number] * (not tag.text.endswith("/>"))
+            opened += [number] * (not tag.text.endswith("/>") and len(opened) < DEEPEST)
         elif tag.name() in (names := [tags[each].name() for each in opened]):
             place = len(names) - 1 - names[::-1].index(tag.name())
             pairs[opened[place]] = number
@@ -174,23 +176,12 @@ class _Placing:
 
     def place(self, elements: Sequence[Element], source: Span, target: Span) -> None:
         """Places elements that stand next to each other within `source` units of the line, within `target` units."""
-        runs: dict[int, Span] = {}
-        for number in sorted(range(len(elements)), key=lambda number: elements[number].start - elements[number].end):
-            if run := self._run(elements[number], source, target, list(runs.values())):
-                runs[number] = run
-        first, last = target
-        at: list[tuple[Element, int]] = []
-        for number, element in enumerate(elements):
-            if number not in runs:
-                gap = self._gap(element.start, source, target)
-                gap = next(
-                    (b if element.start >= elements[n].end else a for n, (a, b) in runs.items() if a < gap < b), gap
-                )
-                at.append((element, gap))
-                if element.end > element.start:
-                    self.lost.append(element.opening)
-        late = [(element.leans and gap > first) or gap == last for element, gap in at]
-        for (element, gap), is_late in zip(at, late, strict=True):
+        runs = self._runs(elements, source, target)
+        alone = [
+            (element, self._gap(element, source, target, runs)) for n, element in enumerate(elements) if n not in runs
+        ]
+        late = [(element.leans and gap > target[0]) or gap == target[1] for element, gap in alone]
+        for (element, gap), is_late in zip(alone, late, strict=True):
             if not is_late:
                 self.before[gap].append(element.bare() + " " * element.free[0])
         for number, run in runs.items():
@@ -198,24 +189,36 @@ class _Placing:
             self.before[run[0]].append(element.opening + " " * element.free[0])
             self.place(element.inner, (element.start, element.end), run)
             self.behind[run[1] - 1].append(" " * element.free[1] + element.closing)
-        for (element, gap), is_late in zip(at, late, strict=True):
+        for (element, gap), is_late in zip(alone, late, strict=True):
             if is_late:
                 self.behind[gap - 1].append(" " * element.free[0] + element.bare())
 
-    def _run(self, element: Element, source: Span, target: Span, taken: Sequence[Span]) -> Span | None:
-        """The units that an element encloses, none of them taken; None if none comes from within it."""
-        if element.start == element.end:
-            return None
-        if (element.start, element.end) == source and not taken:
-            return target
+    def _runs(self, elements: Sequence[Element], source: Span, target: Span) -> dict[int, Span]:
+        """What each element encloses, the largest ones first; those that nothing comes from within are left out."""
+        runs: dict[int, Span] = {}
+        taken: set[int] = set()
+        for number in sorted(range(len(elements)), key=lambda number: elements[number].start - elements[number].end):
+            element = elements[number]
+            if element.start == element.end:
+                continue
+            is_whole = (element.start, element.end) == source
+            run = target if is_whole and not taken else self._best_run(element, target, taken)
+            if run:
+                runs[number] = run
+                taken.update(range(*run))
+            else:
+                self.lost.append(element.opening)
+        return runs
+
+    def _best_run(self, element: Element, target: Span, taken: set[int]) -> Span | None:
+        """The units with most from within an element, less those from elsewhere, none of them taken."""
         best, most = None, 0
         begin, value = None, 0
         for unit in range(*target):
             origin = self._origins[unit]
-            is_inside = origin is not None and element.start <= origin < element.end
-            if any(first <= unit < last for first, last in taken):
+            if unit in taken:
                 begin = None
-            elif is_inside:
+            elif origin is not None and element.start <= origin < element.end:
                 begin, value = (unit, 1) if begin is None or value <= 0 else (begin, value + 1)
                 if value > most:
                     best, most = (begin, unit + 1), value
@@ -223,16 +226,16 @@ class _Placing:
                 value -= 1
         return best
 
-    def _gap(self, unit: int, source: Span, target: Span) -> int:
-        """Before which unit of the translation a tag stands that stood before a unit of the line."""
-        first, last = target
+    def _gap(self, element: Element, source: Span, target: Span, runs: Mapping[int, Span]) -> int:
+        """Before which unit a tag comes to stand that stands alone, or encloses nothing; within none of the runs."""
+        unit, (first, last) = element.start, target
         if unit <= source[0]:
             return first
         if unit >= source[1]:
             return last
-        for found in range(first, last):
-            if self._origins[found] == unit:
-                return found
-        before = [found for found in range(first, last) if self._origins[found] == unit - 1]
+        own, before = (
+            [place for place in range(first, last) if self._origins[place] == each] for each in (unit, unit - 1)
+        )
         share = (unit - source[0]) / (source[1] - source[0])
-        return before[-1] + 1 if before else first + round(share * (last - first))
+        gap = own[0] if own else before[-1] + 1 if before else first + round(share * (last - first))
+        return next((end for begin, end in runs.values() if begin < gap < end), gap)
