@@ -1,12 +1,11 @@
-"""What pre-training on the text at hand is worth, on real text, all by the command line.
+"""What pre-training on the text at hand is worth to T5, on real text, all by the command line.
 
-T5 learns spans (`data.task = "spans"`) of English captions of Multi30k, is exported as a published folder, imported
-again and fine-tuned to an exercise of learners: captions with a gap in place of a preposition, which is to be written,
-of which it is shown 1,000 others (a .tsv); beside it the same model with its first, random weights goes the same way. A
-BERT learns masked words of German and English captions. Reported: the held-out losses of both pre-trainings, first and
-last, and loss and the share of gaps filled right of both starts.
+A T5 learns spans of English captions of Multi30k by `recipes/multi30k-spans.toml`, is exported as a published folder,
+imported again and fine-tuned to an exercise of learners: captions with a gap in place of a preposition, which is to be
+written, of which it is shown 1,000 others (a .tsv); beside it the same model with its first, random weights goes the
+same way. Reported: the held-out losses of pre-training, and loss and the share of gaps filled right of both starts.
 
-Usage: python benchmarks/pretraining.py --out FILE [--folder RUNS] [--spans 3000] [--fine-tuning 150] [--masked 1500]
+Usage: python benchmarks/pretraining.py --out FILE [--folder RUNS] [--spans 3000] [--fine-tuning 150]
 A run that is cut off goes on where it was, given the same --folder.
 """
 
@@ -27,7 +26,6 @@ from training_report import hardware
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
 CAPTIONS = 1000
-RATE = 0.5  # so that a step of short windows has as many tokens to learn from as other tasks have
 PREPOSITIONS = frozenset(
     [
         "in",
@@ -54,46 +52,24 @@ PREPOSITIONS = frozenset(
         "along",
     ]
 )
-TEXT = """
+RECIPE = Path("recipes/multi30k-spans.toml")
+FINE_TUNING = """
 [data]
-task = "{task}"
-text = "{text}"
-window = {window}
-stride = {stride}
-{more}
-[tokenizer]
-vocab_size = 4000
-"""
-T5 = """
-[model]
-family = "t5"
-d_model = 192
-N = 3
-h = 3
-d_ff = 512
-attention_dropout = 0.0
-activation_dropout = 0.0
-"""
-BERT = """
-[model]
-family = "bert"
-d_model = 192
-N = 3
-h = 3
-d_ff = 512
-seq_len = 64
-attention_dropout = 0.0
-"""
-TRAINING = """
+pairs = "{pairs}"
+validation_source = "{gaps}"
+validation_target = "{words}"
+max_length_ratio = 100
+
 [training]
+start_from = "{start}"
 max_steps = {steps}
-learning_rate = {rate}
-warmup_steps = {warmup}
+learning_rate = 3e-4
+warmup_steps = 20
 batch_tokens = 4096
 schedule = "cosine"
 label_smoothing = 0.0
-validate_every = {every}
-save_every = {every}
+validate_every = 10
+save_every = 10
 patience = 0
 best_metric = "loss"
 """
@@ -105,28 +81,24 @@ def command(*arguments: object) -> str:
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def train(folder: Path, name: str, recipe: str, **training: Any) -> dict[str, Any]:
-    """Trains by a recipe; its validations by step, and seconds."""
-    values = {"warmup": 100, "every": max(1, training["steps"] // 6), **training}
-    path = folder / f"{name}.toml"
-    path.write_text(recipe + TRAINING.format(**values), encoding="utf-8")
+def train(run: Path, recipe: Path, **settings: object) -> dict[str, Any]:
+    """Trains by a recipe, some settings of which are given; its validations by step, and seconds."""
     started = time.perf_counter()
-    command("train", path, "--run", folder / name)
-    rows = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    changes = [f"--set={name.replace('__', '.')}={value}" for name, value in settings.items()]
+    command("train", recipe, "--run", run, *changes)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = {row["step"]: row["loss"] for row in rows if row["kind"] == "validation"}
     return {"losses": losses, "seconds": time.perf_counter() - started}
 
 
 def write_data(folder: Path) -> None:
-    """The running text of all lines but the first ones, of both languages and of one, and captions with gaps."""
-    sides = [lines_of(f"train.{language}") for language in ("de", "en")]
-    text = [line for pair in zip(*sides, strict=True) for line in pair][2 * CAPTIONS :]
-    write_lines(folder / "text.txt", text)
-    write_lines(folder / "text.en", sides[1][CAPTIONS:])
-    exercises = {"train": sides[1][:CAPTIONS], "val": lines_of("val.en"), "test": lines_of("test_2016_flickr.en")}
+    """Captions without the first ones, and captions with gaps, those to learn from among the first ones."""
+    captions = lines_of("train.en")
+    write_lines(folder / "text.en", captions[CAPTIONS:])
+    exercises = {"train": captions[:CAPTIONS], "val": lines_of("val.en"), "test": lines_of("test_2016_flickr.en")}
     draw = random.Random(1)
-    for name, captions in exercises.items():
-        pairs = [exercise(line, draw) for line in captions if PREPOSITIONS & set(line.split())]
+    for name, lines in exercises.items():
+        pairs = [exercise(line, draw) for line in lines if PREPOSITIONS & set(line.split())]
         write_lines(folder / f"{name}.tsv", ["\t".join(pair) for pair in pairs])
         write_lines(folder / f"{name}.gaps", [pair[0] for pair in pairs])
         write_lines(folder / f"{name}.words", [pair[1] for pair in pairs])
@@ -163,7 +135,6 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where runs are kept; a temporary folder if not given")
     parser.add_argument("--spans", type=int, default=3000)
     parser.add_argument("--fine-tuning", type=int, default=150)
-    parser.add_argument("--masked", type=int, default=1500)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
@@ -172,39 +143,37 @@ def main() -> None:
         report = {
             "command": " ".join(["python benchmarks/pretraining.py", *sys.argv[1:]]),
             "hardware": hardware(torch.device("cpu")),
-            "masked words": masked(folder, arguments.masked),
             **learners(folder, arguments.spans, arguments.fine_tuning),
         }
     print(json.dumps(report, indent=2))
     arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def masked(folder: Path, steps: int) -> dict[str, Any]:
-    """Masked words of the text."""
-    recipe = TEXT.format(task="masked-words", text=folder / "text.txt", window=64, stride=32, more="") + BERT
-    return train(folder, "masked", recipe, steps=steps, rate=1e-3)
-
-
 def learners(folder: Path, spans: int, steps: int) -> dict[str, Any]:
     """Both starts, and what they were fine-tuned to."""
-    more = f"corruption_rate = {RATE}"
-    recipe = TEXT.format(task="spans", text=folder / "text.en", window=24, stride=12, more=more) + T5
+    text = {"data__text": folder / "text.en"}
     found: dict[str, Any] = {
-        "spans": train(folder, "spans", recipe, steps=spans, rate=1e-3),
+        "spans": train(folder / "spans", RECIPE, **text, training__max_steps=spans),
         # the first weights, with the same tokenizer: one step that changes nothing
-        "first weights": train(folder, "first", recipe, steps=1, rate=1e-12, warmup=1),
+        "first weights": train(
+            folder / "first",
+            RECIPE,
+            **text,
+            training__max_steps=1,
+            training__learning_rate=1e-12,
+            training__warmup_steps=1,
+        ),
     }
-    data = (
-        f"[data]\npairs = '{folder / 'train.tsv'}'\nvalidation_source = '{folder / 'val.gaps'}'\n"
-        f"validation_target = '{folder / 'val.words'}'\n"
-        "max_length_ratio = 100\n"
-    )
+    given = {"pairs": "train.tsv", "gaps": "val.gaps", "words": "val.words"}
+    paths = {name: folder / file for name, file in given.items()}
     for name, start in (("pre-trained", "spans"), ("random", "first")):
         published, imported = folder / f"{start}-hf", folder / f"{start}-imported"
         if not imported.exists():
             command("export", folder / start, "--format", "hf", "--out", published)
             command("import", published, "--out", imported)
-        run = train(folder, name, data, steps=steps, rate=f"3e-4\nstart_from = '{imported}'", warmup=20, every=10)
+        recipe = folder / f"{name}.toml"
+        recipe.write_text(FINE_TUNING.format(**paths, start=imported, steps=steps), encoding="utf-8")
+        run = train(folder / name, recipe)
         found[f"exercise, {name}"] = {**run, "percent of gaps right, test_2016_flickr": filled_right(folder, name)}
     return found
 
