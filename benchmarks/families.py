@@ -3,9 +3,10 @@
 Every engine loads the same published folder (a trained MiniLM, random models in the sizes of GPT-2 small and ViT-B/16)
 and runs in a process of its own; rounds alternate between engines, medians count. A figure counts only if the outputs
 agree in that run, which is reported: least cosine of vectors or logits, share of texts with the same tokens, largest
-difference of losses. Each peer's batch sizes are tried and its best counts, and so are `torch.compile` for vectors and
-images and the static cache, plain and compiled, for generation. Every engine has the memory settings of `training.py`
-("kept").
+difference of losses. Each peer's batch sizes are tried and its best counts, and so are `torch.compile` for vectors,
+images and training and the static cache, plain and compiled, for generation. Every engine has the memory settings of
+`training.py` ("kept"). Beside a training step stands its bound, measured in every round: torch's bf16 products of its
+shapes, and Adam.
 
 The 1,000 texts are cut from the given files, one after another, in lengths spread evenly on a logarithmic scale, about
 3 to 250 tokens. The random GPT-2 that generates has a head of its own, so that what it writes is no copy of what it
@@ -189,6 +190,7 @@ def compare(
     seconds: dict[tuple[str, str], list[float]] = {entry: [] for entry in entries}
     outputs: dict[tuple[str, str], np.ndarray] = {}
     chosen: dict[str, Any] = {}
+    bounds: list[dict[str, float]] = []
     for _ in range(rounds):
         for engine, precision in entries:
             out = folder / f"{engine}-{precision}.npy"
@@ -198,6 +200,8 @@ def compare(
             seconds[engine, precision].append(found["seconds"])
             outputs[engine, precision] = np.load(out, allow_pickle=False)
             chosen[f"{engine} {precision}"] = found["chosen"]
+        if each["job"] == "step":
+            bounds.append(run(sys.executable, "bound", {**each, "folder": str(folder), "threads": threads}))
     reference = outputs["transformers", "float32"]
     if each["job"] == "generate":
         fewest = min(len(set(row)) for row in reference.tolist())
@@ -216,6 +220,23 @@ def compare(
             f"{e} {p}": agreement(each["job"], output, reference) for (e, p), output in outputs.items()
         },
         "chosen": chosen,
+        **({"bound": bound(bounds, seconds)} if bounds else {}),
+    }
+
+
+def bound(bounds: list[dict[str, float]], seconds: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
+    """What a step that did nothing but its products and Adam would gain over the peer, round by round."""
+    least = [found["products"] + found["adam"] for found in bounds]
+    rival = min((values for (engine, _), values in seconds.items() if engine != "ours"), key=median)
+    mine = seconds["ours", DEFAULT["step"]]
+    return {
+        "seconds": {
+            "products": median(found["products"] for found in bounds),
+            "adam": median(found["adam"] for found in bounds),
+        },
+        "most over the peers' best": median(theirs / own for theirs, own in zip(rival, least, strict=True)),
+        "share of it that ours reaches": median(own / seconds for own, seconds in zip(least, mine, strict=True)),
+        "rounds": bounds,
     }
 
 

@@ -59,7 +59,8 @@ def main() -> None:
 
         best_of({"sdpa": classify, "compiled": classify_compiled}, order)
     else:
-        best_of({"fused Adam": step(order, folder)}, order, WARM_UP_STEPS)
+        ways = {"fused Adam": False, "fused Adam, compiled": True}
+        best_of({name: step(order, folder, compiled) for name, compiled in ways.items()}, order, WARM_UP_STEPS)
 
 
 def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[Any, Any]:
@@ -91,7 +92,7 @@ def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[
     }
 
 
-def step(order: dict[str, Any], folder: Path) -> Any:
+def step(order: dict[str, Any], folder: Path, compiled: bool) -> Any:
     """A training step without dropout; its losses."""
     kinds = {
         "minilm": transformers.BertForSequenceClassification, "gpt2": transformers.GPT2LMHeadModel,
@@ -113,19 +114,20 @@ def step(order: dict[str, Any], folder: Path) -> Any:
         torch.nn.init.zeros_(model.classifier.bias)
     inputs, labels = examples(order)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=True)
+    forward = torch.compile(model, dynamic=False) if compiled else model
     losses: list[float] = []
     bf16 = torch.autocast("cpu", torch.bfloat16, enabled=order["precision"] == "bf16")
 
     def one() -> np.ndarray:
         with bf16:
             if order["model"] == "gpt2":
-                logits = model(inputs[:, :-1]).logits
+                logits = forward(inputs[:, :-1]).logits
                 loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), inputs[:, 1:].flatten())
             elif order["model"] == "vit":
-                loss = torch.nn.functional.cross_entropy(model(pixel_values=inputs).logits.float(), labels)
+                loss = torch.nn.functional.cross_entropy(forward(pixel_values=inputs).logits.float(), labels)
             else:
                 mask = torch.ones_like(inputs)
-                loss = torch.nn.functional.cross_entropy(model(inputs, attention_mask=mask).logits.float(), labels)
+                loss = torch.nn.functional.cross_entropy(forward(inputs, attention_mask=mask).logits.float(), labels)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -20,6 +20,9 @@ from transformer.text.tokenizer import Tokenizer
 BATCH_TOKENS = 1024
 """What one product computes stays in the caches of a processor; padding is less, too."""
 BATCH_IMAGES = 32
+COMPARED = 1024
+"""Rows of cosines that are held at a time."""
+ROUNDING = 1e-6
 MASK = "[MASK]"
 
 
@@ -53,6 +56,19 @@ class Guess:
     piece: str
     probability: float
     text: str
+
+
+def nearest_own(vectors: Float[NDArray[np.float32], "N d"], others: Float[NDArray[np.float32], "N d"]) -> int:
+    """How many of `vectors` have no row of `others` nearer, by the cosine, than the one in their own row.
+
+    Where several are as near, because texts repeat, the own one counts as found.
+    """
+    found = 0
+    for start in range(0, len(vectors), COMPARED):
+        cosines = vectors[start : start + COMPARED] @ others.T
+        own = cosines[np.arange(len(cosines)), np.arange(start, start + len(cosines))]
+        found += int((own >= cosines.max(axis=1) - ROUNDING).sum())
+    return found
 
 
 class TextEncoder:

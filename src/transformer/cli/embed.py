@@ -28,6 +28,12 @@ def embed(
         str | None, typer.Option(metavar="TEXT", help="print the lines nearest to this text in place of vectors")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="of --nearest: how many")] = 10,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(
+            help="texts that mean the same, first<TAB>second; prints how often a text's own is the nearest of all"
+        ),
+    ] = None,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
@@ -39,6 +45,9 @@ def embed(
 
     refuse_same([input_path], [output_path])
     encoder = loaded_encoder(model, precision)
+    if evaluate is not None:
+        _evaluate(encoder, evaluate, invalid_utf8)
+        return
     lines = read_texts(input_path, invalid_utf8)
     vectors = encoder.embed(lines)
     say_cut(encoder)
@@ -54,6 +63,26 @@ def embed(
         for text, vector in zip(lines, vectors.tolist(), strict=True):
             rounded = [round(value, 7) for value in vector]
             sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
+
+
+def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
+    """Prints how many texts are nearest to the one that they stand with, from either side.
+
+    Raises:
+        DataError: there are none.
+    """
+    from transformer.data.labelled import read_rows
+    from transformer.errors import DataError
+    from transformer.recognition import nearest_own
+    from transformer.run.tasks.neighbours import COLUMNS
+
+    rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
+    if not rows:
+        raise DataError(f"{path} is empty; give a file with two texts that mean the same a line")
+    first, second = (encoder.embed([row[side] for row in rows]) for side in range(2))
+    for name, found in (("first", nearest_own(first, second)), ("second", nearest_own(second, first))):
+        typer.echo(f"{name} texts next to their own: {100 * found / len(rows):.2f} %  ({found:,} of {len(rows):,})")
+    say_cut(encoder)
 
 
 def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
