@@ -167,6 +167,25 @@ def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
     assert "no images; name the files" in run("classify", models["vit"]).stderr
 
 
+def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches folders without images as labels, those of other labels counted as wrong, and tracebacks of odd files."""
+    from PIL import Image
+
+    for name in ("dark", "light", ".hidden", "empty"):
+        (tmp_path / name).mkdir()
+    image = Image.fromarray(np.zeros((8, 8), np.uint8))
+    for name in ("dark/1.png", "light/2.png", ".hidden/3.png"):
+        image.save(tmp_path / name)
+    ended = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "accuracy 50.00 %  (1 of 2)" in ended.stdout, ended.stderr
+    image.save(tmp_path / "empty" / "4.png")
+    ended = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "label 'empty' (1 times) is none of the model's" in ended.stderr
+    image.save(tmp_path / "cut.png", exif=b"MM\x00*\x00\x00")
+    ended = run("classify", models["vit"], tmp_path / "cut.png")
+    assert "not an image that can be read" in ended.stderr
+
+
 def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path) -> None:
     """Catches a family that is not listed, and a model without text that cannot be shown."""
     listed = run("info").stdout

@@ -112,6 +112,7 @@ def _told(
         raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")
     names = found.config["labels"]
     images = ImageFiles(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
+    label_numbers(images.names, names, str(path))
     given: list[str] = []
     for start in range(0, len(images.labels), CHUNK):
         numbers = np.arange(start, min(start + CHUNK, len(images.labels)))

@@ -21,6 +21,8 @@ COLOURS: Final = frozenset(
     {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 )
 """Pillow's modes of 8 bits a colour."""
+DAMAGED: Final = (OSError, ValueError, SyntaxError, TypeError, LookupError, struct.error)
+"""What Pillow raises of files that are cut or altered."""
 GREY: Final = 1
 MOST_PIXELS: Final = 1 << 28
 """Of a single image: one that is larger is refused before it is decoded."""
@@ -103,14 +105,14 @@ class Pictures:
                 upright = ImageOps.exif_transpose(image)
                 found = upright.convert("L" if self.channels == GREY else "RGB")
                 found = found.resize((width, height), Image.Resampling.BILINEAR)
-        except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        except (*DAMAGED, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise DataError(f"{path}: not an image that can be read ({error}); remove or repair it") from error
         pixels = np.asarray(found, np.uint8)
         return pixels[None] if self.channels == GREY else pixels.transpose(2, 0, 1)
 
 
 class ImageFiles:
-    """The files of a folder that has one folder a label.
+    """The files of a folder that has one folder a label; folders without images and hidden ones are none.
 
     Attributes:
         names: of the labels, sorted.
@@ -121,19 +123,18 @@ class ImageFiles:
     """
 
     def __init__(self, folder: Path, pictures: Pictures) -> None:
-        folders = sorted(path for path in folder.iterdir() if path.is_dir())
-        files = [
-            (path, number)
-            for number, each in enumerate(folders)
-            for path in sorted(each.rglob("*"))
-            if path.suffix.lower() in IMAGE_FILES
-        ]
-        if not files:
+        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        found = {
+            each.name: sorted(path for path in each.rglob("*") if path.suffix.lower() in IMAGE_FILES)
+            for each in folders
+        }
+        found = {name: paths for name, paths in found.items() if paths}
+        if not found:
             raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
-        self._paths = [path for path, _ in files]
+        self._paths = [path for paths in found.values() for path in paths]
         self._pictures = pictures
-        self.names = tuple(each.name for each in folders)
-        self.labels = np.array([number for _, number in files], np.int64)
+        self.names = tuple(found)
+        self.labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found.values()])
 
     def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
         """The images of the given numbers."""

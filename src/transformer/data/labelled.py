@@ -139,6 +139,6 @@ def label_numbers(labels: Sequence[str], known: Sequence[str], where: str) -> ND
     if unknown:
         label, times = unknown.most_common(1)[0]
         raise DataError(
-            f"{where}: label {label!r} ({times} times) is none of the model's ({', '.join(known)}); check the column"
+            f"{where}: label {label!r} ({times} times) is none of the model's ({', '.join(known)}); check the labels"
         )
     return np.array([numbers[label] for label in labels], np.int64)
