@@ -162,8 +162,6 @@ def test_an_imported_model_is_fine_tuned_and_goes_on(
     pieces: Path, digit_corpus: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """Catches another tokenizer, weights that are not taken, no resuming, a loss hidden by what is never written."""
-    is hidden by the logit of a token that is never written.
-    """
     published(pieces, tmp_path / "hf")
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
     given = tiny_recipe(digit_corpus, start_from=str(tmp_path / "ours"), learning_rate=0.001, precision="float32")
