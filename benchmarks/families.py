@@ -134,7 +134,7 @@ def main() -> None:
                 continue
             results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
     report = {
-        "command": "python benchmarks/families.py --minilm FOLDER --texts FILE --peers FOLDER",
+        "command": " ".join(["python benchmarks/families.py", *sys.argv[1:]]),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
         "versions": {
             "python": platform.python_version(), "torch": torch.__version__,

@@ -14,17 +14,23 @@ sys.path.append(str(Path(__file__).parent.parent))
 from product_rates import Product, weighted_rate
 
 BF16 = torch.bfloat16
-IMAGE_POSITIONS, IMAGE_LABELS = 197, 1000
+IMAGE_POSITIONS = 197
 
 
 def products(order: dict[str, Any], config: dict[str, Any]) -> list[Product]:
-    """Of one step: those of the layers and of the projection; patches and small heads are left out."""
+    """Of one step: those of the layers and of the projection; patches and small heads are left out.
+
+    Labels read one position, for which the last layer needs nothing but its keys and values.
+    """
     width, layers = config.get("n_embd") or config["hidden_size"], config.get("n_layer") or config["num_hidden_layers"]
     inner, h = config.get("intermediate_size", 4 * width), config.get("n_head") or config["num_attention_heads"]
     length = order.get("length", IMAGE_POSITIONS)
     rows, heads = order["rows"] * length, order["rows"] * h
+    linear = 4 * layers
+    if order["model"] != "gpt2":
+        layers, linear = layers - 1, linear - 2
     found = [
-        Product("attention, linear", 4 * layers, 1, rows, width, width),
+        Product("attention, linear", linear, 1, rows, width, width),
         Product("feed-forward, in", layers, 1, rows, width, inner),
         Product("feed-forward, out", layers, 1, rows, inner, width),
         Product("attention, scores", layers, heads, length, width // h, length),

@@ -130,6 +130,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     pairs = write_lines(tmp_path / "pairs.tsv", ["abc\tabc", "hgf\tbag", "bag\thgf", "abc\tabc"])
     found = run("embed", models["bert"], "--evaluate", pairs).stdout.splitlines()
     assert found == [f"{side} texts next to their own: 50.00 %  (2 of 4)" for side in ("first", "second")]
+    assert "leave out --input" in run("embed", models["bert"], "--evaluate", pairs, "--output", out).stderr
     told = run("classify", models["bert"], "abc", "hgf").stdout.splitlines()
     assert [line.split("\t")[0] for line in told] == [label.name for label in encoder.classify(["abc", "hgf"])]
     examples = [f"{text}\t{label.name}" for text, label in zip(lines[:2], encoder.classify(lines[:2]), strict=True)]

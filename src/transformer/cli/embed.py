@@ -10,6 +10,7 @@ import typer
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
+from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.recognition import TextEncoder
@@ -44,6 +45,8 @@ def embed(
     import numpy as np
 
     refuse_same([input_path], [output_path])
+    if evaluate is not None and (input_path or output_path or nearest is not None):
+        raise ConfigError("--evaluate reads its own texts and prints; leave out --input, --output and --nearest")
     encoder = loaded_encoder(model, precision)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8)
