@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 
 import numpy as np
 import torch
@@ -10,10 +11,13 @@ import torch
 from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, write_each
 from transformer.errors import ConfigError, DataError
 from transformer.models.language_model import LanguageModel
+from transformer.text.passages import encode_lines
 from transformer.text.tokenizer import Tokenizer
 
 PIECES_A_PROMPT = 4096
 """Numbers for the parts of a continuation, which draw with random numbers of their own."""
+BATCH_POSITIONS = 16_384
+"""Positions of texts, of all hypotheses together, that are continued side by side: about 1 GiB of GPT-2's caches."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -61,9 +65,14 @@ class Generator:
         model: put into evaluation mode.
         tokenizer: of its text.
         search: greedy, a beam, or sampling.
+
+    Raises:
+        ConfigError: the search looks at coverage.
     """
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY) -> None:
+        if search.coverage:
+            raise ConfigError("coverage is of what a translation attends to in its source; leave it out")
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.search = replace(search, limit_ends=True)
@@ -77,35 +86,57 @@ class Generator:
     def generate(self, prompts: Sequence[str], *, max_tokens: int = 200) -> list[list[Continuation]]:
         """How each prompt goes on: up to `Search.n_best` continuations, best first.
 
-        A text that grows beyond the model's positions goes on from its latter half; a beam stays within them.
+        Prompts are continued side by side. A text that grows beyond the model's positions goes on from its latter half;
+        a beam stays within them.
 
         Args:
             prompts: beginnings; an empty one begins anew.
             max_tokens: most tokens of a continuation.
 
         Raises:
-            ConfigError: a beam and its limit exceed the model's positions.
+            ConfigError: a prompt, or a beam and its limit, exceed the model's positions.
             DataError: a single text in place of a list.
         """
         if isinstance(prompts, str):
             raise DataError("prompts is one text; give a list, e.g. [text]")
+        return list(self.each(prompts, max_tokens=max_tokens))
+
+    def each(self, prompts: Sequence[str], *, max_tokens: int = 200) -> Iterator[list[Continuation]]:
+        """As `generate`, one prompt after another as they are done; what is refused is refused before any work."""
+        begun = self._begin_all(prompts, max_tokens)
+        most = self.model.seq_len
+        start = 0
+        while start < len(begun):
+            end, longest = start, 0
+            while end < len(begun) and (positions := len(begun[end]) - 1 + max_tokens) <= most:
+                longest = max(longest, positions)
+                if end > start and longest * (end + 1 - start) * self.search.beam > BATCH_POSITIONS:
+                    break
+                end += 1
+            if end == start:
+                yield [self._at_length(begun[start], max_tokens, start)]
+                start += 1
+                continue
+            requests = [self._request(begun[at], max_tokens, at * PIECES_A_PROMPT) for at in range(start, end)]
+            found = search_all(self.model, requests, self.search, control=self.tokenizer.control)
+            for tokens, hypotheses in zip(begun[start:end], found, strict=True):
+                yield [self._continuation(tokens, each) for each in hypotheses]
+            start = end
+
+    def _begin_all(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
+        """The tokens of the prompts, none of which is too long."""
         begun = [self._begin(prompt) for prompt in prompts]
-        self._refuse_long(begun)
-        if self.search.beam == 1:
-            return [[self._at_length(tokens, max_tokens, number)] for number, tokens in enumerate(begun)]
-        requests = [self._request(tokens, max_tokens, number) for number, tokens in enumerate(begun)]
-        longest = max((len(request.source) + request.limit for request in requests), default=0)
-        if longest > self.model.seq_len:
-            raise ConfigError(
-                f"a beam keeps to the model's {self.model.seq_len} positions, prompt and continuation have {longest}; "
-                "ask for fewer tokens, or leave the beam out"
-            )
-        control = self.tokenizer.control
-        found = search_all(self.model, requests, self.search, control=control)
-        return [
-            [self._continuation(first, hypothesis) for hypothesis in own]
-            for first, own in zip(begun, found, strict=True)
-        ]
+        most = self.model.seq_len
+        for number, tokens in enumerate(begun, start=1):
+            of = f"prompt {number}: " if len(begun) > 1 else ""
+            if len(tokens) > most:
+                raise ConfigError(f"{of}a prompt of {len(tokens)} tokens exceeds the model's {most}; shorten it")
+            if self.search.beam > 1 and len(tokens) - 1 + max_tokens > most:
+                raise ConfigError(
+                    f"{of}a beam keeps to the model's {most} positions, prompt and continuation have "
+                    f"{len(tokens) - 1 + max_tokens}; ask for fewer tokens, or leave the beam out"
+                )
+        return begun
 
     def stream(self, prompt: str, *, max_tokens: int = 200) -> Iterator[str]:
         """Yields the continuation as it is written, as soon as characters are whole.
@@ -113,8 +144,7 @@ class Generator:
         Raises:
             ConfigError: the search has a beam.
         """
-        begun = self._begin(prompt)
-        self._refuse_long([begun])
+        (begun,) = self._begin_all([prompt], 0)
         shown, waiting = list(begun), list[int]()
         for token in self._tokens(begun, max_tokens, 0):
             waiting.append(token)
@@ -129,16 +159,6 @@ class Generator:
         """The text of what was written, decoded with what stands before it: a first space may depend on that."""
         decode = self.tokenizer.decode_running
         return decode([*begun, *tokens])[len(decode(begun)) :]
-
-    def _refuse_long(self, begun: Sequence[Sequence[int]]) -> None:
-        """Refuses prompts of which the model could read a part alone.
-
-        Raises:
-            ConfigError: one is longer than the positions.
-        """
-        longest = max(map(len, begun), default=0)
-        if longest > self.model.seq_len:
-            raise ConfigError(f"a prompt of {longest} tokens exceeds the model's {self.model.seq_len}; shorten it")
 
     def perplexity(self, text: str, *, window: int | None = None, batch: int = 8) -> Perplexity:
         """How well the model predicts a text, in windows that do not overlap; each begins without a past.
@@ -155,8 +175,8 @@ class Generator:
         window = window or self.model.seq_len
         if not 1 <= window <= self.model.seq_len:
             raise ConfigError(f"window={window} is not between 1 and the model's {self.model.seq_len} positions")
-        lines = text.splitlines(keepends=True)
-        tokens = np.array([token for each in self.tokenizer.encode_running(lines) for token in each], np.int64)
+        parts = [np.array(ids, np.int64) for _, ids in encode_lines(self.tokenizer, StringIO(text))]
+        tokens = np.concatenate([np.zeros(0, np.int64), *parts])
         count = (len(tokens) - 1) // window
         if count < 1:
             raise DataError(

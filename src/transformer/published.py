@@ -42,7 +42,7 @@ def read_published(folder: Path) -> Bundle:
         published = Watched(cast("dict[str, Any]", content))
         kind = family_of(str(published.get("model_type")))
         weights = kind.weights()
-        tensors = read_tensors(folder)
+        tensors = read_tensors(folder, *content.get("architectures") or ())
         config = weights.read_config(kind.config, published, files, tensors.keys())
         tokenizers = weights.read_tokenizers(config, files) if kind.reads_text else None
         if tokenizers:
@@ -98,8 +98,12 @@ def family_of(model_type: str) -> Family:
     raise BundleError(f"model_type={model_type!r} is not known; only {', '.join(known)} are")
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(folder: Path, architecture: str = "the model's class", *_: str) -> dict[str, Tensor]:
     """The weights of a folder, in one file or in shards.
+
+    Args:
+        folder: of the model.
+        architecture: the class of transformers that has all of its parameters, for messages.
 
     Raises:
         BundleError: there are none, or a shard is missing; or only pickled ones, which can run code when they are read.
@@ -111,7 +115,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         elif pickled := sorted(path.name for path in folder.glob("*.bin")):
             raise BundleError(
                 f"{folder} has pickled weights alone ({pickled[0]}), which can run code; convert them where you trust "
-                "them: transformers' from_pretrained(FOLDER).save_pretrained(FOLDER) writes safetensors"
+                f"them: {architecture}.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers does"
             )
         else:
             raise BundleError(f"{folder} has no {WEIGHTS}; copy the whole folder")

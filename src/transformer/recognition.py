@@ -117,7 +117,7 @@ class TextEncoder:
         return [found[place] for place in range(len(texts))]
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The most probable tokens for each `[MASK]` of a text, best first.
+        """The most probable tokens for each `[MASK]` of a text, best first, but none that steers the model.
 
         Each mask is guessed on its own, the others staying masked.
 
@@ -146,6 +146,7 @@ class TextEncoder:
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
             p = self.model.masked_head(encoded[0, places]).float().softmax(dim=-1)
+            p[:, [*before, *after, control.mask, *control.never_written(allow_unknown=False)]] = 0  # which are no words
         best = p.topk(min(top, p.size(1)), dim=1)
         return [
             [

@@ -1,5 +1,7 @@
 """What a translator gives for a line."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from transformer.decoding import Tokens
@@ -53,3 +55,29 @@ class Translation:
 
 NOTHING = Alternative("", 0.0, 0.0, (), finished=True)
 """The translation of an empty line."""
+
+
+def lines_done(
+    n_lines: int, lines_of_pieces: Iterable[int], done: Callable[[int], None] | None
+) -> Callable[[int], None] | None:
+    """Counts lines of which the last piece is done.
+
+    Args:
+        n_lines: in all; those without pieces are told of at once.
+        lines_of_pieces: the line of each piece.
+        done: is told how many more lines are done.
+
+    Returns:
+        What is to be told the line of each piece that is done; None where no one counts.
+    """
+    if done is None:
+        return None
+    left = Counter(lines_of_pieces)
+    done(n_lines - len(left))
+
+    def one(line: int) -> None:
+        left[line] -= 1
+        if not left[line]:
+            done(1)
+
+    return one

@@ -1,7 +1,6 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -40,7 +39,7 @@ from transformer.text.splitting import SplitLine, split_line
 from transformer.text.tags import Untagged, count_units, with_tags, without_tags
 from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
-from transformer.translated import NOTHING, Alternative, Translation
+from transformer.translated import NOTHING, Alternative, Translation, lines_done
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
@@ -94,6 +93,7 @@ class Translator:
         description: how it computes, in words.
         deterministic: search for each line alone and on one thread, so that its translation and scores are the same to
             the last bit whatever is translated beside it; otherwise scores may differ in the last digits.
+        task: of a text-to-text model, e.g. "summarize: ": put before each line, and each part of one that is split.
         control: ids that steer the decoder.
         end_of_source: the id that ends a source.
     """
@@ -131,7 +131,7 @@ class Translator:
         self.batch_tokens = BATCH_TOKENS * (1 if search.beam == 1 else 2)
         self.deterministic = False
         self.workers = 1
-        self.description = ""
+        self.description = self.task = ""
         self._pool: Workers | None = None
         self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
         if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
@@ -191,17 +191,21 @@ class Translator:
 
         Raises:
             DataError: there are not as many prefixes as lines.
-            ConfigError: there are prefixes and a shortlist.
+            ConfigError: there are prefixes and a shortlist; or a task and tags.
         """
+        if self.task and "tags" in self.lexicon.protected:
+            raise ConfigError(
+                "tags are put back by their places in the line, which a task moves; leave one of them out"
+            )
         if prefixes is not None and self.shortlist:
             raise ConfigError("prefixes may need words that a shortlist lacks; leave one of them out")
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
         untagged = [without_tags(line) if "tags" in self.lexicon.protected else Untagged(line) for line in lines]
-        lines = [line.text for line in untagged]
+        lines = [self.task * bool(line.text.strip()) + line.text for line in untagged]
         splits, pieces = self._pieces(lines, prefixes, first_line)
         with one_thread() if self.deterministic else nullcontext():
-            found = self._search(pieces, self.search, _lines_done(lines, pieces, done) if done else None)
+            found = self._search(pieces, self.search, lines_done(len(lines), [piece.line for piece in pieces], done))
             if self.search.guard:
                 self._heal(pieces, found)
         of_lines: list[list[tuple[_Piece, list[Hypothesis]]]] = [[] for _ in lines]
@@ -233,7 +237,7 @@ class Translator:
                 found[index], pieces[index].healed = better, True
 
     def _search(
-        self, pieces: Sequence[_Piece], search: Search, done: Callable[[_Piece], None] | None = None
+        self, pieces: Sequence[_Piece], search: Search, done: Callable[[int], None] | None = None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, in order."""
         found: dict[int, list[Hypothesis]] = {}
@@ -257,7 +261,7 @@ class Translator:
         for place, hypotheses in results:
             found[order[place]] = hypotheses
             if done is not None:
-                done(pieces[order[place]])
+                done(pieces[order[place]].line)
         in_order = [found[index] for index in range(len(pieces))]
         return self._by_coverage(pieces, in_order) if search.coverage else in_order
 
@@ -330,7 +334,7 @@ class Translator:
 
     def _split(self, line: str, room: int) -> SplitLine:
         """A long line as pieces, each with what must lead it."""
-        lead = self.tokenizers.source.lead(line)
+        lead = self.task.rstrip() or self.tokenizers.source.lead(line)
         if not lead:
             return split_line(line, room, self.source_sizes)
         split = split_line(line[len(lead) :], room - self.source_sizes([lead])[0], self.source_sizes)
@@ -353,6 +357,8 @@ class Translator:
         alternatives = tuple(self._alternative(parts) for parts in zip(*found, strict=False)) or (NOTHING,)
         if not split.is_clean:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
+        if len(split.pieces) > 1 and not self.task and self.tokenizers.source.kind == "published":
+            flags.append(f"longer than {self.max_source_tokens} tokens; what it begins with leads its first part alone")
         if not all(best.finished for best, *_ in found):
             flags.append("the translation did not end and was cut at the limit")
         elif any(self._is_long(piece, best) for piece, (best, *_) in own):
@@ -379,18 +385,3 @@ class Translator:
             all(part.finished for part in parts),
             tuple(tuple(part.tokens) for part in parts),
         )
-
-
-def _lines_done(
-    lines: Sequence[str], pieces: Sequence[_Piece], done: Callable[[int], None]
-) -> Callable[[_Piece], None]:
-    """Tells of each line once its last piece is done; of those that have none, now."""
-    left = Counter(piece.line for piece in pieces)
-    done(len(lines) - len(left))
-
-    def one(piece: _Piece) -> None:
-        left[piece.line] -= 1
-        if not left[piece.line]:
-            done(1)
-
-    return one

@@ -18,7 +18,15 @@ from transformers import (
     BertTokenizerFast,
 )
 
-from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from parity.published import (
+    assert_round_trip,
+    close,
+    close_inside,
+    imported,
+    outputs_of,
+    randomized,
+    write_word_level,
+)
 from transformer.errors import BundleError
 from transformer.models.bert.model import Bert
 from transformer.published import read_published, write_published
@@ -55,12 +63,14 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
     bundle = imported(theirs, tmp_path / "hf")
     model = bundle.model
     assert isinstance(model, Bert)
-    tokens, types = torch.randint(0, SIZE, (3, 11)), torch.randint(0, 2, (3, 11))
+    tokens, types = torch.randint(0, SIZE, (3, 11)), torch.randint(0, odd.get("type_vocab_size", 2), (3, 11))
     mask = torch.ones(3, 11, dtype=torch.bool)
     mask[1, 6:] = False
     given = {"input_ids": tokens, "attention_mask": mask.long(), "token_type_ids": types}
     found = theirs(**given, output_hidden_states=True)
-    encoded = model.encode(tokens, mask[:, None, None], types)
+    with outputs_of(model.encoder.layers) as inside:
+        encoded = model.encode(tokens, mask[:, None, None], types)
+    close_inside(inside, found.hidden_states, mask)
     close(encoded[mask], found.hidden_states[-1][mask])
     if kind is BertModel and not more:
         close(model.pooled(encoded), found.pooler_output)

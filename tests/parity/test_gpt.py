@@ -9,7 +9,15 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
 
-from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from parity.published import (
+    assert_round_trip,
+    close,
+    close_inside,
+    imported,
+    outputs_of,
+    randomized,
+    write_word_level,
+)
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
 from transformer.published import read_published
@@ -66,7 +74,9 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path:
     mask = torch.ones(3, 11, dtype=torch.bool)
     mask[1, 6:] = False
     found = theirs(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True)
-    hidden = model.decode(tokens, mask[:, None, None])
+    with outputs_of(model.decoder.layers) as inside:
+        hidden = model.decode(tokens, mask[:, None, None])
+    close_inside(inside, found.hidden_states, mask)
     close(hidden[mask], found.hidden_states[-1][mask])
     close(model.project(hidden)[mask], found.logits[mask])
     again = assert_round_trip(bundle, tmp_path, type(theirs).from_pretrained)

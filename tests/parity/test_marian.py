@@ -15,7 +15,8 @@ from torch import nn
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 from conftest import digit_pairs, tiny_recipe
-from transformer.blocks import causal_mask, padding_mask
+from parity.published import close_inside, outputs_of
+from transformer.blocks import causal_mask, halved_sinusoid, padding_mask
 from transformer.bundle import load_bundle, save_bundle
 from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
@@ -99,9 +100,12 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, pieces: P
         input_ids=order[src], attention_mask=(src != PAD_ID).long(), decoder_input_ids=order[tgt],
         output_hidden_states=True,
     )  # fmt: skip
-    encoded = model.encode(src, mask)
-    decoded = model.decode(encoded, mask, tgt, causal_mask(7))
     kept = src != PAD_ID
+    with outputs_of(model.encoder.layers) as inside_encoder, outputs_of(model.decoder.layers) as inside_decoder:
+        encoded = model.encode(src, mask)
+        decoded = model.decode(encoded, mask, tgt, causal_mask(7))
+    close_inside(inside_encoder, found.encoder_hidden_states, kept)
+    close_inside(inside_decoder, found.decoder_hidden_states)
     torch.testing.assert_close(encoded[kept], found.encoder_hidden_states[-1][kept], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(decoded, found.decoder_hidden_states[-1], atol=1e-4, rtol=1e-4)
     logits = model.project(decoded)
@@ -175,7 +179,15 @@ def test_an_imported_model_is_fine_tuned_and_goes_on(
     tuned = load_bundle(again.model)
     assert tuned.tokenizers.to_files() == load_bundle(tmp_path / "ours").tokenizers.to_files()
     write_published(tuned, tmp_path / "again")
-    assert MarianMTModel.from_pretrained(tmp_path / "again").config.d_model == 24
+    theirs, tokenizer = (kind.from_pretrained(tmp_path / "again") for kind in (MarianMTModel, MarianTokenizer))
+    translator = make_translator(tuned, search=Search(1, guard=False, allow_unknown=True, no_repeat_ngram=1))
+    translator.max_target_tokens = 29
+    for line in LINES[:3]:
+        (ours,) = translator.translations([line])
+        written = theirs.generate(
+            **tokenizer([line], return_tensors="pt"), num_beams=1, do_sample=False, max_new_tokens=30, no_repeat_ngram_size=1
+        )
+        assert ours.text == tokenizer.decode(written[0], skip_special_tokens=True)
 
 
 def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,6 +217,14 @@ def rewrite(folder: Path, drop: str = "", **more: torch.Tensor) -> None:
     save_file(tensors | more, folder / "model.safetensors", {"format": "pt"})
 
 
+def other_target(folder: Path) -> None:
+    """A second vocabulary in which <unk> has another place."""
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    names = {token: piece for piece, token in vocabulary.items()}
+    swapped = vocabulary | {"<unk>": 2, names[2]: vocabulary["<unk>"]}
+    (folder / "target_vocab.json").write_text(json.dumps(swapped), encoding="utf-8")
+
+
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another type": (change("config.json", model_type="whisper"), "model_type='whisper' is not known; only"),
     "pre-norm": (change("config.json", normalize_before=True), "normalize_before=True is not known"),
@@ -223,6 +243,16 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "learned positions": (
         lambda folder: rewrite(folder, **{"model.encoder.embed_positions.weight": torch.randn(48, 24)}),
         "is not the table of sinusoids",
+    ),
+    "a forced first token": (
+        change("generation_config.json", forced_bos_token_id=5), "forced_bos_token_id=5 in generation_config.json"
+    ),
+    "tokens ruled out": (change("generation_config.json", suppress_tokens=[4]), r"suppress_tokens=\[4\] in generation"),
+    "words ruled out": (change("config.json", bad_words_ids=[[4]]), "rules out more than what is never written"),
+    "another begin": (change("generation_config.json", decoder_start_token_id=3), "decoder_start_token_id=3 in gener"),
+    "another end": (change("generation_config.json", eos_token_id=[0, 3]), r"names \{3\}, which config.json does not"),
+    "another unknown token": (
+        lambda folder: other_target(folder), "<unk> is 2 in target_vocab.json, 1 in vocab.json; it must be one"
     ),
     "a list for a configuration": (
         lambda folder: (folder / "config.json").write_text("[1]"), "is no object of settings"
@@ -253,6 +283,17 @@ def test_what_is_not_known_is_refused_by_name(name: str, pieces: Path, tmp_path:
     break_it(tmp_path / "hf")
     with pytest.raises(BundleError, match=message):
         read_published(tmp_path / "hf")
+
+
+def test_what_is_never_written_may_be_ruled_out(pieces: Path, tmp_path: Path) -> None:
+    """Catches a refusal of every OPUS-MT folder, which rules padding out, and of tables in half precision."""
+    size = published(pieces, tmp_path / "hf").config.vocab_size
+    change("generation_config.json", bad_words_ids=[[size - 1]], num_beams=6, renormalize_logits=True)(tmp_path / "hf")
+    table = halved_sinusoid(48, 24).half()
+    rewrite(tmp_path / "hf", **{"model.encoder.embed_positions.weight": table})
+    write_published(read_published(tmp_path / "hf"), tmp_path / "again")
+    facts = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert (facts["bad_words_ids"], facts["max_length"]) == ([[size - 1]], 48)
 
 
 def test_shards_are_read_as_one(pieces: Path, tmp_path: Path) -> None:

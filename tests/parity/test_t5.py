@@ -6,13 +6,24 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
-from parity.published import assert_round_trip, close, imported, randomized, write_word_level
+from parity.published import (
+    assert_round_trip,
+    close,
+    close_inside,
+    imported,
+    outputs_of,
+    randomized,
+    write_word_level,
+)
 from transformer.blocks import causal_mask, padding_mask
 from transformer.decoding import Request, Search, length_normalization, search_all
-from transformer.errors import BundleError
+from transformer.errors import BundleError, ConfigError
+from transformer.loading import make_translator
 from transformer.published import read_published
+from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
 
 SIZE = 53
@@ -52,8 +63,11 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path:
     mask = padding_mask(src)
     given = {"input_ids": src, "attention_mask": (src != 0).long(), "decoder_input_ids": tgt}
     found = theirs(**given, output_hidden_states=True)
-    encoded = model.encode(src, mask)
-    decoded = model.decode(encoded, mask, tgt, causal_mask(29))
+    with outputs_of(model.encoder.layers) as inside_encoder, outputs_of(model.decoder.layers) as inside_decoder:
+        encoded = model.encode(src, mask)
+        decoded = model.decode(encoded, mask, tgt, causal_mask(29))
+    close_inside(inside_encoder, found.encoder_hidden_states, src != 0)
+    close_inside(inside_decoder, found.decoder_hidden_states)
     close(encoded[src != 0], found.encoder_last_hidden_state[src != 0])
     scale = 24**-0.5 if bundle.config.model_dump()["scale_output"] else 1.0
     close(decoded, found.decoder_hidden_states[-1] * scale)
@@ -66,15 +80,17 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path:
     close(again(**given).logits, theirs(**given).logits)
 
 
+@pytest.mark.parametrize("name", ["gated, untied", "heads wider than the model", "another depth, gated silu"])
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.no_grad()
-def test_what_is_written_is_what_generate_writes(beam: int, tmp_path: Path) -> None:
-    """Catches a decoder that begins with another token or ends at another."""
-    theirs = published(tie_word_embeddings=False)
+def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path: Path) -> None:
+    """Catches a decoder that begins with another token or ends at another, and caches of other widths or depths."""
+    theirs = published(**{**ODD[name], "tie_word_embeddings": False})
     theirs.lm_head.weight *= 4
     theirs.lm_head.weight[1] *= 0.5
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     bundle = imported(theirs, tmp_path / "hf")
+    assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
     control = bundle.tokenizers.source.control
     generator = torch.Generator().manual_seed(1)
     sources = [[*torch.randint(3, SIZE, (n,), generator=generator).tolist(), 1] for n in (5, 1, 9, 3)]
@@ -100,3 +116,39 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
         (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, **odd}))
         with pytest.raises(BundleError, match=f"{next(iter(odd))}=.* is not known"):
             read_published(tmp_path / "hf")
+
+
+def test_a_missing_output_is_told(tmp_path: Path) -> None:
+    """Catches an output of its own that is missing, and taken for the embeddings; and an encoder alone."""
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
+    published(tie_word_embeddings=False).save_pretrained(tmp_path / "hf")
+    weights = tmp_path / "hf" / "model.safetensors"
+    tensors = load_file(weights)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    save_file({name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}, weights)
+    with pytest.raises(BundleError, match=r"missing: lm_head\.weight"):
+        read_published(tmp_path / "hf")
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "architectures": ["T5EncoderModel"]}))
+    with pytest.raises(BundleError, match="architectures='T5EncoderModel' is not known"):
+        read_published(tmp_path / "hf")
+
+
+def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
+    """Catches parts of a long line that lack what the model is to do, without a word."""
+    write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
+    published(n_positions=12).save_pretrained(tmp_path / "hf")
+    translator = make_translator(read_published(tmp_path / "hf"))
+    line = "w1 w2 w3 w4 w5 w6 w7 . " * 3
+    encode = translator.tokenizers.source.encode
+    (plain,) = translator.translations([line.strip()])
+    assert any("what it begins with leads its first part alone" in flag for flag in plain.flags)
+    translator.task = "w8 w9 "
+    (found, empty, short) = translator.translations([line.strip(), "", "w1"])
+    assert len(found.sources) > 1
+    assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*found.sources, *short.sources))
+    assert not any("leads its first part" in flag for flag in found.flags)
+    assert empty.text == ""
+    translator.lexicon = Lexicon(protected=("tags",))
+    with pytest.raises(ConfigError, match="which a task moves"):
+        translator.translations(["w1"])

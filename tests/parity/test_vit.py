@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImageModeling, ViTModel
 
-from parity.published import assert_round_trip, close, imported, randomized
+from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
 from transformer.errors import BundleError
 from transformer.models.vit.model import Vit
 
@@ -36,7 +36,9 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
     assert isinstance(model, Vit)
     images = torch.randn(3, config["channels"], *config["image_size"])
     found = theirs(pixel_values=images, output_hidden_states=True)
-    encoded = model.encode(images)
+    with outputs_of(model.encoder.layers) as inside:
+        encoded = model.encode(images)
+    close_inside(inside, found.hidden_states)
     if kind is ViTModel:
         close(encoded, found.last_hidden_state)
     else:

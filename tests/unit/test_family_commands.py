@@ -14,7 +14,7 @@ import torch
 
 from conftest import write_lines
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.decoding import Search
+from transformer.decoding import Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.generation import Generator
 from transformer.kernels import why_not
@@ -72,6 +72,13 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     rows = [json.loads(line) for line in many.stdout.splitlines()]
     assert [row["prompt"] for row in rows] == ["abc", "", "h g"]
     assert rows[0]["continuations"][0]["text"] == whole.text
+    assert [row["continuations"][0]["text"] for row in rows] == [
+        run("generate", models["gpt"], row["prompt"], *options).stdout.removeprefix(row["prompt"])[:-1] for row in rows
+    ]
+    long = write_lines(tmp_path / "long", ["a", "b" * 13])
+    refused = run("generate", models["gpt"], "--input", long)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "prompt 2: a prompt of 13 tokens exceeds the model's 12" in refused.stderr
     drawn = [run("generate", models["gpt"], "abc", "--sample", "--seed", seed, *options).stdout for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     refused = run("generate", models["gpt"])
@@ -82,6 +89,49 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
         refused = run(command[0], models["gpt"], *command[1:])
         assert refused.returncode == 2
         assert "does not translate" in refused.stderr
+
+
+def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a prompt whose text depends on its neighbours or on where a file is cut, and prompts out of order."""
+    prompts = ["a", "bcdefgh", "", "hg", "abcdefghabc", "c"]
+    for search in (Search(1), Search(2), Search(1, sampling=Sampling(seed=3))):
+        generator = load(models["gpt"], precision="float32", search=search)
+        most = 5 if search.beam == 1 else 1
+        together = generator.generate(prompts, max_tokens=most)
+        monkeypatch.setattr("transformer.generation.BATCH_POSITIONS", 1)
+        alone = list(generator.each(prompts, max_tokens=most))
+        monkeypatch.undo()
+        assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]
+        if search.sampling is None:
+            assert together[3][0].text == generator.generate(["hg"], max_tokens=most)[0][0].text
+    with pytest.raises(ConfigError, match="coverage is of what a translation attends to"):
+        load(models["gpt"], search=Search(2, coverage=0.1))
+
+
+def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches options without effect, and tracebacks of arguments that are not UTF-8."""
+    lines = write_lines(tmp_path / "lines", ["abc"])
+    bert = models["bert"]
+    for command, message in (
+        (("classify", bert, "abc", "--input", lines), "give one of them"),
+        (("classify", bert, "--evaluate", lines, "--output", tmp_path / "out"), "leave out texts, --input"),
+        (("classify", bert, "abc", "--labels", lines), "--labels are those of --evaluate"),
+        (("embed", bert, "--input", lines, "--nearest", "a", "--output", tmp_path / "out"), "leave out --output"),
+        (("classify", bert, b"\xff"), "a text is not UTF-8 (character 1)"),
+        (("fill", bert, b"[MASK]\xff"), "the text is not UTF-8 (character 7)"),
+        (("embed", bert, "--input", lines, "--nearest", b"\xff"), "the text of --nearest is not UTF-8"),
+        (("generate", models["gpt"], b"\xff"), "the prompt is not UTF-8"),
+    ):
+        call = [
+            sys.executable,
+            "-m",
+            "transformer",
+            *(each if isinstance(each, bytes) else str(each) for each in command),
+        ]
+        ended = subprocess.run(call, capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout) == (2, b""), message
+        assert message in " ".join(ended.stderr.decode().split())
+        assert b"Traceback" not in ended.stderr
 
 
 def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,6 +192,13 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
         "label 'lukewarm' (1 times) is none of the model's"
         in run("classify", models["bert"], "--evaluate", other).stderr
     )
+    guesses = encoder.fill("ab[MASK]d", 100)[0]
+    assert len(guesses) == encoder.tokenizer.vocab_size, "all are told"
+    assert [each.probability for each in guesses][-3:] == [0, 0, 0], "what steers the model is no guess"
+    newline = next(each for each in guesses if "\n" in each.piece)
+    assert newline.probability > 0
+    shown = run("fill", models["bert"], "ab[MASK]d", "--top", 100).stdout
+    assert len(shown.splitlines()) == len(guesses), "one line a guess"
     filled = run("fill", models["bert"], "ab[MASK]d", "--top", 2).stdout.splitlines()
     assert len(filled) == 2
     piece = filled[0].split("\t")[2]

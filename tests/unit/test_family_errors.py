@@ -179,6 +179,35 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
             family("vit").config.model_validate({"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, **wrong})
 
 
+def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
+    """Catches two labels of one name, one tensor under two names, and rotations of which a part is passed over."""
+    with pytest.raises(BundleError, match="id2label names two labels 'a'; rename one"):
+        labels_of({"id2label": {"0": "a", "1": "a"}})
+    twice = {"pooler.dense.weight": torch.zeros(1), "bert.pooler.dense.weight": torch.zeros(1)}
+    with pytest.raises(BundleError, match=r"bert\.pooler\.dense\.weight is there twice"):
+        BERT.read_weights(family("bert").config(vocab_size=9), twice)
+    for rope in ({"factor": 2.0, "rope_theta": 1.0}, {"partial_rotary_factor": 0.5}):
+        with pytest.raises(BundleError, match="factor"):
+            LLAMA.read({"rope_parameters": rope}, [], {})
+    for facts in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
+        with pytest.raises(BundleError, match=r"in generation_config\.json"):
+            LLAMA.read_config(family("llama").config, {}, {"generation_config.json": facts}, [])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [({"tokenizer_config.json": b'{"tokenizer_class": "BertJapaneseTokenizer"}'}, "tokenizer_class='BertJapanese"),
+     ({"tokenizer_config.json": b'{"word_tokenizer_type": "mecab"}'}, "word_tokenizer_type='mecab' in"),
+     ({"added_tokens.json": b'{"<new>": 9}'}, r"tokens beside vocab.txt \(<new>\)")],
+)  # fmt: skip
+def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message: str) -> None:
+    """Catches words that another tokenizer splits, and tokens that stand beside the list."""
+    files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
+    assert read_tokenizer(files, OURS).encode("A") == [4]
+    with pytest.raises(BundleError, match=message):
+        read_tokenizer(files | more, OURS)
+
+
 def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None:
     """Catches `</s>` typed in a text that ends it: Unigram finds control tokens by itself."""
     from tokenizers import Tokenizer as Library

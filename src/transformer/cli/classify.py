@@ -1,7 +1,6 @@
 """`transformer classify`: labels of texts or of images."""
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,13 +10,14 @@ import typer
 from transformer.cli.embed import read_texts, say_cut
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
+from transformer.cli.progress import counted
 from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same, written_to
 from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from transformer.recognition import ImageClassifier, Label, TextEncoder
 
-CHUNK = 1024
+CHUNK = 256
 
 
 def classify(
@@ -47,19 +47,30 @@ def classify(
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
     from transformer.recognition import ImageClassifier, TextEncoder  # loads torch
+    from transformer.text.lines import refuse_broken
 
     refuse_same([input_path], [output_path])
+    if evaluate is not None and (given or input_path or output_path or output_format != "text"):
+        raise ConfigError("--evaluate reads its own examples and prints; leave out texts, --input, --output, --format")
+    if labels is not None and evaluate is None:
+        raise ConfigError("--labels are those of --evaluate; name the images too")
+    if given and input_path is not None:
+        raise ConfigError("there are texts or images, and --input; give one of them")
     found: Any = loaded(model, TextEncoder | ImageClassifier, "model of labels", precision=precision)
     if evaluate is not None:
         _evaluate(found, evaluate, labels, invalid_utf8)
         return
     if isinstance(found, ImageClassifier) and not given:
         raise ConfigError("no images; name the files to classify")
+    if isinstance(found, TextEncoder):
+        for text in given or ():
+            refuse_broken(text, "a text")
     items = given or read_texts(input_path, invalid_utf8)
-    with written_to(output_path) as sink:
+    with written_to(output_path) as sink, counted("inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, found.classify(chunk), strict=True):
-                sink.write(_shown(item, label, output_format).encode() + b"\n")
+                sink.write(_shown(item, label, output_format).encode(errors="surrogateescape") + b"\n")
+            done(len(chunk))
     if isinstance(found, TextEncoder):
         say_cut(found)
 
@@ -107,15 +118,21 @@ def _told(
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text and its label a line")
         label_numbers([label for _, label in rows], found.config["labels"], str(path))
-        return [label for _, label in rows], [label.name for label in found.classify([text for text, _ in rows])]
+        told: list[str] = []
+        with counted("texts", len(rows)) as done:
+            for chunk in _chunks([text for text, _ in rows]):
+                told += [label.name for label in found.classify(chunk)]
+                done(len(chunk))
+        return [label for _, label in rows], told
     if not path.is_dir() and labels is None:
         raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")
     names = found.config["labels"]
     images = ImageFiles(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
     label_numbers(images.names, names, str(path))
     given: list[str] = []
-    for start in range(0, len(images.labels), CHUNK):
-        numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
-        given += [label.name for label in found.classify_pixels(images.take(numbers))]
-        print(f"{len(given):,} of {len(images.labels):,}", end="\r", file=sys.stderr)
+    with counted("images", len(images.labels)) as done:
+        for start in range(0, len(images.labels), CHUNK):
+            numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
+            given += [label.name for label in found.classify_pixels(images.take(numbers))]
+            done(len(numbers))
     return [images.names[number] for number in images.labels.tolist()], given

@@ -2,18 +2,26 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
+from transformer.cli.progress import counted
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
+    from numpy.typing import NDArray
+
     from transformer.recognition import TextEncoder
+
+CHUNK = 4096
+"""Texts that are sorted by length together."""
 
 
 def embed(
@@ -44,15 +52,21 @@ def embed(
     """
     import numpy as np
 
+    from transformer.text.lines import refuse_broken
+
     refuse_same([input_path], [output_path])
     if evaluate is not None and (input_path or output_path or nearest is not None):
         raise ConfigError("--evaluate reads its own texts and prints; leave out --input, --output and --nearest")
+    if nearest is not None:
+        if output_path is not None:
+            raise ConfigError("--nearest prints lines in place of vectors; leave out --output")
+        refuse_broken(nearest, "the text of --nearest")
     encoder = loaded_encoder(model, precision)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8)
         return
     lines = read_texts(input_path, invalid_utf8)
-    vectors = encoder.embed(lines)
+    vectors = _embedded(encoder, lines)
     say_cut(encoder)
     if nearest is not None:
         cosines = vectors @ encoder.embed([nearest])[0]
@@ -66,6 +80,18 @@ def embed(
         for text, vector in zip(lines, vectors.tolist(), strict=True):
             rounded = [round(value, 7) for value in vector]
             sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
+
+
+def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[NDArray[Any], 'n D']":
+    """The vectors of texts, which are counted on a terminal."""
+    import numpy as np
+
+    parts: list[Any] = [encoder.embed([])]
+    with counted("texts", len(lines)) as done:
+        for start in range(0, len(lines), CHUNK):
+            parts.append(encoder.embed(lines[start : start + CHUNK]))
+            done(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
@@ -82,7 +108,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
     rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts that mean the same a line")
-    first, second = (encoder.embed([row[side] for row in rows]) for side in range(2))
+    first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
     for name, found in (("first", nearest_own(first, second)), ("second", nearest_own(second, first))):
         typer.echo(f"{name} texts next to their own: {100 * found / len(rows):.2f} %  ({found:,} of {len(rows):,})")
     say_cut(encoder)

@@ -1,5 +1,6 @@
 """`transformer export`: one of our models in a published format."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,4 +25,5 @@ def export(
 
     del to  # the only one so far
     write_published(load_bundle(model), out)
-    typer.echo(f"next: transformers.AutoModel.from_pretrained({str(out)!r})")
+    (kind,) = json.loads((out / "config.json").read_bytes())["architectures"]
+    typer.echo(f"next: transformers.{kind}.from_pretrained({str(out)!r})")

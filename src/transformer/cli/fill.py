@@ -8,6 +8,7 @@ import typer
 from transformer.cli.embed import loaded_encoder
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.translate import ModelArgument
+from transformer.errors import printable
 
 
 def fill(
@@ -23,10 +24,13 @@ def fill(
 
     Example: transformer fill bert "The capital of France is [MASK]."
     """
+    from transformer.text.lines import refuse_broken
+
+    refuse_broken(text, "the text")
     for number, guesses in enumerate(loaded_encoder(model, precision).fill(text, top), start=1):
         if output_format == "jsonl":
             each = [{"piece": g.piece, "probability": g.probability, "text": g.text} for g in guesses]
             typer.echo(json.dumps({"mask": number, "guesses": each}, ensure_ascii=False))
             continue
         for guess in guesses:
-            typer.echo(f"{number}\t{guess.probability:.4f}\t{guess.piece}\t{guess.text}")
+            typer.echo(f"{number}\t{guess.probability:.4f}\t{printable(guess.piece)}\t{printable(guess.text)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer.cli.loaded import loaded
+from transformer.cli.progress import counted
 from transformer.cli.search import takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
 from transformer.errors import ConfigError
@@ -51,10 +52,12 @@ def generate(
 
     Example: transformer generate runs/shakespeare "ROMEO:" --sample --temperature 0.8 --max-tokens 300
     """
-    from transformer.text.lines import read_lines
+    from transformer.text.lines import read_lines, refuse_broken
 
     if (prompt is None) == (input_path is None):
         raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
+    if prompt is not None:
+        refuse_broken(prompt, "the prompt")
     refuse_same([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
@@ -68,10 +71,12 @@ def generate(
             return
         invalid = invalid_choice(invalid_utf8)
         prompts = [prompt] if prompt is not None else list(read_lines(input_path or Path(), invalid=invalid))
-        for number, (given, found) in enumerate(
-            zip(prompts, generator.generate(prompts, max_tokens=max_tokens), strict=True), start=1
-        ):
-            sink.write(_shown(number, given, found, output_format, is_single=prompt is not None).encode() + b"\n")
+        with counted("prompts", len(prompts)) as done:
+            each = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
+            for number, (given, found) in enumerate(each, start=1):
+                sink.write(_shown(number, given, found, output_format, is_single=prompt is not None).encode() + b"\n")
+                sink.flush()
+                done(1)
 
 
 def _loaded(model: Path, precision: str, search: "Search") -> "Generator":

@@ -68,16 +68,19 @@ class Loading:
     workers: int | None
     shortlist: Path | None
     deterministic: bool
+    task: str = ""
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """The model's translator."""
         from transformer.loading import load_translator  # loads torch
 
-        return load_translator(
+        translator = load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist,
             deterministic=self.deterministic, **options,
         )  # fmt: skip
+        translator.task = self.task
+        return translator
 
 
 def loading_of(
@@ -95,14 +98,21 @@ def loading_of(
         bool,
         typer.Option("--deterministic", help="each line alone: the same to the last bit whatever is beside it; slower"),
     ] = False,
+    task: Annotated[
+        str, typer.Option(help="of text-to-text models: put before each line, e.g. 'summarize: ', and before its parts")
+    ] = "",
 ) -> Loading:
     """What the options ask for.
 
     Raises:
         ConfigError: an average of one model.
+        DataError: the task is not UTF-8.
     """
+    from transformer.text.lines import refuse_broken
+
     refuse_average(average, ensemble)
-    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic)
+    refuse_broken(task, "the task")
+    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task)
 
 
 def search_of(

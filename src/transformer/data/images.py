@@ -24,6 +24,7 @@ COLOURS: Final = frozenset(
 DAMAGED: Final = (OSError, ValueError, SyntaxError, TypeError, LookupError, struct.error)
 """What Pillow raises of files that are cut or altered."""
 GREY: Final = 1
+COLOUR: Final = 3
 MOST_PIXELS: Final = 1 << 28
 """Of a single image: one that is larger is refused before it is decoded."""
 MOST_BYTES: Final = 1 << 36
@@ -87,9 +88,11 @@ class Pictures:
         """A file's image: channels, height, width.
 
         Raises:
-            ConfigError: Pillow is not installed.
+            ConfigError: Pillow is not installed; the model reads neither grey images nor colours.
             DataError: it is no image, or damaged.
         """
+        if self.channels not in (GREY, COLOUR):
+            raise ConfigError(f"a model of {self.channels} channels reads no image files; give it pixels, in Python")
         try:
             from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError as error:
@@ -124,10 +127,7 @@ class ImageFiles:
 
     def __init__(self, folder: Path, pictures: Pictures) -> None:
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        found = {
-            each.name: sorted(path for path in each.rglob("*") if path.suffix.lower() in IMAGE_FILES)
-            for each in folders
-        }
+        found = {each.name: _image_files(each) for each in folders}
         found = {name: paths for name, paths in found.items() if paths}
         if not found:
             raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
@@ -139,6 +139,14 @@ class ImageFiles:
     def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
         """The images of the given numbers."""
         return self._pictures.normalized([self._pictures.read(self._paths[i]) for i in ids])
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The images of a label, at any depth, but not in what is hidden."""
+    visible = (
+        path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    return sorted(path for path in visible if path.suffix.lower() in IMAGE_FILES)
 
 
 class IdxImages:

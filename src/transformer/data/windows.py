@@ -1,9 +1,8 @@
 """Running text as windows of tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from transformer.errors import DataError
 from transformer.protocols import Part, WindowBatch
 from transformer.text.lines import Invalid, read_lines
+from transformer.text.passages import encode_lines
 from transformer.text.tokenizer import Tokenizer
-
-LINES: Final = 1024
-"""Lines that are encoded at a time."""
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:
@@ -40,10 +37,9 @@ def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progres
     """
     done, count, raw = 0, 0, path.with_suffix(".raw")
     with raw.open("wb") as file:
-        while chunk := list(islice(lines, LINES)):
-            ids = np.concatenate([np.asarray(each, np.int32) for each in tokenizer.encode_running(chunk)])
-            file.write(ids.tobytes())
-            done, count = done + len(chunk), count + len(ids)
+        for more, ids in encode_lines(tokenizer, lines):
+            file.write(np.asarray(ids, np.int32).tobytes())
+            done, count = done + more, count + len(ids)
             progress(done)
     whole = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(count,))
     if count:

@@ -1,6 +1,5 @@
 """How a family's models are published: settings, names of parameters, tokenizer. Each `weights.py` has one `FORMAT`."""
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from transformer.errors import BundleError
 from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, refuse_unknown, write_renamed
+from transformer.models.writing import refuse_other_writing
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
@@ -18,7 +18,6 @@ Names = Mapping[str, tuple[str, Any]]
 DEPTHS: Final = ("N", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Our settings that are sizes even where their absence means another one."""
-CONFIG, GENERATION = "config.json", "generation_config.json"
 NOWHERE: Final[dict[str, tuple[Any, ...]]] = {
     "quantization_config": (None,), "sliding_window": (None,), "use_sliding_window": (False, None),
     "qk_norm": (False, None), "use_qk_norm": (False, None), "attn_logit_softcapping": (None,),
@@ -92,15 +91,9 @@ class Format:
                 raise BundleError(
                     f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
                 )
-        if "eos_id" in self.ids and isinstance(several := published.get("eos_token_id"), list):
-            raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
-        ends = json.loads(files.get(GENERATION, b"{}")).get("eos_token_id")
-        if "eos_id" in self.ids and (
-            other := {*(ends if isinstance(ends, list) else [ends])} - {None, values["eos_id"]}
-        ):
-            raise BundleError(
-                f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end"
-            )
+        if "eos_id" in self.ids:
+            start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]
+            refuse_other_writing(published, files, start=start, end=values["eos_id"], never=never)
         return kind.model_validate({**values, **self.read(published, self._named(names), files)})
 
     def write_config(self, config: Settings) -> dict[str, Any]:
@@ -143,4 +136,8 @@ class Format:
     def _named(self, names: Collection[str]) -> list[str]:
         """Names with their prefix, and those of norms as they are called today."""
         renewed = [name.replace(".gamma", ".weight").replace(".beta", ".bias") for name in names]
-        return [name if name.startswith((self.prefix, *self.heads)) else self.prefix + name for name in renewed]
+        found = [name if name.startswith((self.prefix, *self.heads)) else self.prefix + name for name in renewed]
+        if len(set(found)) < len(found):
+            twice = next(name for place, name in enumerate(found) if name in found[:place])
+            raise BundleError(f"{twice} is there twice, by an older or shorter name too; copy the whole folder")
+        return found

@@ -136,7 +136,7 @@ def refuse_metric(metric: str, known: tuple[str, ...]) -> None:
 
 
 def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Settings:
-    """The configuration with the vocabularies' sizes and ids, where it has keys for them.
+    """The configuration with the vocabularies' sizes and ids, where it has keys for them that nothing is in by default.
 
     Args:
         config: of the recipe.
@@ -152,6 +152,6 @@ def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0, known: Bu
         "vocab_size": max(tokenizers.source.vocab_size + extra, least),
         "bos_id": control.bos, "eos_id": control.eos, "pad_id": control.pad, "start_id": control.bos,
     }  # fmt: skip
-    if given["family"] == "marian":
-        sizes = {key: value for key, value in sizes.items() if not key.endswith("_id")}  # which are the published ones
-    return type(config).model_validate({**given, **{key: value for key, value in sizes.items() if key in given}})
+    fields = type(config).model_fields
+    unset = {key: value for key, value in sizes.items() if key in fields and fields[key].default is None}
+    return type(config).model_validate({**given, **unset})

@@ -88,8 +88,9 @@ class BytePairTokenizer(Tokenizer):
         text = self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
         return text.removeprefix(" ")
 
-    def encode_running(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
         """As of `Tokenizer`: no space is put before a part."""
+        del around
         prepared = [self.normalize(text) for text in texts]
         encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
         return [[token + N_CONTROL for token in encoding.ids] for encoding in encodings]

@@ -91,6 +91,22 @@ def read_lines(path: Path, counts: LineCounts | None = None, invalid: Invalid = 
         yield from decode_lines(stream, str(path), counts, invalid)
 
 
+def refuse_broken(text: str, name: str) -> None:
+    """Refuses what was given on the command line in another encoding.
+
+    Args:
+        text: as the system gave it.
+        name: of it, for the message.
+
+    Raises:
+        DataError: it holds bytes that are not UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{name} is not UTF-8 (character {error.start + 1}); give it in UTF-8") from error
+
+
 @contextmanager
 def open_bytes(path: Path) -> Generator[BinaryIO]:
     """Opens a plain or compressed (.gz, .zst) file for reading; failures while it is open are told as its own.

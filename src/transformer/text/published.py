@@ -20,6 +20,17 @@ WHOLE, WORDS, PIECES, MERGES, FACTS = (
 )  # fmt: skip
 ADDED: Final = "added_tokens.json"
 INPUTS: Final = ("input_ids", "attention_mask")
+FROM_WHOLE: Final = f"read from {WHOLE} alone, which AutoTokenizer of transformers writes; add it"
+BERT_FACTS: Final[dict[str, tuple[Any, ...]]] = {
+    "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"),
+    "word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece"),
+    "do_basic_tokenize": (None, True), "never_split": (None, []),
+}  # fmt: skip
+"""Facts beside a list of words, and with which values words are split as BERT splits them."""
+NORMALIZED: Final = {
+    "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars",
+}  # fmt: skip
+"""Facts that a BertNormalizer has too, and what they are called there."""
 KIND: Final = "published"
 """The key that a stored form begins with."""
 
@@ -86,11 +97,27 @@ class PublishedTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, without those of the frame."""
+        return [self._as_text(encoding.ids) for encoding in self._encode(texts, fast=True)]
+
+    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
+        """As of `Tokenizer`: of what stands around a part, each token that ends within the part is its."""
+        if around is None:
+            return self.encode_batch(texts)
+        whole = [before + text + after for text, (before, after) in zip(texts, around, strict=True)]
+        found: list[list[int]] = []
+        for text, (before, _), encoding in zip(texts, around, self._encode(whole), strict=True):
+            first, last = (len(before) or -1), len(before) + len(text)
+            ends = [end for _, end in encoding.offsets]
+            found.append(self._as_text([i for i, end in zip(encoding.ids, ends, strict=True) if first < end <= last]))
+        return found
+
+    def _encode(self, texts: Sequence[str], *, fast: bool = False) -> list[tokenizers.Encoding]:
+        """As the library does, without the frame; where it is to be fast, without places in the text."""
+        encode = self._library.encode_batch_fast if fast else self._library.encode_batch
         try:
-            encoded = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
+            return encode(list(texts), add_special_tokens=False)
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"the tokenizer lacks what it needs for this text ({error}); mend its files") from error
-        return [self._as_text(encoding.ids) for encoding in encoded]
 
     def _as_text(self, ids: list[int]) -> list[int]:
         """The ids without those that steer the model, which some vocabularies (Unigram) also find in typed text."""
@@ -181,11 +208,11 @@ def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[
 
 def _content(files: Mapping[str, bytes]) -> str:
     if WHOLE in files:
-        _refuse_other_case(json.loads(files[WHOLE]), json.loads(files.get(FACTS, b"{}")))
+        _refuse_other_normalization(json.loads(files[WHOLE]), json.loads(files.get(FACTS, b"{}")))
         return files[WHOLE].decode("utf-8")
     try:
         if WORDS in files:
-            return _word_pieces(files[WORDS], json.loads(files.get(FACTS, b"{}"))).to_str()
+            return _word_pieces(files).to_str()
         if PIECES in files and MERGES in files:
             return _byte_pairs(files).to_str()
     except BundleError:
@@ -198,9 +225,19 @@ def _content(files: Mapping[str, bytes]) -> str:
     )
 
 
-def _word_pieces(words: bytes, facts: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """BERT's tokenizer from the list of its words (Devlin et al. 2019, Sec. 3)."""
-    vocabulary = {word: token for token, word in enumerate(words.decode("utf-8").rstrip("\n").split("\n"))}
+def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """BERT's tokenizer from the list of its words (Devlin et al. 2019, Sec. 3).
+
+    Raises:
+        BundleError: words are split by another tokenizer, or there are tokens beside the list.
+    """
+    facts: dict[str, Any] = json.loads(files.get(FACTS, b"{}"))
+    other = {name: facts.get(name) for name, known in BERT_FACTS.items() if facts.get(name) not in known}
+    if other:
+        name, value = other.popitem()
+        raise BundleError(f"{name}={value!r} in {FACTS} does not read {WORDS} as BERT does; add a {WHOLE}")
+    vocabulary = {word: token for token, word in enumerate(files[WORDS].decode("utf-8").rstrip("\n").split("\n"))}
+    _refuse_more(files, vocabulary, WORDS)
     if not {"[UNK]", "[CLS]", "[SEP]"} <= vocabulary.keys():
         raise BundleError(f"{WORDS} lacks [UNK], [CLS] or [SEP]; copy it again")
     library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
@@ -220,15 +257,30 @@ def _word_pieces(words: bytes, facts: Mapping[str, Any]) -> tokenizers.Tokenizer
     return library
 
 
-def _refuse_other_case(whole: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Refuses a folder that says two things of the case of letters.
+def _refuse_other_normalization(whole: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    """Refuses a folder that says two things of case, accents or Chinese characters.
 
     Raises:
-        BundleError: tokenizer.json lower-cases and its facts say that it does not, or the other way round.
+        BundleError: tokenizer.json and its facts differ.
     """
-    normalizer, asked = whole.get("normalizer") or {}, facts.get("do_lower_case")
-    if normalizer.get("type") == "BertNormalizer" and asked not in (None, normalizer.get("lowercase")):
-        raise BundleError(f"do_lower_case={asked} in {FACTS} is not what {WHOLE} does; make the two agree")
+    normalizer = whole.get("normalizer") or {}
+    if normalizer.get("type") != "BertNormalizer":
+        return
+    for asked, made in NORMALIZED.items():
+        if facts.get(asked) not in (None, normalizer.get(made)):
+            raise BundleError(f"{asked}={facts[asked]} in {FACTS} is not what {WHOLE} does; make the two agree")
+
+
+def _refuse_more(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
+    """Refuses tokens that stand beside a vocabulary.
+
+    Raises:
+        BundleError: there are some.
+    """
+    facts, added = (json.loads(files.get(each, b"{}")) for each in (FACTS, ADDED))
+    known = {*added, *(each["content"] for each in facts.get("added_tokens_decoder", {}).values())}
+    if more := known - vocabulary.keys():
+        raise BundleError(f"tokens beside {name} ({', '.join(sorted(more))}): {FROM_WHOLE}")
 
 
 def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
@@ -240,11 +292,10 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     lines = [line for line in files[MERGES].decode("utf-8").split("\n") if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
     vocabulary: dict[str, int] = json.loads(files[PIECES])
-    facts, added = (json.loads(files.get(name, b"{}")) for name in (FACTS, ADDED))
-    more = {*added, *(each["content"] for each in facts.get("added_tokens_decoder", {}).values())} - vocabulary.keys()
-    if more or facts.get("add_bos_token"):
-        what = f"tokens beside {PIECES} ({', '.join(sorted(more))})" if more else f"add_bos_token in {FACTS}"
-        raise BundleError(f"{what}: read from {WHOLE} alone, which AutoTokenizer of transformers writes; add it")
+    facts: dict[str, Any] = json.loads(files.get(FACTS, b"{}"))
+    _refuse_more(files, vocabulary, PIECES)
+    if facts.get("add_bos_token"):
+        raise BundleError(f"add_bos_token in {FACTS}: {FROM_WHOLE}")
     library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(facts.get("add_prefix_space")))
     library.decoder = decoders.ByteLevel()

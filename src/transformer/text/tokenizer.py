@@ -76,8 +76,15 @@ class Tokenizer(ABC):
             text = unicodedata.normalize("NFC", text)
         return text.lower() if self.normalization.lowercase else text
 
-    def encode_running(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of parts of a running text, line ends and all: `decode_running` puts them together again."""
+    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
+        """The token ids of parts of a running text, line ends and all: `decode_running` puts them together again.
+
+        Args:
+            texts: the parts.
+            around: what stands before and after each of them, for tokenizers that treat the begin of a text in their
+                own way; nothing if not given.
+        """
+        del around
         return self.encode_batch(texts)
 
     def decode_running(self, ids: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from transformer.errors import BundleError
 from transformer.models.format import Format
 from transformer.models.llama.config import LlamaConfig
 from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_unknown
@@ -22,7 +23,11 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     rope = published.get("rope_parameters") or published.get("rope_scaling") or {}
     refuse_unknown(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
     for turned in (published.get("rope_parameters") or {}, published.get("rope_scaling") or {}):
-        refuse_unknown(turned, {"rope_type": ("default",), "type": ("default",)})
+        refuse_unknown(turned, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
+        if more := turned.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
+            raise BundleError(
+                f"{', '.join(sorted(more))}: rotary positions with more settings than rope_theta are not known"
+            )
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 

@@ -13,6 +13,7 @@ from transformer.models.format import Format
 from transformer.models.marian.config import MarianConfig
 from transformer.models.renaming import refuse_unknown
 from transformer.models.transformer.config import TransformerConfig
+from transformer.models.writing import GENERATION, described_writing, refuse_other_writing
 from transformer.settings import Settings
 from transformer.text.control import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
 from transformer.text.pair import TokenizerPair
@@ -86,6 +87,9 @@ def read_config(published: Mapping[str, Any], files: Mapping[str, bytes]) -> Mar
         eos_id=given["eos_token_id"], start_id=given["decoder_start_token_id"],
         unk_id=_vocabulary(files, VOCABULARY_FILE)["<unk>"],
     )  # fmt: skip
+    refuse_other_writing(
+        published, files, start=config.start_id, end=config.eos_id, never=(config.pad_id, config.start_id)
+    )
     sizes = given["vocab_size"], given.get("decoder_vocab_size", given["vocab_size"])
     for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
         if not 0 <= given[name] < min(sizes):
@@ -127,7 +131,12 @@ def read_tokenizers(config: Settings, files: Mapping[str, bytes]) -> TokenizerPa
     ):  # fmt: skip
         if model not in files:
             raise BundleError(f"{model} is missing; copy the whole folder")
-        pieces = {token: piece for piece, token in _vocabulary(files, name).items()}
+        vocabulary = _vocabulary(files, name)
+        if vocabulary["<unk>"] != config.unk_id:
+            raise BundleError(
+                f"<unk> is {vocabulary['<unk>']} in {name}, {config.unk_id} in {VOCABULARY_FILE}; it must be one"
+            )
+        pieces = {token: piece for piece, token in vocabulary.items()}
         order = published_order(config, published_size(config, size))[N_CONTROL:]
         sides.append(SentencePieceTokenizer(files[model], [pieces.get(each, f"<{each}>") for each in order]))
     return TokenizerPair(*sides)
@@ -332,4 +341,9 @@ class MarianFormat(Format):
         return write_tokenizers(config, tokenizers)
 
 
-FORMAT: Final = MarianFormat(("marian",))
+def write_files(config: MarianConfig) -> dict[str, Any]:
+    """How translations are written."""
+    return {GENERATION: described_writing(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
+
+
+FORMAT: Final = MarianFormat(("marian",), write_files=write_files)

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from transformer.models.format import Format
-from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, refuse_unknown
+from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, refuse_architectures, refuse_unknown
 from transformer.models.t5.config import T5Config
+from transformer.models.writing import GENERATION, described_writing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32128), "src_seq_len": ("n_positions", 512), "d_model": ("d_model", 512),
@@ -22,6 +23,8 @@ NETWORKS: Final = {
 FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "feed_forward_proj": tuple(NETWORKS), "is_encoder_decoder": (True,), "is_decoder": (False,)
 }  # fmt: skip
+ARCHITECTURES: Final = ("T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model")
+"""The last has no output of its own, which is no loss where that is the embedding; otherwise it is missing."""
 OUTPUT: Final = "lm_head.weight"
 OWN_RATES: Final = ("attention_dropout", "activation_dropout")
 """Where they differ from the published format's one rate of dropout, which other readers take for them."""
@@ -30,7 +33,9 @@ OWN_RATES: Final = ("attention_dropout", "activation_dropout")
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings that are not only called otherwise."""
     del files
+    has_output = OUTPUT in names  # which says more than the configuration: transformers 5 writes "tied" of all models
     refuse_unknown(published, FIXED)
+    refuse_architectures(published, ARCHITECTURES)
     named = published.get("feed_forward_proj", "relu")
     gated, activation = NETWORKS[named]
     plain = {"gated-gelu": "gelu_new"}.get(named, named.removeprefix("gated-"))
@@ -39,7 +44,7 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     return {
         "tgt_seq_len": published.get("n_positions", 512), "gated": gated, "activation": activation,
         **{name: published.get(name, dropout) for name in OWN_RATES},
-        "share_embeddings": "inputs" if OUTPUT in names else "all",
+        "share_embeddings": "inputs" if has_output or published.get("tie_word_embeddings") is False else "all",
         "scale_output": published.get("scale_decoder_outputs", published.get("tie_word_embeddings") is not False),
     }  # fmt: skip
 
@@ -55,6 +60,11 @@ def write(config: T5Config) -> dict[str, Any]:
         "tie_word_embeddings": config.share_embeddings == "all", "scale_decoder_outputs": config.scale_output,
         "is_encoder_decoder": True, **{name: getattr(config, name) for name in OWN_RATES},
     }  # fmt: skip
+
+
+def write_files(config: T5Config) -> dict[str, Any]:
+    """How texts are written."""
+    return {GENERATION: described_writing(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 
 
 def table(config: T5Config) -> list[Renamed]:
@@ -103,5 +113,5 @@ FORMAT: Final = Format(
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },
-    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    write_files=write_files, ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from transformer.errors import BundleError
 from transformer.models.format import Format
 from transformer.models.marian.weights import names
 from transformer.models.transformer.config import TransformerConfig
+from transformer.models.writing import GENERATION, described_writing
 from transformer.settings import Settings
 from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
 from transformer.text.pair import TokenizerPair
@@ -102,4 +103,9 @@ def _reordered(name: str, tensor: Tensor, order: Int[Tensor, " D"]) -> Tensor:
     return tensor[order] if name.endswith(OUTPUTS) else tensor
 
 
-FORMAT: Final = OwnFormat(())
+def write_files(config: TransformerConfig) -> dict[str, Any]:
+    """How translations are written."""
+    return {GENERATION: described_writing(BOS_ID, EOS_ID, PAD_ID, config.tgt_seq_len)}
+
+
+FORMAT: Final = OwnFormat((), write_files=write_files)

@@ -115,7 +115,10 @@ class TextTask(Task):
             return LanguageModelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
         if self._data.task == "masked-words":
             before, after = tokenizer.frame
-            assert tokenizer.control.mask is not None
+            if tokenizer.control.mask is None:
+                raise ConfigError(
+                    "the tokenizer has no token for a mask, and so no masked words; begin with another model"
+                )
             text_ids = tokenizer.first_text_id, tokenizer.vocab_size
             frame = len(before), len(after)
             return MaskedObjective(
