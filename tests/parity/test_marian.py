@@ -185,7 +185,11 @@ def test_an_imported_model_is_fine_tuned_and_goes_on(
     for line in LINES[:3]:
         (ours,) = translator.translations([line])
         written = theirs.generate(
-            **tokenizer([line], return_tensors="pt"), num_beams=1, do_sample=False, max_new_tokens=30, no_repeat_ngram_size=1
+            **tokenizer([line], return_tensors="pt"),
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=30,
+            no_repeat_ngram_size=1,
         )
         assert ours.text == tokenizer.decode(written[0], skip_special_tokens=True)
 

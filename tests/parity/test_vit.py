@@ -4,13 +4,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImageModeling, ViTModel
+from PIL import Image
+from transformers import (
+    ViTConfig,
+    ViTForImageClassification,
+    ViTForMaskedImageModeling,
+    ViTImageProcessorPil,
+    ViTModel,
+)
 
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
+from transformer.bundle import Bundle
+from transformer.data.images import Pictures
 from transformer.errors import BundleError
+from transformer.models import family
 from transformer.models.vit.model import Vit
+from transformer.published import read_published, write_published
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37, "image_size": 12,
@@ -50,6 +62,24 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
     for ours, expected in zip(again(pixel_values=images).to_tuple(), found.to_tuple(), strict=False):
         if isinstance(ours, torch.Tensor):
             close(ours, expected)
+
+
+@pytest.mark.parametrize("channels", [(0.5,), (0.485, 0.456, 0.406)])
+def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], tmp_path: Path) -> None:
+    """Catches another size, scale, mean or order of channels in what is exported, or read back."""
+    kind = family("vit")
+    config = kind.config.model_validate(
+        {"image_size": (10, 15), "patch_size": (5, 5), "channels": 3, "d_model": 8, "N": 2, "h": 2, "mean": channels}
+    )
+    write_published(Bundle(config, kind.build(config), None), tmp_path / "hf")
+    pixels = np.random.default_rng(1).integers(0, 256, (40, 31, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    back = read_published(tmp_path / "hf").config.model_dump()
+    pictures = Pictures(back["image_size"], back["channels"], back["mean"], back["deviation"])
+    theirs = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
+        Image.open(tmp_path / "photo.png"), return_tensors="pt"
+    )
+    close(pictures.normalized([pictures.read(tmp_path / "photo.png")]), theirs["pixel_values"])
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from transformer.generation import Generator
 from transformer.kernels import why_not
 from transformer.loading import load
 from transformer.models import family
-from transformer.published import write_published
 from transformer.text.control import OURS
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair, train_tokenizer
@@ -253,7 +252,8 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
         assert f"{name}: {kind}; reads published" in listed
     assert "deep-shallow" in listed
     assert re.search(r"kind +image encoder", run("info", models["vit"]).stdout)
-    write_published(load_bundle(models["vit"]), tmp_path / "hf")
+    exported = run("export", models["vit"], "--format", "hf", "--out", tmp_path / "hf").stdout
+    assert exported == f"next: transformers.ViTForImageClassification.from_pretrained({str(tmp_path / 'hf')!r})\n"
     assert re.search(r"family +vit", run("info", tmp_path / "hf").stdout)
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from conftest import digit_pairs, write_lines
 from transformer.bundle import Bundle
+from transformer.data.images import ImageFiles, Pictures
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.fine_tuning import place_start
 from transformer.models import family
@@ -31,7 +32,8 @@ TEXT = ["abc def ghi"] * 40
 
 
 def refused(tmp_path: Path, data: dict[str, Any], message: str, error: type[Exception], **sections: Any) -> None:
-    recipe = parse_recipe({"data": data, "training": {"max_steps": 2, "threads": 1}, **sections})
+    training = {"max_steps": 2, "threads": 1, **sections.pop("training", {})}
+    recipe = parse_recipe({"data": data, "training": training, **sections})
     with pytest.raises(error, match=message):
         train(recipe, tmp_path / "run", quiet=True)
 
@@ -73,11 +75,21 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
     images = idx(tmp_path / "images", np.zeros((4, 8, 8), np.uint8))
     small = {"family": "vit", "image_size": [8, 8], "patch_size": [4, 4], "d_model": 16, "N": 2, "h": 2}
     refused(tmp_path, {"task": "images", "images": str(images)}, "give the labels too", DataError, model=small)
-    for folder, name in (("a", "cat"), ("a", "dog"), ("b", "cow")):
+    for folder, name in (("a", "cat"), ("a", "dog"), ("a", "dog/.hidden"), ("b", "cow")):
         (tmp_path / folder / name).mkdir(parents=True)
         Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / folder / name / "1.png")
     data = {"task": "images", "images": str(tmp_path / "a"), "validation_images": str(tmp_path / "b")}
     refused(tmp_path, data, "has labels that", DataError, model={**small, "channels": 1})
+    named = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
+    refused(tmp_path, named, "leave out data.labels and label_names", ConfigError, model={**small, "channels": 1})
+    (tmp_path / "a" / "cat" / "notes.txt").write_text("")
+    found = ImageFiles(tmp_path / "a", Pictures((8, 8), 1, (0.5,), (0.5,)))
+    assert (len(found.labels), found.left_out) == (2, 1)
+    with pytest.raises(ConfigError, match="a model of 4 channels reads no image files"):
+        Pictures((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
+    (tmp_path / "b" / "config.json").write_text("{}")
+    refused(tmp_path, data, "is a published folder; make a model of it: transformer import", BundleError,
+            training={"start_from": str(tmp_path / "b")})  # fmt: skip
     with pytest.raises(ConfigError, match=r"validation_labels is given without"):
         parse_recipe({"data": {"task": "images", "images": "a", "validation_labels": "b"}})
 

@@ -15,7 +15,7 @@ from transformer.kernels import Precision
 from transformer.models import family
 from transformer.settings import Settings
 from transformer.storage.checkpoints import resolve_model
-from transformer.storage.sealed import MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
+from transformer.storage.sealed import MANIFEST, MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
 from transformer.storage.tensors import load_tensors
 from transformer.text.pair import TokenizerPair
 
@@ -124,6 +124,10 @@ def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
             that is refused.
     """
     folder = resolve_model(path)
+    if (folder / "config.json").is_file() and not (folder / MANIFEST).exists():
+        raise BundleError(
+            f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
+        )
     sealed = Sealed(folder, BUNDLE)
     files = {name: sealed.read(name) for name in sealed.manifest.files if not name.endswith(".safetensors")}
     precision = sealed.manifest.precision

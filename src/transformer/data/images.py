@@ -120,6 +120,7 @@ class ImageFiles:
     Attributes:
         names: of the labels, sorted.
         labels: the number of each file's label.
+        left_out: how many files there are that do not end as images do.
 
     Raises:
         DataError: there is none.
@@ -127,7 +128,9 @@ class ImageFiles:
 
     def __init__(self, folder: Path, pictures: Pictures) -> None:
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        found = {each.name: _image_files(each) for each in folders}
+        files = {each.name: _visible_files(each) for each in folders}
+        found = {name: [path for path in paths if path.suffix.lower() in IMAGE_FILES] for name, paths in files.items()}
+        self.left_out = sum(map(len, files.values())) - sum(map(len, found.values()))
         found = {name: paths for name, paths in found.items() if paths}
         if not found:
             raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
@@ -141,12 +144,10 @@ class ImageFiles:
         return self._pictures.normalized([self._pictures.read(self._paths[i]) for i in ids])
 
 
-def _image_files(folder: Path) -> list[Path]:
-    """The images of a label, at any depth, but not in what is hidden."""
-    visible = (
-        path for path in folder.rglob("*") if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    return sorted(path for path in visible if path.suffix.lower() in IMAGE_FILES)
+def _visible_files(folder: Path) -> list[Path]:
+    """The files of a label, at any depth, but not what is hidden."""
+    inner = ((path, path.relative_to(folder).parts) for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path, parts in inner if not any(part.startswith(".") for part in parts))
 
 
 class IdxImages:
@@ -155,6 +156,7 @@ class IdxImages:
     Attributes:
         names: of the labels.
         labels: the number of each image's label.
+        left_out: 0, see `ImageFiles`.
 
     Raises:
         DataError: images and labels do not fit together, or to the model.
@@ -174,6 +176,7 @@ class IdxImages:
                 f"the model reads {pictures.channels} and {pictures.size[0]} x {pictures.size[1]}; set "
                 "model.channels and model.image_size"
             )
+        self.left_out = 0
         n_labels = int(self.labels.max(initial=0)) + 1
         self.names = names or tuple(map(str, range(n_labels)))
         if len(self.names) < n_labels:

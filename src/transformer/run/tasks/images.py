@@ -9,10 +9,10 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.fingerprint import file_sum
-from transformer.data.images import IdxImages, ImageFiles, ImageSource, Pictures
+from transformer.data.images import IMAGE_FILES, IdxImages, ImageFiles, ImageSource, Pictures
 from transformer.data.progress import Progress
 from transformer.data.tasks import ImageSettings
-from transformer.errors import DataError
+from transformer.errors import ConfigError, DataError
 from transformer.recipe import Defaults, Recipe
 from transformer.run.task import Material, Task
 from transformer.settings import Settings
@@ -89,6 +89,10 @@ class ImageTask(Task):
             f"images: {len(chosen[0]):,} to learn from, {len(chosen[1]):,} held out; {rows * columns} patches each",
             f"{len(images.names)} labels: {shown}{', ...' if len(images.names) > 10 else ''}",
         ]
+        if left_out := sum(each.left_out for each in {id(each): each for each in (images, others)}.values()):
+            lines.append(
+                f"left out: {left_out:,} files that do not end as images do ({', '.join(sorted(IMAGE_FILES))})"
+            )
         facts = {
             "images": len(chosen[0]),
             "held_out": len(chosen[1]),
@@ -108,11 +112,16 @@ class ImageTask(Task):
         """The images of a folder, or of an IDX file.
 
         Raises:
+            ConfigError: a folder of images is given labels.
             DataError: a path does not exist, or an IDX file has no labels.
         """
         sizes = config.model_dump()
         pictures = Pictures(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
         if Path(images).is_dir():
+            if labels or self._data.label_names:
+                raise ConfigError(
+                    f"{images} is a folder, whose folders are the labels; leave out data.labels and label_names"
+                )
             return ImageFiles(Path(images), pictures)
         if labels is None:
             raise DataError(f"{images} is no folder; of an IDX file give the labels too, as data.labels")
