@@ -45,6 +45,21 @@ def test_gradients_are_equal_to_the_bit_and_less_is_kept(hardware: Hardware) -> 
     assert kept_again < kept / 3
 
 
+def test_holes_are_given_back_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches holes that are kept, those of evaluation being given back, and layers of which each gives them back."""
+    times: list[bool] = []
+    monkeypatch.setattr(
+        "transformer.training.activation_checkpointing.give_back_holes", lambda: times.append(torch.is_grad_enabled())
+    )
+    gradients(CPU_FLOAT32, checkpointing=True)
+    assert times == [True] * 4, "before layers 0 and 3 of 6, when they are computed and when they are computed again"
+    model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24)
+    TranslationObjective(model, 0.1, activation_checkpointing=True)
+    with torch.no_grad():
+        model.encode(torch.tensor([[4, 5, 6]]), None)
+    assert len(times) == 4
+
+
 def test_a_copy_computes_with_its_own_parameters() -> None:
     """Catches a copied model (FSDP2 makes one) whose layers are still those of the first."""
     torch.manual_seed(1)

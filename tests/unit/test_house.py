@@ -36,7 +36,7 @@ ARROWS = {
     "aligned": {"attended", "text", "transformer"},
     "translation": {"aligned", "attended", "decoding", "protocols", "spelling", "text", "transformer", "translated"},
     "storage": {"settings"},
-    "training": {"protocols", "settings", "blocks", "kernels", "data", "storage", "text", "transformer"},
+    "training": {"protocols", "settings", "blocks", "kernels", "data", "memory", "storage", "text", "transformer"},
     "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},
     "attended": {"blocks", "text", "transformer"},
     "inspection": {"aligned", "attended", "blocks", "decoding", "text", "transformer", "translation"},
