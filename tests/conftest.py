@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 
 
 def pytest_configure() -> None:
-    """One thread: tests are small, and equality bit for bit is promised for one thread."""
+    """One thread: tests are small, and equality bit for bit is promised for one thread. Slow is no failure."""
     torch.set_num_threads(1)
+    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)

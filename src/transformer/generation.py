@@ -16,8 +16,9 @@ from transformer.text.tokenizer import Tokenizer
 
 PIECES_A_PROMPT = 4096
 """Numbers for the parts of a continuation, which draw with random numbers of their own."""
-BATCH_POSITIONS = 16_384
-"""Positions of texts, of all hypotheses together, that are continued side by side: about 1 GiB of GPT-2's caches."""
+MOST_PROMPTS = 64
+BATCH_POSITIONS = 8192
+"""Positions of texts, of all hypotheses together, that are continued side by side: 0.6 GB of GPT-2's caches."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -108,7 +109,8 @@ class Generator:
         start = 0
         while start < len(begun):
             end, longest = start, 0
-            while end < len(begun) and (positions := len(begun[end]) - 1 + max_tokens) <= most:
+            last = min(len(begun), start + MOST_PROMPTS) if max_tokens > 0 else start
+            while end < last and (positions := len(begun[end]) - 1 + max_tokens) <= most:
                 longest = max(longest, positions)
                 if end > start and longest * (end + 1 - start) * self.search.beam > BATCH_POSITIONS:
                     break

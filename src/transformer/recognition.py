@@ -146,8 +146,9 @@ class TextEncoder:
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
             p = self.model.masked_head(encoded[0, places]).float().softmax(dim=-1)
-            p[:, [*before, *after, control.mask, *control.never_written(allow_unknown=False)]] = 0  # which are no words
-        best = p.topk(min(top, p.size(1)), dim=1)
+            no_words = {*before, *after, control.mask, *control.never_written(allow_unknown=False)}
+            p[:, list(no_words)] = 0
+        best = p.topk(min(top, p.size(1) - len(no_words)), dim=1)
         return [
             [
                 self._guess(tokens, place, token, value, len(before), len(after))

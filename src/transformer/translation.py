@@ -191,7 +191,7 @@ class Translator:
 
         Raises:
             DataError: there are not as many prefixes as lines.
-            ConfigError: there are prefixes and a shortlist; or a task and tags.
+            ConfigError: there are prefixes and a shortlist; a task and tags; a task that leaves little room.
         """
         if self.task and "tags" in self.lexicon.protected:
             raise ConfigError(
@@ -304,7 +304,7 @@ class Translator:
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
-                required, begin = self._speller.phrases(text), () if place else prefix
+                required, begin = self._speller.phrases(text.removeprefix(self.task.rstrip())), () if place else prefix
                 pieces.append(_Piece(line, [*part, self.end_of_source], begin, number, required))
 
         encoded = encode(lines)
@@ -337,7 +337,10 @@ class Translator:
         lead = self.task.rstrip() or self.tokenizers.source.lead(line)
         if not lead:
             return split_line(line, room, self.source_sizes)
-        split = split_line(line[len(lead) :], room - self.source_sizes([lead])[0], self.source_sizes)
+        left = room - self.source_sizes([lead])[0]
+        if left < room // 2:
+            raise ConfigError(f"{lead!r} leaves {left} of {room} tokens for the text; give a shorter one")
+        split = split_line(line[len(lead) :], left, self.source_sizes)
         return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
     def _limit(self, piece: _Piece) -> int:
@@ -371,7 +374,7 @@ class Translator:
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
         if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
-        flags += self.lexicon.violations(line, alternatives[0].text)
+        flags += self.lexicon.violations(line.removeprefix(self.task.rstrip()), alternatives[0].text)
         return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
 
     def _alternative(self, parts: Sequence[Hypothesis]) -> Alternative:

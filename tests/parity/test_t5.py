@@ -149,6 +149,9 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*found.sources, *short.sources))
     assert not any("leads its first part" in flag for flag in found.flags)
     assert empty.text == ""
+    translator.task = "w8 " * 9
+    with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):
+        translator.translations([line])
     translator.lexicon = Lexicon(protected=("tags",))
     with pytest.raises(ConfigError, match="which a task moves"):
         translator.translations(["w1"])

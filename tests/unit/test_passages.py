@@ -56,6 +56,17 @@ def test_a_published_tokenizer_reads_passages_as_the_whole(make: type[Tokenizer]
     assert sum(1 for _ in passages(io.StringIO(TEXT))) > 3
 
 
+@pytest.mark.parametrize("make", [gpt_like, llama_like, t5_like])
+def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches line ends that are lost between paragraphs, and in files of which every line begins with a space."""
+    monkeypatch.setattr("transformer.text.passages.LINES", 2)
+    library = make()
+    tokenizer = PublishedTokenizer(library.to_str(), NONE)
+    for text in ("To be\n" + "not to be:\n\n" * 50, "mind \n\n\n" * 50, "\n\n  suffer\n" * 50, "in\n \n\t\nin\n" * 50):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert [token for _, ids in encode_lines(tokenizer, io.StringIO(text)) for token in ids] == expected, text[:20]
+
+
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters"])
 def test_a_tokenizer_of_ours_does_too(kind: str) -> None:
     """Catches tokens that depend on where a text is cut."""
@@ -68,5 +79,5 @@ def test_a_text_without_a_good_place_is_cut_anyway() -> None:
     """Catches a file of empty lines that is held in memory as a whole."""
     found = list(passages("\n" * (MOST_LINES + 10)))
     assert [each.lines for each in found] == [MOST_LINES, 10]
-    assert (found[0].before, found[0].after, found[1].before, found[1].after) == ("", "\n", "\n", "")
+    assert (found[0].before, found[0].after, found[1].before, found[1].after) == ("", "\n", "\n" * LINES, "")
     assert not list(passages([]))

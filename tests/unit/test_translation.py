@@ -20,12 +20,12 @@ class Echo(Translator):
     """A translator whose search gives the source back, so that what happens around the search can be seen."""
 
     def _search(
-        self, pieces: Sequence[Any], search: Search, done: Callable[[Any], None] | None = None
+        self, pieces: Sequence[Any], search: Search, done: Callable[[int], None] | None = None
     ) -> list[list[Hypothesis]]:
         sources: list[list[int]] = [piece.tokens for piece in pieces]
         self.searched = [*getattr(self, "searched", []), *sources]
         for piece in pieces if done else ():
-            done(piece)
+            done(piece.line)
         return [[Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)] for tokens in sources]
 
 

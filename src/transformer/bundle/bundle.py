@@ -124,7 +124,8 @@ def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
             that is refused.
     """
     folder = resolve_model(path)
-    if (folder / "config.json").is_file() and not (folder / MANIFEST).exists():
+    config = folder / "config.json"
+    if not (folder / MANIFEST).exists() and config.is_file() and b'"model_type"' in config.read_bytes():
         raise BundleError(
             f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
         )

@@ -10,7 +10,7 @@ import typer
 from transformer.cli.embed import read_texts, say_cut
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
-from transformer.cli.progress import counted
+from transformer.cli.progress import counted, counted_beside
 from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same, written_to
 from transformer.errors import ConfigError, printable
 
@@ -66,7 +66,7 @@ def classify(
         for text in given or ():
             refuse_broken(text, "a text")
     items = given or read_texts(input_path, invalid_utf8)
-    with written_to(output_path) as sink, counted("inputs", len(items)) as done:
+    with written_to(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, found.classify(chunk), strict=True):
                 sink.write(_shown(item, label, output_format).encode(errors="surrogateescape") + b"\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer.cli.loaded import loaded
-from transformer.cli.progress import counted
+from transformer.cli.progress import counted_beside
 from transformer.cli.search import takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
 from transformer.errors import ConfigError
@@ -71,7 +71,7 @@ def generate(
             return
         invalid = invalid_choice(invalid_utf8)
         prompts = [prompt] if prompt is not None else list(read_lines(input_path or Path(), invalid=invalid))
-        with counted("prompts", len(prompts)) as done:
+        with counted_beside(output_path, "prompts", len(prompts)) as done:
             each = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (given, found) in enumerate(each, start=1):
                 sink.write(_shown(number, given, found, output_format, is_single=prompt is not None).encode() + b"\n")

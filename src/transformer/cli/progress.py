@@ -2,7 +2,21 @@
 
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+
+def counted_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """As `counted`, but silent where results are printed on the same terminal.
+
+    Args:
+        output: the file of the results; None is standard output.
+        what: as of `counted`.
+        total: as of `counted`.
+    """
+    if output is None and sys.stdout.isatty():
+        return nullcontext(lambda more: None)
+    return counted(what, total)
 
 
 @contextmanager

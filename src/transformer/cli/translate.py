@@ -83,6 +83,8 @@ def translate(
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
+    if loading.task and alignment is not None:
+        raise ConfigError("--alignment counts the words of a line, which --task moves; leave one of them out")
     translator = loading.translator(model, search, lexicon=bound.lexicon)
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)

@@ -167,19 +167,22 @@ def refuse_beyond(published: Mapping[str, Any], name: str, most: int) -> None:
 def labels_of(published: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of labels, in the order of their numbers; LABEL_0, LABEL_1 where there are none.
 
+    Of labels of one name (ImageNet has two cranes) the later ones take their numbers: "crane (517)".
+
     Raises:
-        BundleError: there is one alone, a regression; or two of one name.
+        BundleError: there is one alone, a regression.
     """
     refuse_beyond(published, "num_labels", MOST_LABELS)
     names: dict[Any, Any] = published.get("id2label") or {}
     n = published.get("num_labels") or len(names) or 2
     if n < 2:
         raise BundleError(f"num_labels={n}: a model of one number is no classifier, and not known")
-    found = tuple(str(names.get(str(number), names.get(number, f"LABEL_{number}"))) for number in range(n))
-    if len(set(found)) < n:
-        twice = next(name for place, name in enumerate(found) if name in found[:place])
-        raise BundleError(f"id2label names two labels {twice!r}; rename one")
-    return found
+    found = [str(names.get(str(number), names.get(number, f"LABEL_{number}"))) for number in range(n)]
+    seen: set[str] = set()
+    for number, name in enumerate(found):
+        found[number] = f"{name} ({number})" if name in seen else name
+        seen.add(name)
+    return tuple(found)
 
 
 def written_labels(labels: Sequence[str]) -> dict[str, Any]:

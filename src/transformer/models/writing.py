@@ -9,6 +9,7 @@ from transformer.errors import BundleError
 CONFIG, GENERATION = "config.json", "generation_config.json"
 REFUSED: Final = (
     "forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
+    "stop_strings", "exponential_decay_length_penalty",
 )  # fmt: skip
 """Settings that change what every text holds. Others, such as beams and lengths, are asked for anew at each call."""
 
@@ -47,7 +48,7 @@ def refuse_other_writing(
             if facts.get(name) not in (None, [], {}):
                 raise BundleError(f"{name}={facts[name]!r} in {place} is not known; remove it to write without")
         ruled_out = facts.get("bad_words_ids") or ()
-        if any(len(word) != 1 or word[0] not in never for word in ruled_out):
+        if any(len(word) != 1 or word[0] == end or word[0] not in never for word in ruled_out):
             raise BundleError(
                 f"bad_words_ids={ruled_out!r} in {place} rules out more than what is never written; remove it, and "
                 "ban words at each call"

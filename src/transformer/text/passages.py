@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
-from typing import Final
+from itertools import chain
 
 from transformer.text.tokenizer import Tokenizer
 
 LINES, MOST_LINES = 64, 4096
 """Lines of a passage: at least so many, and at most, where no good place to cut comes."""
-AT_ONCE: Final = 16
-"""Passages that are encoded side by side."""
+AT_ONCE, MOST_CHARACTERS = 16, 1 << 20
+"""Passages that are encoded side by side: so many, or fewer that have so many characters."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Passage:
     Attributes:
         lines: how many they are.
         text: all of them.
-        before: the line before; empty at the beginning.
+        before: the line before, and all from the last one that has a sign; empty at the beginning.
         after: the line after; empty at the end.
     """
 
@@ -33,8 +32,8 @@ class Passage:
 def passages(lines: Iterable[str]) -> Iterator[Passage]:
     """Yields the lines of a text in passages.
 
-    They are cut where one line ends in a sign and the next begins with one: a tokenizer may make one token of several
-    line ends and spaces, but not of these.
+    A tokenizer may make one token of line ends and spaces that stand together, wherever they are cut; what stands
+    around a passage therefore reaches to the next line that has a sign, on both sides.
 
     Args:
         lines: with their ends.
@@ -42,13 +41,32 @@ def passages(lines: Iterable[str]) -> Iterator[Passage]:
     own: list[str] = []
     before = ""
     for line in lines:
-        may_cut = len(own) >= LINES and not own[-1][-2:-1].isspace() and len(own[-1]) > 1 and not line[:1].isspace()
-        if may_cut or len(own) >= MOST_LINES:
+        if (len(own) >= LINES and not line.isspace()) or len(own) >= MOST_LINES:
             yield Passage(len(own), "".join(own), before, line)
-            before, own = own[-1], []
+            before, own = _end(own), []
         own.append(line)
     if own:
         yield Passage(len(own), "".join(own), before)
+
+
+def _end(lines: list[str]) -> str:
+    """The last line that has a sign, and all after it; the last lines alone where none has."""
+    signs = (place for place in range(len(lines) - 1, -1, -1) if not lines[place].isspace())
+    return "".join(lines[next(signs, -LINES) :])
+
+
+def _side_by_side(waiting: Iterator[Passage]) -> Iterator[list[Passage]]:
+    """Some passages at a time."""
+    some: list[Passage] = []
+    characters = 0
+    for each in waiting:
+        some.append(each)
+        characters += len(each.text)
+        if len(some) >= AT_ONCE or characters >= MOST_CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> Iterator[tuple[int, list[int]]]:
@@ -58,7 +76,6 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> Iterator[tuple[i
         tokenizer: of the text.
         lines: with their ends.
     """
-    waiting = passages(lines)
-    while some := list(islice(waiting, AT_ONCE)):
+    for some in _side_by_side(passages(lines)):
         found = tokenizer.encode_running([each.text for each in some], [(each.before, each.after) for each in some])
         yield sum(each.lines for each in some), list(chain.from_iterable(found))

@@ -41,7 +41,7 @@ class BertConfig(Settings):
         ge=2,
         description="most tokens of a text that is read as a whole, frame included; seq_len if not set",
     )
-    pad_id: int | None = Field(default=0, ge=0, description="of padding; the tokenizer's if not set")
+    pad_id: int | None = Field(default=0, ge=0, description="of padding")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "BertConfig":

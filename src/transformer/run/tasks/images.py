@@ -57,6 +57,8 @@ class ImageTask(Task):
         """
         assert recipe.model is not None
         data, config = self._data, recipe.model
+        if data.label_names and not any(Path(path).is_file() for path in (data.images, data.validation_images or "")):
+            raise ConfigError("data.label_names are those of an IDX file; of folders, leave them out")
         images = self._read(data.images, data.labels, config)
         if data.validation_images:
             others = self._read(data.validation_images, data.validation_labels, config)
@@ -118,10 +120,8 @@ class ImageTask(Task):
         sizes = config.model_dump()
         pictures = Pictures(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
         if Path(images).is_dir():
-            if labels or self._data.label_names:
-                raise ConfigError(
-                    f"{images} is a folder, whose folders are the labels; leave out data.labels and label_names"
-                )
+            if labels:
+                raise ConfigError(f"{images} is a folder, whose folders are the labels; leave out its labels")
             return ImageFiles(Path(images), pictures)
         if labels is None:
             raise DataError(f"{images} is no folder; of an IDX file give the labels too, as data.labels")
