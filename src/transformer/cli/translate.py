@@ -83,15 +83,13 @@ def translate(
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    if loading.task and alignment is not None:
-        raise ConfigError("--alignment counts the words of a line, which --task moves; leave one of them out")
     translator = loading.translator(model, search, lexicon=bound.lexicon)
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
     with ExitStack() as files:
         sink = files.enter_context(written_to(output_path))
-        notes = _notes(files, alignment, attention)
+        notes = _notes(files, alignment, attention, loading.task)
         print(translator.description, file=sys.stderr)
         done = files.enter_context(_progress(input_path, output_path))
         for chunk, begins in _with_prefixes(_chunks(input_path, invalid), prefix, invalid):
@@ -134,8 +132,14 @@ def _with_prefixes(
         raise DataError(f"{path} has more than the {number:,} lines of the input; they go line by line")
 
 
-def _notes(files: ExitStack, alignment: Path | None, attention: Path | None) -> "list[Note]":
-    """What is written of each translation beside it."""
+def _notes(files: ExitStack, alignment: Path | None, attention: Path | None, task: str) -> "list[Note]":
+    """What is written of each translation beside it.
+
+    Raises:
+        ConfigError: an alignment of words that a task moves.
+    """
+    if alignment is not None and task:
+        raise ConfigError("--alignment counts the words of a line, which --task moves; leave one of them out")
     notes: list[Note] = []
     if alignment is None and attention is None:
         return notes
