@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer.errors import BundleError
 from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, refuse_unknown, write_renamed
-from transformer.models.writing import refuse_other_writing
+from transformer.models.writing import refuse_other_writing, refuse_several_ends
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
 from transformer.text.pair import TokenizerPair
@@ -92,6 +92,7 @@ class Format:
                     f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
                 )
         if "eos_id" in self.ids:
+            refuse_several_ends(published)
             start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]
             refuse_other_writing(published, files, start=start, end=values["eos_id"], never=never)
         return kind.model_validate({**values, **self.read(published, self._named(names), files)})

@@ -14,6 +14,16 @@ REFUSED: Final = (
 """Settings that change what every text holds. Others, such as beams and lengths, are asked for anew at each call."""
 
 
+def refuse_several_ends(published: Mapping[str, Any]) -> None:
+    """Refuses several ends, of which a model here has one.
+
+    Raises:
+        BundleError: config.json names a list of them.
+    """
+    if isinstance(several := published.get("eos_token_id"), list):
+        raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
+
+
 def refuse_other_writing(
     published: Mapping[str, Any],
     files: Mapping[str, bytes],
@@ -34,8 +44,6 @@ def refuse_other_writing(
     Raises:
         BundleError: another begin, another end, or tokens that are forced or ruled out.
     """
-    if isinstance(several := published.get("eos_token_id"), list):
-        raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
     generation: dict[str, Any] = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
     if other := {*(ends if isinstance(ends, list) else [ends])} - {None, end}:
