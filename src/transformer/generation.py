@@ -1,7 +1,7 @@
 """Text that goes on: a language model with its tokenizer."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 
@@ -19,6 +19,8 @@ PIECES_A_PROMPT = 4096
 MOST_PROMPTS = 64
 BATCH_POSITIONS = 8192
 """Positions of texts, of all hypotheses together, that are continued side by side: 0.6 GB of GPT-2's caches."""
+MOST_LOGITS = 2**26
+"""Logits of windows whose text is predicted at a time: 256 MiB, and as much again for their softmax."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -162,13 +164,15 @@ class Generator:
         decode = self.tokenizer.decode_running
         return decode([*begun, *tokens])[len(decode(begun)) :]
 
-    def perplexity(self, text: str, *, window: int | None = None, batch: int = 8) -> Perplexity:
+    def perplexity(
+        self, text: str, *, window: int | None = None, done: Callable[[int], None] = lambda more: None
+    ) -> Perplexity:
         """How well the model predicts a text, in windows that do not overlap; each begins without a past.
 
         Args:
             text: any text.
             window: tokens that are predicted at a time; as many as the model has positions if not given.
-            batch: windows at a time.
+            done: called with the number of further tokens that were predicted, for a progress bar.
 
         Raises:
             ConfigError: the window exceeds the positions.
@@ -187,9 +191,10 @@ class Generator:
             )
         rows = torch.from_numpy(tokens[: count * window].reshape(count, window))
         labels = torch.from_numpy(tokens[1 : count * window + 1].reshape(count, window))
-        nll = 0.0
+        nll, batch = 0.0, max(1, MOST_LOGITS // (window * self.tokenizer.vocab_size))
         for start in range(0, count, batch):
             nll += self._nll(rows[start : start + batch].to(self.device), labels[start : start + batch].to(self.device))
+            done(window * min(batch, count - start))
         return Perplexity(nll / (count * window), count * window, len(tokens) - count * window - 1)
 
     @torch.inference_mode()

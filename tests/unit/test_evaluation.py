@@ -207,6 +207,7 @@ def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
         ([tiny_run, "--source", reference], "there is nothing to compare with; give --reference FILE"),
         (["--reference", reference], "there is nothing to evaluate; give a model, or --translations FILE"),
         ([tiny_run, "--reference", reference], "a model needs something to translate; give --source FILE"),
+        (["--translations", reference, "--reference", reference, "--task", "t: "], "what a model translates; there is"),
         (["--translations", short, "--reference", reference], "has 1 lines, the reference 2; they go line by line"),
         (
             [tiny_run, tiny_run, "--source", reference, "--reference", reference, "--output", tmp_path / "o"],

@@ -145,8 +145,10 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
     assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
 
 
-def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Path) -> None:
-    """Catches a token that is counted twice at the edge of a window, and a mean over windows."""
+def test_perplexity_is_that_of_the_tokens(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a token that is counted twice at the edge of a window or of a batch, and a mean over windows."""
     text = "abcdefgh gfe\nhello bag\n" * 3
     (tmp_path / "text").write_text(text, encoding="utf-8")
     told = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
@@ -160,6 +162,10 @@ def test_perplexity_is_that_of_the_tokens(models: dict[str, Path], tmp_path: Pat
     loss = total / (windows * 10)
     assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
     assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
+    monkeypatch.setattr("transformer.generation.MOST_LOGITS", 2 * 10 * generator.tokenizer.vocab_size)
+    counted: list[int] = []
+    assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
+    assert counted == [20] * (windows // 2) + [10] * (windows % 2)
 
 
 def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_path: Path) -> None:

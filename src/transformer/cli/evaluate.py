@@ -61,6 +61,8 @@ def evaluate(
     wanted, models = chosen_metrics(metrics), models or []
     alone = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
     _refuse(models, source, reference, translations, alone)
+    if loading.task and not models:
+        raise ConfigError("--task stands before what a model translates; there is none")
     refuse_same([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer.cli.loaded import loaded
+from transformer.cli.progress import counted
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 
 
@@ -30,7 +31,8 @@ def perplexity(
 
     generator = loaded(model, Generator, "language model", precision=precision)
     content = "".join(f"{line}\n" for line in read_lines(text, invalid=invalid_choice(invalid_utf8)))
-    found = generator.perplexity(content, window=window)
+    with counted("tokens") as done:
+        found = generator.perplexity(content, window=window, done=done)
     typer.echo(
         f"loss {found.loss:.4f}  perplexity {found.perplexity:.3f}  of {found.tokens:,} tokens; left out at the end, "
         f"where they fill no window: {found.left_out:,}"
