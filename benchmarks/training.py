@@ -27,7 +27,8 @@ sites have, and the loss with dropout off lies within 5e-2 of ours afterwards, w
 draws its own dropout.
 
 Rounds go over all engines in turn, each in its own process, so that what else the machine does hits all alike; ratios
-are taken within a round. The rate at which the machine multiplies the model's own matrices (`product_rates.py`) is
+are taken within a round. With `--at-once` the processes of a round live side by side and take turns of one update, so
+that even what lasts for seconds hits all alike: it needs the memory of all of them. The rate at which the machine multiplies the model's own matrices (`product_rates.py`) is
 measured in every round. Peers live in environments of their own: `sh benchmarks/training_engines/setup.sh FOLDER`.
 
 Usage: python benchmarks/training.py --shape tiny --peers FOLDER [--engines NAME,...] [--rounds 3] [--threads 2]
@@ -67,11 +68,11 @@ def check_all(engines: list[Named], runner: Runner) -> dict[str, Any]:
     An engine in bf16 must agree in float32 as well, where a mistake in its set-up is not hidden by rounding.
     """
     orders = sorted({engine.norm_order for engine in engines})
-    references = {order: runner(named("ours-fp32"), "check", 1, order) for order in orders}
+    references = {order: runner.check(named("ours-fp32"), order) for order in orders}
     checks: dict[str, Any] = {}
     for engine in dict.fromkeys(each for timed in engines for each in (timed.in_float32(), timed)):
         reference = references[engine.norm_order]
-        result = reference if engine.name == "ours-fp32" else runner(engine, "check", 1)
+        result = reference if engine.name == "ours-fp32" else runner.check(engine)
         checks[engine.name] = compared(result, reference, CHECK_TOLERANCE[engine.precision])
         print(f"check {engine.name}: {json.dumps(checks[engine.name])}", flush=True)
     for engine in engines:
@@ -93,8 +94,10 @@ def compared(result: dict[str, Any], reference: dict[str, Any], tolerance: float
     }  # fmt: skip
 
 
-def time_all(engines: list[Named], runner: Runner, rounds: int, products: Any, device: torch.device) -> list[Any]:
-    """Each round: the machine's product rates, then every engine once."""
+def time_all(
+    engines: list[Named], runner: Runner, rounds: int, products: Any, device: torch.device, *, at_once: bool
+) -> list[Any]:
+    """Each round: the machine's product rates, then every engine once, one after another or update by update."""
     results = []
     for number in range(rounds):
         rates = {
@@ -103,11 +106,12 @@ def time_all(engines: list[Named], runner: Runner, rounds: int, products: Any, d
         # Each round begins with another engine, so that none always follows the same one.
         order = engines[number % len(engines) :] + engines[: number % len(engines)]
         timings = {}
-        for engine in order:
-            timings[engine.name] = runner(engine, "time", number + 1)
-            keys = ("target_tokens_per_second", "steady_peak_mib", "losses", "error")
-            shown = {key: timings[engine.name][key] for key in keys if key in timings[engine.name]}
-            print(f"round {number + 1} {engine.name}: {json.dumps(shown)}", flush=True)
+        for beside in [order] if at_once else [[engine] for engine in order]:
+            for engine, timing in zip(beside, runner.timed(beside, number + 1), strict=True):
+                timings[engine.name] = timing
+                keys = ("target_tokens_per_second", "steady_peak_mib", "losses", "error")
+                shown = {key: timing[key] for key in keys if key in timing}
+                print(f"round {number + 1} {engine.name}: {json.dumps(shown)}", flush=True)
         results.append({"product_rates": rates, "engines": {engine.name: timings[engine.name] for engine in engines}})
     return results
 
@@ -124,6 +128,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, nargs=2, default=(64, 32), metavar=("PAIRS", "LENGTH"), help="base, big")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed updates; 24 for tiny, 5 for the others if not given")
+    parser.add_argument(
+        "--at-once", action="store_true", help="all engines in memory at a time, which compute in turn, an update each"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
@@ -156,7 +163,7 @@ def main() -> None:
         job |= {"threads": arguments.threads, "device": arguments.device}
         runner = Runner(job, Path(folder), pythons)
         checks = check_all(engines, runner)
-        rounds = time_all(engines, runner, arguments.rounds, products, device)
+        rounds = time_all(engines, runner, arguments.rounds, products, device, at_once=arguments.at_once)
     result = {
         "command": " ".join(["python benchmarks/training.py", *sys.argv[1:]]),
         "hardware": hardware(device) | {"threads": arguments.threads},

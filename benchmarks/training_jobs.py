@@ -139,6 +139,49 @@ def make_job(shape: Shape, batches: list[PairBatch], vocabulary: int, folder: Pa
     }  # fmt: skip
 
 
+class Running:
+    """An engine at work in a process of its own; one that is to be timed computes when it is told to.
+
+    Args:
+        engine: what to start.
+        order: the job.
+        folder: for its files, of which weights and batches are there.
+        python: its interpreter.
+    """
+
+    def __init__(self, engine: Named, order: dict[str, Any], folder: Path, python: str) -> None:
+        self.result_file, self.words = folder / f"{engine.name}.result.json", folder / f"{engine.name}.err"
+        self.result_file.unlink(missing_ok=True)
+        (begin, self.begin), (self.end, end) = os.pipe(), os.pipe()
+        order = order | {"result": str(self.result_file), "turns": [begin, end], "started": time.time()}
+        path = folder / f"{engine.name}.job.json"
+        path.write_text(json.dumps(order))
+        environment = {**os.environ, **(KEPT if engine.kept else {})}
+        environment.pop("OMP_NUM_THREADS", None)
+        with self.words.open("wb") as words:
+            self.process = subprocess.Popen(
+                [python, str(HERE / FILES[engine.toolkit]), str(path)], stdout=words, stderr=words, env=environment,
+                pass_fds=(begin, end),
+            )  # fmt: skip
+        os.close(begin)
+        os.close(end)
+        self.is_at_work = order["mode"] == "time" and bool(os.read(self.end, 1))  # ready for the first turn
+
+    def turn(self) -> None:
+        """One timed update, if any is left."""
+        os.write(self.begin, b".")
+        self.is_at_work = bool(os.read(self.end, 1))
+
+    def result(self) -> dict[str, Any]:
+        """What it found, or its last words as `error`, once it has ended."""
+        status = self.process.wait()
+        os.close(self.begin)
+        os.close(self.end)
+        if status or not self.result_file.exists():
+            return {"error": self.words.read_text(errors="replace")[-2000:] or f"exit status {status}"}
+        return json.loads(self.result_file.read_text())
+
+
 @dataclass(frozen=True)
 class Runner:
     """Starts engines as processes of their own."""
@@ -147,8 +190,20 @@ class Runner:
     folder: Path
     pythons: dict[str, str]
 
-    def __call__(self, engine: Named, mode: str, seed: int, norm_order: str | None = None) -> dict[str, Any]:
-        """Does one job and returns the engine's result, or its last words as `error`."""
+    def check(self, engine: Named, norm_order: str | None = None) -> dict[str, Any]:
+        """The losses of an engine."""
+        return self._start(engine, "check", 1, norm_order).result()
+
+    def timed(self, engines: list[Named], seed: int) -> list[dict[str, Any]]:
+        """The timings of engines that are in memory at the same time and compute in turn, an update each."""
+        running = [self._start(engine, "time", seed) for engine in engines]
+        while any(each.is_at_work for each in running):
+            for each in running:
+                if each.is_at_work:
+                    each.turn()
+        return [each.result() for each in running]
+
+    def _start(self, engine: Named, mode: str, seed: int, norm_order: str | None = None) -> Running:
         norm_order = norm_order or engine.norm_order
         sizes = self.job["sizes"] | {"norm_order": norm_order}
         if mode == "check":
@@ -161,18 +216,6 @@ class Runner:
             "plain_attention": engine.plain_attention,
             "checkpointed": engine.checkpointed,
             "sizes": sizes,
+            "weights": str(self.folder / f"{norm_order}.safetensors"),
         }
-        files = {"weights": self.folder / f"{norm_order}.safetensors", "result": self.folder / "result.json"}
-        files["result"].unlink(missing_ok=True)
-        path = self.folder / "job.json"
-        path.write_text(json.dumps(self.job | own | {k: str(v) for k, v in files.items()} | {"started": time.time()}))
-        python = self.pythons.get(engine.toolkit, sys.executable)
-        environment = {**os.environ, **(KEPT if engine.kept else {})}
-        environment.pop("OMP_NUM_THREADS", None)
-        done = subprocess.run(
-            [python, str(HERE / FILES[engine.toolkit]), str(path)],
-            capture_output=True, text=True, env=environment, check=False,
-        )  # fmt: skip
-        if done.returncode or not files["result"].exists():
-            return {"error": done.stderr[-2000:] or f"exit status {done.returncode}"}
-        return json.loads(files["result"].read_text())
+        return Running(engine, self.job | own, self.folder, self.pythons.get(engine.toolkit, sys.executable))

@@ -8,6 +8,7 @@ function that builds its model from the job's weights. A job is done in one of t
 """
 
 import json
+import os
 import platform
 import sys
 import time
@@ -176,7 +177,28 @@ def check(engine: Engine, batches: list[Batch], job: Job) -> dict[str, Any]:
     return {"losses": [*losses, evaluate(engine, batches[:CHECK_BATCHES], job)]}
 
 
-def measure(engine: Engine, batches: list[Batch], warm_steps: int, job: Job, started: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Turns:
+    """Says when this engine may compute, where others compute in between.
+
+    Attributes:
+        begin: file to read a byte from before each turn.
+        end: file to write a byte to before that, when the turn before is over.
+    """
+
+    begin: int
+    end: int
+
+    def wait(self) -> None:
+        """Ends this turn and waits for the next."""
+        os.write(self.end, b".")
+        if not os.read(self.begin, 1):
+            raise SystemExit("the benchmark ended before this engine")
+
+
+def measure(
+    engine: Engine, batches: list[Batch], warm_steps: int, job: Job, started: float, turns: Turns
+) -> dict[str, Any]:
     """Speed and memory of updates, and the loss with dropout off after them."""
     engine.model.train()
     engine.step(batches[0])
@@ -185,7 +207,11 @@ def measure(engine: Engine, batches: list[Batch], warm_steps: int, job: Job, sta
         engine.step(batch)
     first_peak = peak_memory(job.device)
     reset_peak(job.device)
-    seconds = [timed(engine, batch, job.device) for batch in batches[warm_steps:]]
+    seconds: list[float] = []
+    for batch in batches[warm_steps:]:
+        turns.wait()
+        seconds.append(timed(engine, batch, job.device))
+    turns.wait()
     steady_peak = peak_memory(job.device)
     scored = sum(batch.scored for batch in batches[warm_steps:])
     source = sum(batch.source_tokens for batch in batches[warm_steps:])
@@ -286,7 +312,7 @@ def run(build: Callable[[Job], Engine], packages: tuple[str, ...] = ()) -> None:
     if order["mode"] == "check":
         result = check(engine, batches[: CHECK_BATCHES + order["check_steps"]], job)
     else:
-        result = measure(engine, batches, order["warm_steps"], job, order["started"])
+        result = measure(engine, batches, order["warm_steps"], job, order["started"], Turns(*order["turns"]))
     result |= {
         "after_import_mib": after_import,
         "parameters": sum(parameter.numel() for parameter in engine.model.parameters() if parameter.requires_grad),
