@@ -28,8 +28,9 @@ draws its own dropout.
 
 Rounds go over all engines in turn, each in its own process, so that what else the machine does hits all alike; ratios
 are taken within a round. With `--at-once` the processes of a round live side by side and take turns of one update, so
-that even what lasts for seconds hits all alike: it needs the memory of all of them. The rate at which the machine multiplies the model's own matrices (`product_rates.py`) is
-measured in every round. Peers live in environments of their own: `sh benchmarks/training_engines/setup.sh FOLDER`.
+that even what lasts for seconds hits all alike: it needs the memory of all of them. The rate at
+which the machine multiplies the model's own matrices (`product_rates.py`) is measured in every round. Peers live in
+environments of their own: `sh benchmarks/training_engines/setup.sh FOLDER`.
 
 Usage: python benchmarks/training.py --shape tiny --peers FOLDER [--engines NAME,...] [--rounds 3] [--threads 2]
        [--device cuda] [--out FILE]
