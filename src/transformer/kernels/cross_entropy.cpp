@@ -87,7 +87,7 @@ template <typename T>
 void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
                      double* losses, int threads) {
   const long side_by_side = weight > 0 ? 2 : 1;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; i += side_by_side) {
     float* e = scratch<float, 30>(2 * (size + LANES));
     Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon);

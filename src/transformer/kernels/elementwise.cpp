@@ -11,7 +11,7 @@ constexpr long BLOCK = 4096;  // elements that a thread takes at a time
 
 template <typename T, __m512 function(__m512), bool is_gradient>
 void apply(const T* x, const T* dy, long n, T* out, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < n; start += BLOCK)
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
       const __mmask16 m = lanes(n - i);
@@ -30,7 +30,7 @@ void gelu(const T* x, const T* dy, long n, T* out, bool is_by_tanh, int threads)
 
 template <typename Y, typename Out>
 void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < n; start += BLOCK) {
     const Out* onto = x ? static_cast<const Out*>(x) + start : nullptr;
     drop_out(onto, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
@@ -42,7 +42,7 @@ void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout
 template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
   constexpr long WIDE = 8 * LANES;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < columns; start += WIDE) {
     __m512 sums[8] = {};
     const long width = std::min(WIDE, columns - start);

@@ -19,12 +19,13 @@ namespace {
 
 constexpr long TILE_ROWS = 6, A_PANEL = 48;
 constexpr long DEPTH = 512;           // most units along the inner axis in one part
-constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part
+constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part, at most
+constexpr long TASKS = 16;            // for each thread, if there are rows enough
 constexpr long AHEAD = 16;            // units laid out before which others are asked for
-constexpr long STRETCH = 64;           // units of a panel laid out before the next panel's, a multiple of LANES
+constexpr long STRETCH = 64;          // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;    // summed before they are added to C
 constexpr long SWATH = 4 * A_PANEL;   // columns laid out in one go, a multiple of both panels
-constexpr long ROOM = 8 << 20;       // bytes of panels that are laid out at a time
+constexpr long ROOM = 8 << 20;        // bytes of panels that are laid out at a time
 
 long blocks(long n, long size) { return (n + size - 1) / size; }
 
@@ -170,13 +171,18 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
   }
 }
 
-// One of the threads that share a product, and its part of what there is to do.
+// One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
 struct Thread {
-  long number, all;
+  long all;
 
   template <typename Work>
   void share(long tasks, Work work) const {
-    for (long i = tasks * number / all; i < tasks * (number + 1) / all; ++i) work(i);
+    if (all == 1) {
+      for (long i = 0; i < tasks; ++i) work(i);
+      return;
+    }
+#pragma omp for schedule(guided) nowait
+    for (long i = 0; i < tasks; ++i) work(i);
   }
   void wait() const {
     if (all > 1) {
@@ -284,18 +290,21 @@ struct Product {
       lay_out<P>(b, left, b.is_transposed, k, std::min(width, n - left), PANEL, b_panels, thread);
       for (long top = 0; top < m; top += height) {
         if (top) thread.wait();
-        const long rows = std::min(height, m - top), groups = blocks(rows, GROUP);
+        const long rows = std::min(height, m - top), panels = blocks(std::min(width, n - left), PANEL);
+        const long wanted = blocks(rows, blocks(TASKS * thread.all, panels));
+        const long group = std::min(GROUP, blocks(wanted, A_PANEL) * A_PANEL), groups = blocks(rows, group);
         if (!a_lies_right) lay_out<P>(a, top, !a.is_transposed, k, rows, A_PANEL, a_panels, thread);
         thread.wait();
-        thread.share(blocks(std::min(width, n - left), PANEL) * groups, [=](long task) {
-          multiply_group(top, task % groups * GROUP, rows, left, task / groups * PANEL);
+        thread.share(panels * groups, [=](long task) {
+          const long first = task % groups * group;
+          multiply_group(top, first, std::min(rows, first + group), left, task / groups * PANEL);
         });
       }
     }
   }
 
-  // The rows of a group with one panel, part after part of the inner axis.
-  void multiply_group(long top, long group, long rows, long left, long column) const {
+  // Rows of a group with one panel, part after part of the inner axis.
+  void multiply_group(long top, long first, long end, long left, long column) const {
     const long size = a.is_bfloat16 ? 2 : 4;
     const long row = a_lies_right ? a.stride * size : 4, unit = a_lies_right ? 4 : 4 * A_PANEL;
     Sums s = to;
@@ -304,12 +313,12 @@ struct Product {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
       const char* panel = b_panels + 4 * (column * units + from * PANEL);
-      for (long i = group; i < std::min(rows, group + GROUP); i += TILE_ROWS) {
+      for (long i = first; i < end; i += TILE_ROWS) {
         const char* own = a_lies_right ? static_cast<const char*>(a.data) + (top + i) * row
                                        : a_panels + 4 * (i / A_PANEL * A_PANEL * units + i % A_PANEL);
-        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, rows - i), own + from * unit, row, unit, panel,
+        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, end - i), own + from * unit, row, unit, panel,
                                     std::min(depth, units - from), s, top + i, left + column,
-                                    s.waiting + (i - group) * PANEL);
+                                    s.waiting + (i - first) * PANEL);
       }
     }
   }
@@ -318,9 +327,9 @@ struct Product {
 template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
-  if (threads == 1) return product.share({0, 1});  // not even a team of one, of which attention would make thousands
+  if (threads == 1) return product.share({1});  // not even a team of one, of which attention would make thousands
 #pragma omp parallel num_threads(threads)
-  product.share({omp_get_thread_num(), omp_get_num_threads()});
+  product.share({omp_get_num_threads()});
 }
 
 void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }

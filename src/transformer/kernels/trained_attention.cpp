@@ -135,7 +135,7 @@ void backward(const Head& head) {
 
 template <typename T>
 void all(const TrainedAttention& a, bool is_backward, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long i = 0; i < a.batch * a.heads; ++i) {
     const Head head{a, i / a.heads, i % a.heads};
     is_backward ? backward<T>(head) : forward<T>(head);
