@@ -15,10 +15,10 @@ from transformer.blocks.attention import joint_maps
 from transformer.kernels import library, why_not
 from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns
-from transformer.kernels.matmul import matmul
+from transformer.kernels.matmul import Finish, matmul
 from transformer.training.hardware import Hardware
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.products import CompiledProducts, attend, linear, linear_side_by_side
+from transformer.training.products import CompiledProducts, attend, drop, linear, linear_side_by_side
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -47,7 +47,7 @@ def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int,
     bias = torch.randn(n)
     for turned_a, turned_b, type_a, type_b, type_out in itertools.product((0, 1), (0, 1), types, types, types):
         a, b = stored(m, k, type_a, is_transposed=bool(turned_a)), stored(k, n, type_b, is_transposed=bool(turned_b))
-        found = matmul(a, b, bias, precision=precision, out=torch.empty(m, n, dtype=type_out))
+        found = matmul(a, b, Finish(bias), precision=precision, out=torch.empty(m, n, dtype=type_out))
         expected = a.to(precision).double() @ b.to(precision).double() + bias
         tolerance = {"atol": 4e-5 * k**0.5, "rtol": 1e-5} if type_out == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
         torch.testing.assert_close(found.double(), expected, **tolerance)
@@ -56,9 +56,24 @@ def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int,
 def test_a_product_is_added_and_leaves_the_rest_alone() -> None:
     """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last column."""
     a, b, room = torch.randn(13, 9001), torch.randn(9001, 37), torch.full((13, 40), 7.0)
-    matmul(a, b, precision=FLOAT32, out=room[:, :37], is_added=True)
+    matmul(a, b, Finish(is_added=True), precision=FLOAT32, out=room[:, :37])
     torch.testing.assert_close(room[:, :37].double(), a.double() @ b.double() + 7, atol=5e-3, rtol=1e-5)
     assert (room[:, 37:] == 7).all()
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("k", [33, 9001])
+def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
+    """Catches a sum that is rectified, gated or given its bias before it is whole, and a gate of another place."""
+    a, b, bias = torch.randn(13, k), torch.randn(k, 70), torch.randn(70)
+    gate = torch.randn(13, 80).to(precision)[:, 5:75]
+    exact = a.to(precision).double() @ b.to(precision).double()
+    before = torch.randn(13, 70)
+    finish = Finish(bias, is_added=True, is_rectified=True, gate=gate, factor=1.5)
+    found = matmul(a, b, finish, precision=precision, out=before.clone())
+    expected = 1.5 * (exact + before + bias).clamp(min=0) * (gate > 0)
+    torch.testing.assert_close(found.double(), expected, atol=5e-3, rtol=1e-5)
+    assert matmul(a.fill_(float("nan")), b, Finish(is_rectified=True), precision=precision, out=found).isnan().all()
 
 
 def test_rows_of_odd_length_are_read_where_they_lie() -> None:
@@ -96,13 +111,15 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
     wrong: list[Callable[[], Any]] = [
         lambda: matmul(a, torch.ones(5, 8), precision=FLOAT32, out=out),
         lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(4, 7)),
-        lambda: matmul(a, b, torch.ones(7), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(torch.ones(7)), precision=FLOAT32, out=out),
         lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(8, 4).t()),
         lambda: matmul(torch.ones(4, 12)[:, ::2], b, precision=FLOAT32, out=out),
         lambda: matmul(a.to(BF16), b, precision=FLOAT32, out=out),
-        lambda: matmul(a, b, precision=BF16, out=out.to(BF16), is_added=True),
+        lambda: matmul(a, b, Finish(is_added=True), precision=BF16, out=out.to(BF16)),
         lambda: matmul(a, b, precision=torch.float16, out=out),
-        lambda: matmul(a, b, torch.ones(1).expand(8), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(gate=torch.ones(4, 7)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(gate=out.to(BF16)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(torch.ones(1).expand(8)), precision=FLOAT32, out=out),
         lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
     ]
     for call in wrong:
@@ -322,6 +339,34 @@ def gradient_of(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
+@pytest.mark.parametrize("p", [0.0, 0.25])
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+def test_the_feed_forward_network(precision: torch.dtype, p: float) -> None:
+    """Catches a slope of ReLU or of dropout that is lost, taken twice, or of another element, and a scale left out."""
+    block = FeedForwardBlock(37, 70, p)
+    x, dy = torch.randn(3, 11, 37, requires_grad=True), torch.randn(3, 11, 37)
+    torch.manual_seed(3)
+    kept = drop(torch.ones(33, 70, dtype=precision), p).double().view(3, 11, 70)  # what the numbers of this seed keep
+    torch.manual_seed(3)
+    with torch.autocast("cpu", BF16, enabled=precision == BF16), CompiledProducts():
+        y = block(x)
+    assert "_FeedForward" in str(y.grad_fn)
+    assert y.dtype == precision
+    inputs = [x, *block.parameters()]
+    exact = [each.detach().to(precision if each.dim() > 1 else FLOAT32).double().requires_grad_() for each in inputs]
+    inner = (exact[0] @ exact[1].t() + exact[2]).clamp(min=0) * (kept if p else 1.0)
+    expected = inner @ exact[3].t() + exact[4]
+    found, wanted = torch.autograd.grad(y, inputs, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    tolerance = 1e-5 if precision == FLOAT32 else 1e-2
+    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+        assert (one.double() - other).norm() < tolerance * other.norm()
+    frozen = [block.linear_1.weight.requires_grad_(False), x.requires_grad_(False)]
+    with torch.autocast("cpu", BF16, enabled=precision == BF16), CompiledProducts():
+        block(x).float().sum().backward()
+    assert [each.grad for each in frozen] == [None, None]
+    assert block.linear_1.bias.grad is not None
+
+
 def test_layers_are_not_replaced_outside_of_the_context() -> None:
     """Catches a context that does not end, after which a model would no longer be torch's."""
     with CompiledProducts():
@@ -333,13 +378,14 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     """Catches a field that was added on one side alone: its size in C is what Python says."""
     from ctypes import sizeof
 
-    from transformer.kernels.matmul import Layout
+    from transformer.kernels.matmul import FinishFields, Layout
     from transformer.kernels.trained_attention import TrainedAttention
 
     compiled = library()
     assert compiled is not None
-    sizes = [compiled.transformer_size_of_layout(), compiled.transformer_size_of_trained_attention()]
-    assert sizes == [sizeof(Layout), sizeof(TrainedAttention)]
+    found = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
+    sizes = [getattr(compiled, name)() for name in found]
+    assert sizes == [sizeof(each) for each in (Layout, FinishFields, TrainedAttention)]
 
 
 def test_words_for_gelu_are_torchs() -> None:

@@ -41,16 +41,17 @@ void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout
 // Sums of columns, each from the first row to the last.
 template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
-  constexpr long WIDE = 8 * LANES;
+  constexpr int VECTORS = 4;
+  constexpr long WIDE = VECTORS * LANES;
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < columns; start += WIDE) {
-    __m512 sums[8] = {};
+    __m512 sums[VECTORS] = {};
     const long width = std::min(WIDE, columns - start);
     for (long i = 0; i < rows; ++i)
-      for (int v = 0; v < 8; ++v)
+      for (int v = 0; v < VECTORS; ++v)
         if (v * LANES < width)
           sums[v] = _mm512_add_ps(sums[v], load(x + i * stride + start + v * LANES, lanes(width - v * LANES)));
-    for (int v = 0; v < 8; ++v)
+    for (int v = 0; v < VECTORS; ++v)
       if (v * LANES < width) store(out + start + v * LANES, lanes(width - v * LANES), sums[v]);
   }
 }

@@ -35,6 +35,7 @@ def drop_out(
     *,
     onto: Float[Tensor, "*shape"] | None = None,
     dtype: torch.dtype,
+    is_in_place: bool = False,
 ) -> Float[Tensor, "*shape"]:
     """What dropout leaves of y, scaled, and added to `onto`, which has the type of the result.
 
@@ -44,11 +45,12 @@ def drop_out(
         seed: what is drawn depends on it and on an element's place, not on threads.
         onto: what is added.
         dtype: of the result, float32 or bfloat16.
+        is_in_place: y, whose elements lie side by side, becomes the result.
     """
     compiled = library()
     assert compiled is not None
     y, onto = y.contiguous(), None if onto is None else onto.contiguous()
-    out = torch.empty(y.shape, dtype=dtype, device="cpu")
+    out = y if is_in_place else torch.empty(y.shape, dtype=dtype, device="cpu")
     compiled.transformer_drop_out(
         None if onto is None else onto.data_ptr(), y.data_ptr(), y.numel(), out.data_ptr(), y.dtype == torch.bfloat16,
         dtype == torch.bfloat16, levels, seed % 2**64, threads_for(COST * y.numel()),

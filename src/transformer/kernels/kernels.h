@@ -41,6 +41,16 @@ struct Layout {
   int is_padded;      // rows of odd length have one more element, which is zero
 };
 
+// What becomes of the sums of a product; the same fields in the same order as `FinishFields` in matmul.py.
+struct Finish {
+  const float* bias;    // of each column, or null
+  const void* gate;     // of the inputs' type: where it is not above 0, the result is 0; or null
+  long gate_stride;
+  float factor;         // of a result with a gate
+  int is_added;         // to what is there, float32
+  int is_rectified;     // max(0, y)
+};
+
 // Queries, keys or values of all heads in memory; strides in elements. The elements of a head lie side by side.
 struct Heads {
   const void* data;
@@ -81,9 +91,8 @@ inline int threads_for(long operations, int threads) { return operations >= ONE_
 
 extern "C" {
 void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads);
-void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const float* bias, void* c,
-                        int c_is_bfloat16, int is_added, long stride, long m, long n, long k, int is_bfloat16,
-                        int threads);
+void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const transformer::Finish* finish,
+                        void* c, int c_is_bfloat16, long stride, long m, long n, long k, int is_bfloat16, int threads);
 void transformer_attention(const transformer::Attention* a, int threads);
 void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,

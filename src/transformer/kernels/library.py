@@ -10,10 +10,10 @@ import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 10
+VERSION: Final = 11
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
-    "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, INT, LONG, LONG, LONG, LONG, INT, INT),
+    "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
     "transformer_trained_attention": (POINTER, INT, INT),
     "transformer_cross_entropy": (POINTER, LONG, POINTER, LONG, LONG, FLOAT, FLOAT, INT, POINTER, INT),
     "transformer_gelu": (POINTER, POINTER, LONG, POINTER, INT, INT, INT),

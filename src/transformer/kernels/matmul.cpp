@@ -30,6 +30,7 @@ constexpr long ROOM = 8 << 20;        // bytes of panels that are laid out at a 
 long blocks(long n, long size) { return (n + size - 1) / size; }
 
 struct Float32 {
+  using Input = float;
   static constexpr long INPUTS = 1;
   static __m512 multiply(__m512 sum, const char* a, __m512i b) {
     float x;
@@ -39,6 +40,7 @@ struct Float32 {
 };
 
 struct Bfloat16 {
+  using Input = uint16_t;
   static constexpr long INPUTS = 2;
   static __m512 multiply(__m512 sum, const char* a, __m512i b) {
     int32_t pair;
@@ -209,12 +211,23 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long width,
 
 // Where the sums of a tile go, and where those of a part of the inner axis wait for the next part.
 struct Sums {
-  const float* bias;
+  Finish finish;
   void* c;
   long stride, columns;
-  bool c_is_bfloat16, is_added, is_first, is_last;
+  bool c_is_bfloat16, is_first, is_last;
+  bool is_bent;  // rectified, or gated
   float* waiting;
 };
+
+// What is written to row i and the columns from j on; T is the type of a gate. A call would need the tile's registers.
+template <typename T>
+__attribute__((always_inline)) inline __m512 bent(__m512 y, const Finish& f, long i, long j, __mmask16 m) {
+  if (f.is_rectified) y = _mm512_max_ps(_mm512_setzero_ps(), y);  // in this order, NaN stays
+  if (!f.gate) return y;
+  const __m512 gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
+  const __mmask16 is_open = _mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ);
+  return _mm512_maskz_mul_ps(is_open, y, _mm512_set1_ps(f.factor));
+}
 
 // R rows of A times the first vectors of one panel. `row` and `unit` are the bytes from row to row and from unit to unit.
 template <typename P, long PANEL, int VECTORS, int R>
@@ -228,6 +241,12 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
       sums[r][v] = s.is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(waiting + r * PANEL + v * LANES);
+  if (s.is_last)  // rows of what the sums meet lie far apart
+    for (int r = 0; r < R; ++r) {
+      if (s.finish.gate)
+        prefetch(static_cast<const typename P::Input*>(s.finish.gate) + (i + r) * s.finish.gate_stride + j, PANEL);
+      if (s.finish.is_added) prefetch(static_cast<const float*>(s.c) + (i + r) * s.stride + j, PANEL);
+    }
   for (long u = 0; u < units; ++u, a += unit, b += 4 * PANEL) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
@@ -238,17 +257,19 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
-    const __m512 bias = s.is_last && s.bias ? load(s.bias + column, m[v]) : _mm512_setzero_ps();
+    const __m512 bias = s.is_last && s.finish.bias ? load(s.finish.bias + column, m[v]) : _mm512_setzero_ps();
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const long place = (i + r) * s.stride + column;
-      if (s.is_last && s.is_added) sums[r][v] = _mm512_add_ps(sums[r][v], load(static_cast<float*>(s.c) + place, m[v]));
-      if (!s.is_last)
+      if (!s.is_last) {
         _mm512_storeu_ps(waiting + r * PANEL + v * LANES, sums[r][v]);
-      else if (s.c_is_bfloat16)
-        store(static_cast<uint16_t*>(s.c) + place, m[v], _mm512_add_ps(sums[r][v], bias));
-      else
-        store(static_cast<float*>(s.c) + place, m[v], _mm512_add_ps(sums[r][v], bias));
+        continue;
+      }
+      const long place = (i + r) * s.stride + column;
+      __m512 y = _mm512_add_ps(sums[r][v], bias);
+      if (s.finish.is_added) y = _mm512_add_ps(y, load(static_cast<float*>(s.c) + place, m[v]));
+      if (s.is_bent) y = bent<typename P::Input>(y, s.finish, i + r, column, m[v]);
+      s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m[v], y)
+                      : store(static_cast<float*>(s.c) + place, m[v], y);
     }
   }
 }
@@ -338,17 +359,21 @@ void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) 
 }  // namespace transformer
 
 extern "C" long transformer_size_of_layout() { return sizeof(transformer::Layout); }
+extern "C" long transformer_size_of_finish() { return sizeof(transformer::Finish); }
 
-// C (m, n) = A (m, k) B (k, n) + bias, or what is added to C, which is then float32; rows of C lie `stride` apart.
-extern "C" void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const float* bias, void* c,
-                                   int c_is_bfloat16, int is_added, long stride, long m, long n, long k, int is_bfloat16,
-                                   int threads) {
+// C (m, n) = A (m, k) B (k, n), finished; rows of C lie `stride` apart.
+extern "C" void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b,
+                                   const transformer::Finish* finish, void* c, int c_is_bfloat16, long stride, long m,
+                                   long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
   Layout left = *a, right = *b;
-  Sums s{bias, c, stride, n, c_is_bfloat16 != 0, is_added != 0, true, true, nullptr};
+  Sums s{{}, c, stride, n, c_is_bfloat16 != 0, true, true, false, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
-  for (long from = 0; from < k || from == 0; from += most, s.bias = nullptr, s.is_added = true) {
+  for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
+    if (from + part >= k) s.finish = *finish;  // until then, C holds sums
+    s.finish.is_added = from > 0 || finish->is_added;
+    s.is_bent = s.finish.is_rectified || s.finish.gate;
     const auto matrices = n > 2 * LANES ? (is_bfloat16 ? matmul<Bfloat16, 4> : matmul<Float32, 4>)
                                         : (is_bfloat16 ? matmul<Bfloat16, 2> : matmul<Float32, 2>);
     matrices(left, right, s, m, part, threads);

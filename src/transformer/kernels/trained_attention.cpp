@@ -58,7 +58,8 @@ Layout transposed(Layout x) { return {x.data, x.stride, x.is_bfloat16, 1, 0}; }
 
 template <typename T, typename U>
 void multiply(const Layout& a, const Layout& b, U* c, long stride, long m, long n, long k) {
-  transformer_matmul(&a, &b, nullptr, c, IS_BFLOAT16<U>, 0, stride, m, n, k, IS_BFLOAT16<T>, 1);
+  const Finish nothing{};
+  transformer_matmul(&a, &b, &nothing, c, IS_BFLOAT16<U>, stride, m, n, k, IS_BFLOAT16<T>, 1);
 }
 
 // softmax(scale * scores) of one row; zeros where nothing may be attended to.

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from transformer.kernels import cross_entropy
-from transformer.kernels.matmul import matmul, multiplies
+from transformer.kernels.matmul import Finish, matmul, multiplies
 
 CHUNK_ROWS: Final = 1024
 """Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
@@ -121,7 +121,7 @@ class _Compiled:
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
         """The logits of a chunk, in `out`."""
-        return matmul(x, weight.t(), bias, precision=self.precision, out=out)
+        return matmul(x, weight.t(), Finish(bias), precision=self.precision, out=out)
 
     def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
         """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
@@ -133,7 +133,7 @@ class _Compiled:
 
     def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, *, is_first: bool) -> None:
         """What a chunk adds to the gradient of the weight."""
-        matmul(d_logits.t(), x, precision=self.precision, out=total, is_added=not is_first)
+        matmul(d_logits.t(), x, Finish(is_added=not is_first), precision=self.precision, out=total)
 
 
 class _ByTorch:

@@ -13,10 +13,11 @@ from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
 from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, joint_maps
-from transformer.blocks.dropout import add_dropped, drop_out, levels
+from transformer.blocks.dropout import LEVELS, add_dropped, drop_out, levels
+from transformer.blocks.feed_forward import feed_forward
 from transformer.kernels import elementwise
 from transformer.kernels.elementwise import gelu, sum_columns
-from transformer.kernels.matmul import matmul, multiplies
+from transformer.kernels.matmul import Finish, matmul, multiplies
 from transformer.kernels.trained_attention import AttentionInputs, attends
 
 
@@ -34,6 +35,8 @@ class CompiledProducts(TorchFunctionMode):
             return linear(*args, **(kwargs or {}))
         if function is F.gelu:
             return activate(*args, **(kwargs or {}))
+        if function is feed_forward:
+            return feed(*args)
         if function is joint_maps:
             return linear_side_by_side(*args)
         if function is attention:
@@ -92,7 +95,7 @@ class _Linear(torch.autograd.Function):
         found: list[Tensor] = []
         for weight, bias in zip(weights, biases, strict=True):
             found.append(torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu"))
-            matmul(rows, weight.t(), bias, precision=precision, out=found[-1].view(-1, len(weight)))
+            matmul(rows, weight.t(), Finish(bias), precision=precision, out=found[-1].view(-1, len(weight)))
         ctx.save_for_backward(rows, *weights)
         ctx.shape, ctx.type, ctx.precision = x.shape, x.dtype, precision
         return tuple(found)
@@ -106,15 +109,67 @@ class _Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             dx = torch.empty(ctx.shape, dtype=ctx.type if len(dys) == 1 else torch.float32, device="cpu")
             for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
-                matmul(dy, weight, precision=ctx.precision, out=dx.view(rows.shape), is_added=place > 0)
+                finish = Finish(is_added=place > 0)
+                matmul(dy, weight, finish, precision=ctx.precision, out=dx.view(rows.shape))
             dx = dx.to(ctx.type)
         of_maps: list[Tensor | None] = []
         for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
-            needs_weight, needs_bias = ctx.needs_input_grad[2 + 2 * place : 4 + 2 * place]
-            out = torch.empty_like(weight) if needs_weight else None
-            of_maps.append(None if out is None else matmul(dy.t(), rows, precision=ctx.precision, out=out))
-            of_maps.append(sum_columns(dy) if needs_bias else None)
+            needs = ctx.needs_input_grad[2 + 2 * place : 4 + 2 * place]
+            of_maps += _gradients(dy, rows, weight, ctx.precision, needs)
         return dx, None, *of_maps
+
+
+def _gradients(
+    dy: Tensor, x: Tensor, weight: Tensor, precision: torch.dtype, needs: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of a map's weight and bias, where they are needed."""
+    needs_weight, needs_bias = needs
+    d_weight = matmul(dy.t(), x, precision=precision, out=torch.empty_like(weight)) if needs_weight else None
+    return d_weight, sum_columns(dy) if needs_bias else None
+
+
+def feed(x: Float[Tensor, "*rows D"], linear_1: nn.Linear, p: float, linear_2: nn.Linear) -> Float[Tensor, "*rows D"]:
+    """As `blocks.feed_forward`; between the maps, ReLU and both slopes cost no passes of their own."""
+    precision = _precision()
+    if not all(_is_known(x, each.weight, each.bias, precision) for each in (linear_1, linear_2)):
+        return feed_forward(x, linear_1, p, linear_2)
+    maps = (each for layer in (linear_1, linear_2) for each in (layer.weight, layer.bias))
+    y: Tensor = _FeedForward.apply(x, precision, p, *maps)  # pyright: ignore[reportAssignmentType]
+    return y
+
+
+class _FeedForward(torch.autograd.Function):
+    """What is kept of the inner layer are its elements after ReLU and dropout: those above 0 have a slope."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, precision: torch.dtype, p: float, w_1: Tensor, b_1: Tensor | None, w_2: Tensor,
+        b_2: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
+        inner = torch.empty(len(rows), len(w_1), dtype=precision, device="cpu")
+        matmul(rows, w_1.t(), Finish(b_1, is_rectified=True), precision=precision, out=inner)
+        if p:
+            elementwise.drop_out(inner, levels(p), drawn_seed(p), dtype=precision, is_in_place=True)
+        y = torch.empty(*x.shape[:-1], len(w_2), dtype=precision, device="cpu")
+        matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, len(w_2)))
+        ctx.save_for_backward(rows, inner, w_1, w_2)
+        ctx.shape, ctx.type, ctx.precision, ctx.factor = x.shape, x.dtype, precision, LEVELS / (LEVELS - levels(p))
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        rows, inner, w_1, w_2 = ctx.saved_tensors
+        needs, precision = ctx.needs_input_grad, ctx.precision
+        dy = gradients[0].reshape(-1, len(w_2)).contiguous()
+        d_inner = torch.empty_like(inner)
+        matmul(dy, w_2, Finish(gate=inner, factor=ctx.factor), precision=precision, out=d_inner)
+        of_second = _gradients(dy, inner, w_2, precision, needs[5:7])
+        dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu") if needs[0] else None
+        if dx is not None:
+            matmul(d_inner, w_1, precision=precision, out=dx.view(rows.shape))
+        return dx, None, None, *_gradients(d_inner, rows, w_1, precision, needs[3:5]), *of_second
 
 
 def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
