@@ -19,8 +19,9 @@ PIECES_A_PROMPT = 4096
 MOST_PROMPTS = 64
 BATCH_POSITIONS = 8192
 """Positions of texts, of all hypotheses together, that are continued side by side: 0.6 GB of GPT-2's caches."""
+MOST_WINDOWS = 8
 MOST_LOGITS = 2**26
-"""Logits of windows whose text is predicted at a time: 256 MiB, and as much again for their softmax."""
+"""Windows whose text is predicted at a time, and their logits: 256 MiB, and as much again for their softmax."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -191,7 +192,7 @@ class Generator:
             )
         rows = torch.from_numpy(tokens[: count * window].reshape(count, window))
         labels = torch.from_numpy(tokens[1 : count * window + 1].reshape(count, window))
-        nll, batch = 0.0, max(1, MOST_LOGITS // (window * self.tokenizer.vocab_size))
+        nll, batch = 0.0, max(1, min(MOST_WINDOWS, MOST_LOGITS // (window * self.tokenizer.vocab_size)))
         for start in range(0, count, batch):
             nll += self._nll(rows[start : start + batch].to(self.device), labels[start : start + batch].to(self.device))
             done(window * min(batch, count - start))

@@ -148,8 +148,8 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
 def test_perplexity_is_that_of_the_tokens(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a token that is counted twice at the edge of a window or of a batch, and a mean over windows."""
-    text = "abcdefgh gfe\nhello bag\n" * 3
+    """Catches a token counted twice at the edge of a window or batch, a mean over windows, and batches of any size."""
+    text = "abcdefgh gfe\nhello bag\n" * 9
     (tmp_path / "text").write_text(text, encoding="utf-8")
     told = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
     generator = load(models["gpt"], precision="float32")
@@ -162,10 +162,12 @@ def test_perplexity_is_that_of_the_tokens(
     loss = total / (windows * 10)
     assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
     assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
-    monkeypatch.setattr("transformer.generation.MOST_LOGITS", 2 * 10 * generator.tokenizer.vocab_size)
-    counted: list[int] = []
-    assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
-    assert counted == [20] * (windows // 2) + [10] * (windows % 2)
+    for logits, at_once in ((2**26, 8), (2 * 10 * generator.tokenizer.vocab_size, 2)):
+        monkeypatch.setattr("transformer.generation.MOST_LOGITS", logits)
+        counted: list[int] = []
+        assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
+        parts, rest = divmod(windows, at_once)
+        assert counted == [10 * at_once] * parts + [10 * rest] * (rest > 0)
 
 
 def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_path: Path) -> None:

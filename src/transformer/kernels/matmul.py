@@ -42,8 +42,8 @@ class Finish:
     """What becomes of the sums of a product, in this order, before they are written.
 
     Attributes:
-        is_added: they are added to what is there, float32.
         bias: is added to each row, float32.
+        is_added: so is what is there, float32.
         is_rectified: max(0, y) is taken.
         gate: of the result's shape and the product's precision: where it is not above 0, the result is 0.
         factor: of a result with a gate.
