@@ -40,25 +40,25 @@ class FeedForwardBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns FFN(x)."""
-        if self.activation is torch.relu_:
-            return feed_forward(x, self.linear_1, self.dropout.p if self.training else 0.0, self.linear_2)
-        return self.linear_2(self.dropout(self.activation(self.linear_1(x))))
+        p = self.dropout.p if self.training else 0.0
+        return feed_forward(x, self.linear_1, self.activation, p, self.linear_2)
 
 
 def feed_forward(
-    x: Float[Tensor, "B T D"], linear_1: nn.Linear, p: float, linear_2: nn.Linear
+    x: Float[Tensor, "B T D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
 ) -> Float[Tensor, "B T D"]:
-    """The paper's network, as one function, which can be replaced within a context, as `attention` can.
+    """The network as one function, which can be replaced within a context, as `attention` can.
 
     Args:
         x: its input.
         linear_1: W_1 and b_1.
-        p: probability of zeroing an element between the maps.
+        activation: between the maps.
+        p: probability of zeroing an element after it.
         linear_2: W_2 and b_2.
     """
     if has_torch_function((x,)):
-        return handle_torch_function(feed_forward, (x,), x, linear_1, p, linear_2)
-    return linear_2(drop_out(torch.relu_(linear_1(x)), p))
+        return handle_torch_function(feed_forward, (x,), x, linear_1, activation, p, linear_2)
+    return linear_2(drop_out(activation(linear_1(x)), p))
 
 
 class GatedFeedForward(nn.Module):

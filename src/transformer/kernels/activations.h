@@ -45,17 +45,21 @@ inline __m512 gelu(__m512 y) { return _mm512_mul_ps(y, share_below(y, bell(y)));
 
 inline __m512 gelu_by_tanh(__m512 y) { return _mm512_mul_ps(y, share_by_tanh(y)); }
 
-// d/dy of y share(y): share(y) + y density(y).
-inline __m512 gelu_slope(__m512 y) {
-  const __m512 e = bell(y);
-  return _mm512_fmadd_ps(_mm512_mul_ps(y, _mm512_set1_ps(0.398942280f)), e, share_below(y, e));
+struct WithSlope {
+  __m512 value, slope;
+};
+
+// y share(y), whose slope is share(y) + y density(y).
+inline WithSlope gelu_with_slope(__m512 y) {
+  const __m512 e = bell(y), share = share_below(y, e), density = _mm512_mul_ps(e, _mm512_set1_ps(0.398942280f));
+  return {_mm512_mul_ps(y, share), _mm512_fmadd_ps(y, density, share)};
 }
 
-inline __m512 gelu_by_tanh_slope(__m512 y) {
+inline WithSlope gelu_by_tanh_with_slope(__m512 y) {
   const __m512 share = share_by_tanh(y), one = _mm512_set1_ps(1.0f);
   const __m512 inside = _mm512_fmadd_ps(_mm512_mul_ps(y, y), _mm512_set1_ps(3 * 0.044715f * 1.59576912f), _mm512_set1_ps(1.59576912f));
   const __m512 slope = _mm512_mul_ps(_mm512_mul_ps(share, _mm512_sub_ps(one, share)), inside);
-  return _mm512_fmadd_ps(y, slope, share);
+  return {_mm512_mul_ps(y, share), _mm512_fmadd_ps(y, slope, share)};
 }
 
 }  // namespace transformer

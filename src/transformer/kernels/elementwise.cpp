@@ -9,23 +9,21 @@ namespace {
 
 constexpr long BLOCK = 4096;  // elements that a thread takes at a time
 
-template <typename T, __m512 function(__m512), bool is_gradient>
-void apply(const T* x, const T* dy, long n, T* out, int threads) {
+template <typename T, __m512 function(__m512), WithSlope with_slope(__m512)>
+void apply(const T* x, long n, T* out, T* slopes, int threads) {
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < n; start += BLOCK)
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
       const __mmask16 m = lanes(n - i);
-      const __m512 found = function(load(x + i, m));
-      store(out + i, m, is_gradient ? _mm512_mul_ps(found, load(dy + i, m)) : found);
+      const __m512 y = load(x + i, m);
+      if (!slopes) {
+        store(out + i, m, function(y));
+        continue;
+      }
+      const auto [value, slope] = with_slope(y);
+      store(out + i, m, value);
+      store(slopes + i, m, slope);
     }
-}
-
-template <typename T>
-void gelu(const T* x, const T* dy, long n, T* out, bool is_by_tanh, int threads) {
-  if (is_by_tanh)
-    dy ? apply<T, gelu_by_tanh_slope, true>(x, dy, n, out, threads) : apply<T, gelu_by_tanh, false>(x, dy, n, out, threads);
-  else
-    dy ? apply<T, gelu_slope, true>(x, dy, n, out, threads) : apply<T, transformer::gelu, false>(x, dy, n, out, threads);
 }
 
 template <typename Y, typename Out>
@@ -59,15 +57,16 @@ void sum_columns(const T* x, long stride, long rows, long columns, float* out, i
 }  // namespace
 }  // namespace transformer
 
-// GELU of x, or dy times its slope there, where dy is not null.
-extern "C" void transformer_gelu(const void* x, const void* dy, long n, void* out, int is_by_tanh, int is_bfloat16,
+// GELU of x, which may be `out`, and its slopes, where they are not null.
+extern "C" void transformer_gelu(const void* x, long n, void* out, void* slopes, int is_by_tanh, int is_bfloat16,
                                  int threads) {
   using namespace transformer;
-  using Half = uint16_t;
-  if (is_bfloat16)
-    gelu(static_cast<const Half*>(x), static_cast<const Half*>(dy), n, static_cast<Half*>(out), is_by_tanh, threads);
-  else
-    gelu(static_cast<const float*>(x), static_cast<const float*>(dy), n, static_cast<float*>(out), is_by_tanh, threads);
+  const auto all = [=](auto type) {
+    using T = decltype(type);
+    const auto found = is_by_tanh ? apply<T, gelu_by_tanh, gelu_by_tanh_with_slope> : apply<T, gelu, gelu_with_slope>;
+    found(static_cast<const T*>(x), n, static_cast<T*>(out), static_cast<T*>(slopes), threads);
+  };
+  is_bfloat16 ? all(uint16_t()) : all(float());
 }
 
 // x, where it is not null, is of the type of `out`; of 65,536 elements of y, `levels` are dropped.

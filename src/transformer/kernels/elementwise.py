@@ -11,21 +11,27 @@ COST = 16
 
 
 def gelu(
-    x: Float[Tensor, "*shape"], dy: Float[Tensor, "*shape"] | None = None, *, is_by_tanh: bool
-) -> Float[Tensor, "*shape"]:
-    """GELU of x, or dy times its slope there, for what `multiplies` says the kernels take.
+    x: Float[Tensor, "*shape"], *, is_by_tanh: bool, wants_slopes: bool = False, is_in_place: bool = False
+) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
+    """GELU of x and, where they are wanted, its slopes there, of which most of the work is the same.
+
+    Args:
+        x: what `multiplies` says the kernels take.
+        is_by_tanh: approximate the normal distribution.
+        wants_slopes: for the way back.
+        is_in_place: x, whose elements lie side by side, becomes the result.
 
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", Sec. 2.
     """
     compiled = library()
     assert compiled is not None
-    x, dy = x.contiguous(), None if dy is None else dy.to(x.dtype).contiguous()
-    out = torch.empty_like(x)
+    x = x.contiguous()
+    out, slopes = x if is_in_place else torch.empty_like(x), torch.empty_like(x) if wants_slopes else None
     compiled.transformer_gelu(
-        x.data_ptr(), None if dy is None else dy.data_ptr(), x.numel(), out.data_ptr(), is_by_tanh,
+        x.data_ptr(), x.numel(), out.data_ptr(), None if slopes is None else slopes.data_ptr(), is_by_tanh,
         x.dtype == torch.bfloat16, threads_for(COST * x.numel()),
     )  # fmt: skip
-    return out
+    return out, slopes
 
 
 def drop_out(

@@ -44,9 +44,10 @@ struct Layout {
 // What becomes of the sums of a product; the same fields in the same order as `FinishFields` in matmul.py.
 struct Finish {
   const float* bias;    // of each column, or null
-  const void* gate;     // of the inputs' type: where it is not above 0, the result is 0; or null
+  const void* gate;     // of the inputs' type, or null: where it is not above 0, the result is 0
   long gate_stride;
   float factor;         // of a result with a gate
+  int is_slope;         // the gate is a slope, by which the result is multiplied
   int is_added;         // to what is there, float32
   int is_rectified;     // max(0, y)
 };

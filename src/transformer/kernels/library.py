@@ -10,13 +10,13 @@ import torch
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 11
+VERSION: Final = 12
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
     "transformer_trained_attention": (POINTER, INT, INT),
     "transformer_cross_entropy": (POINTER, LONG, POINTER, LONG, LONG, FLOAT, FLOAT, INT, POINTER, INT),
-    "transformer_gelu": (POINTER, POINTER, LONG, POINTER, INT, INT, INT),
+    "transformer_gelu": (POINTER, LONG, POINTER, POINTER, INT, INT, INT),
     "transformer_drop_out": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
     "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),

@@ -225,6 +225,7 @@ __attribute__((always_inline)) inline __m512 bent(__m512 y, const Finish& f, lon
   if (f.is_rectified) y = _mm512_max_ps(_mm512_setzero_ps(), y);  // in this order, NaN stays
   if (!f.gate) return y;
   const __m512 gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
+  if (f.is_slope) return _mm512_mul_ps(y, gate);
   const __mmask16 is_open = _mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ);
   return _mm512_maskz_mul_ps(is_open, y, _mm512_set1_ps(f.factor));
 }

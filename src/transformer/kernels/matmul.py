@@ -33,7 +33,8 @@ class FinishFields(ctypes.Structure):
 
     _fields_ = (
         ("bias", ctypes.c_void_p), ("gate", ctypes.c_void_p), ("gate_stride", ctypes.c_long),
-        ("factor", ctypes.c_float), ("is_added", ctypes.c_int), ("is_rectified", ctypes.c_int),
+        ("factor", ctypes.c_float), ("is_slope", ctypes.c_int), ("is_added", ctypes.c_int),
+        ("is_rectified", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -47,6 +48,7 @@ class Finish:
         is_rectified: max(0, y) is taken.
         gate: of the result's shape and the product's precision: where it is not above 0, the result is 0.
         factor: of a result with a gate.
+        slopes: in place of a gate, what the result is multiplied by.
     """
 
     bias: Float[Tensor, " N"] | None = None
@@ -54,10 +56,13 @@ class Finish:
     is_rectified: bool = False
     gate: Float[Tensor, "M N"] | None = None
     factor: float = 1.0
+    slopes: Float[Tensor, "M N"] | None = None
 
     def of(self, out: Float[Tensor, "M N"], precision: torch.dtype) -> FinishFields:
         """For the kernel, which is to write to `out`."""
-        bias, gate = self.bias, self.gate
+        bias, gate = self.bias, self.gate if self.slopes is None else self.slopes
+        if self.gate is not None and self.slopes is not None:
+            raise ValueError("a gate and slopes cannot go together")
         if bias is not None and (bias.shape, bias.dtype, bias.stride()) != (out.shape[1:], torch.float32, (1,)):
             raise ValueError(f"a bias of {bias.dtype}, {tuple(bias.shape)}, {bias.stride()} apart, cannot go with it")
         if self.is_added and out.dtype != torch.float32:
@@ -66,7 +71,8 @@ class Finish:
             raise ValueError(f"a gate of {gate.dtype}, {tuple(gate.shape)}, cannot go with {tuple(out.shape)}")
         of_bias, of_gate = (None if each is None else each.data_ptr() for each in (bias, gate))
         stride = 0 if gate is None else gate.stride(0)
-        return FinishFields(of_bias, of_gate, stride, self.factor, self.is_added, self.is_rectified)
+        is_slope = self.slopes is not None
+        return FinishFields(of_bias, of_gate, stride, self.factor, is_slope, self.is_added, self.is_rectified)
 
 
 PLAIN: Final = Finish()

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.kernels import cross_entropy
 from transformer.kernels.matmul import Finish, matmul, multiplies
@@ -48,8 +49,14 @@ def smoothed_cross_entropy(
     Raises:
         ValueError: a divergence, and rows that are no pairs of one label.
 
+    Can be replaced within a context, as `blocks.attention`.
+
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
     """
+    if has_torch_function((hidden,)):
+        return handle_torch_function(
+            smoothed_cross_entropy, (hidden,), hidden, weight, bias, labels, epsilon, divergence
+        )
     if divergence and not torch.equal(labels[::2], labels[1::2]):
         raise ValueError("rows 2i and 2i + 1 must have one label")
     target = epsilon, divergence

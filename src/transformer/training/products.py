@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -14,18 +14,27 @@ from torch.overrides import TorchFunctionMode
 from transformer.blocks import attention
 from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, joint_maps
 from transformer.blocks.dropout import LEVELS, add_dropped, drop_out, levels
-from transformer.blocks.feed_forward import feed_forward
+from transformer.blocks.feed_forward import ACTIVATIONS, Activation, feed_forward
 from transformer.kernels import elementwise
 from transformer.kernels.elementwise import gelu, sum_columns
 from transformer.kernels.matmul import Finish, matmul, multiplies
 from transformer.kernels.trained_attention import AttentionInputs, attends
+from transformer.training.lookups import Lookups
+from transformer.training.loss import smoothed_cross_entropy
+
+INNER: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
+"""Activations of a feed-forward network that is computed as one function."""
 
 
 class CompiledProducts(TorchFunctionMode):
-    """Within this context, linear layers, GELU, attention and dropout go through the functions below.
+    """Within this context, linear layers, GELU, attention, dropout and lookups go through the functions below.
 
     Blocks say what is computed and know nothing of it; elsewhere than on a CPU that runs the kernels nothing changes.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lookups = Lookups()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -45,6 +54,10 @@ class CompiledProducts(TorchFunctionMode):
             return drop(*args)
         if function is add_dropped:
             return add(*args)
+        if function is F.embedding:
+            return self._lookups.look_up(*args, **(kwargs or {}))
+        if function is smoothed_cross_entropy:
+            return self._lookups.loss(*args)
         return function(*args, **(kwargs or {}))
 
 
@@ -128,43 +141,54 @@ def _gradients(
     return d_weight, sum_columns(dy) if needs_bias else None
 
 
-def feed(x: Float[Tensor, "*rows D"], linear_1: nn.Linear, p: float, linear_2: nn.Linear) -> Float[Tensor, "*rows D"]:
-    """As `blocks.feed_forward`; between the maps, ReLU and both slopes cost no passes of their own."""
-    precision = _precision()
-    if not all(_is_known(x, each.weight, each.bias, precision) for each in (linear_1, linear_2)):
-        return feed_forward(x, linear_1, p, linear_2)
+def feed(
+    x: Float[Tensor, "*rows D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
+) -> Float[Tensor, "*rows D"]:
+    """As `blocks.feed_forward`; on the way back, the slopes of what is between the maps cost no pass of their own."""
+    precision, name = _precision(), INNER.get(activation)
+    if name is None or not all(_is_known(x, each.weight, each.bias, precision) for each in (linear_1, linear_2)):
+        inner = activation(linear(x, linear_1.weight, linear_1.bias))
+        return linear(drop(inner, p), linear_2.weight, linear_2.bias)
     maps = (each for layer in (linear_1, linear_2) for each in (layer.weight, layer.bias))
-    y: Tensor = _FeedForward.apply(x, precision, p, *maps)  # pyright: ignore[reportAssignmentType]
+    y: Tensor = _FeedForward.apply(x, precision, (name, p), *maps)  # pyright: ignore[reportAssignmentType]
     return y
 
 
 class _FeedForward(torch.autograd.Function):
-    """What is kept of the inner layer are its elements after ReLU and dropout: those above 0 have a slope."""
+    """Kept are the inner layer, after activation and dropout, and its slopes: of ReLU, what is above 0 has one."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, precision: torch.dtype, p: float, w_1: Tensor, b_1: Tensor | None, w_2: Tensor,
-        b_2: Tensor | None,
+        ctx: Any, x: Tensor, precision: torch.dtype, between: tuple[str, float], w_1: Tensor, b_1: Tensor | None,
+        w_2: Tensor, b_2: Tensor | None,
     ) -> Tensor:  # fmt: skip
+        (activation, p), slopes = between, None
         rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
         inner = torch.empty(len(rows), len(w_1), dtype=precision, device="cpu")
-        matmul(rows, w_1.t(), Finish(b_1, is_rectified=True), precision=precision, out=inner)
+        matmul(rows, w_1.t(), Finish(b_1, is_rectified=activation == "relu"), precision=precision, out=inner)
+        if activation != "relu":
+            is_by_tanh, wants_slopes = activation == "gelu_tanh", any(ctx.needs_input_grad[:5])
+            _, slopes = gelu(inner, is_by_tanh=is_by_tanh, wants_slopes=wants_slopes, is_in_place=True)
         if p:
-            elementwise.drop_out(inner, levels(p), drawn_seed(p), dtype=precision, is_in_place=True)
+            seed = drawn_seed(p)
+            for each in (inner, slopes):
+                if each is not None:
+                    elementwise.drop_out(each, levels(p), seed, dtype=precision, is_in_place=True)
         y = torch.empty(*x.shape[:-1], len(w_2), dtype=precision, device="cpu")
         matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, len(w_2)))
-        ctx.save_for_backward(rows, inner, w_1, w_2)
+        ctx.save_for_backward(rows, inner, slopes, w_1, w_2)
         ctx.shape, ctx.type, ctx.precision, ctx.factor = x.shape, x.dtype, precision, LEVELS / (LEVELS - levels(p))
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        rows, inner, w_1, w_2 = ctx.saved_tensors
+        rows, inner, slopes, w_1, w_2 = ctx.saved_tensors
         needs, precision = ctx.needs_input_grad, ctx.precision
         dy = gradients[0].reshape(-1, len(w_2)).contiguous()
         d_inner = torch.empty_like(inner)
-        matmul(dy, w_2, Finish(gate=inner, factor=ctx.factor), precision=precision, out=d_inner)
+        finish = Finish(gate=inner, factor=ctx.factor) if slopes is None else Finish(slopes=slopes)
+        matmul(dy, w_2, finish, precision=precision, out=d_inner)
         of_second = _gradients(dy, inner, w_2, precision, needs[5:7])
         dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu") if needs[0] else None
         if dx is not None:
@@ -183,14 +207,15 @@ def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Ten
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, is_by_tanh: bool) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.is_by_tanh = is_by_tanh
-        return gelu(x, is_by_tanh=is_by_tanh)
+        y, slopes = gelu(x, is_by_tanh=is_by_tanh, wants_slopes=ctx.needs_input_grad[0])
+        ctx.save_for_backward(slopes)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gelu(ctx.saved_tensors[0], gradients[0], is_by_tanh=ctx.is_by_tanh), None
+        (slopes,) = ctx.saved_tensors
+        return gradients[0].to(slopes.dtype) * slopes, None
 
 
 def attend(
