@@ -1,7 +1,8 @@
 """How fast the families do their jobs beside transformers and sentence-transformers: vectors, text, images, training.
 
 Every engine loads the same published folder (a trained MiniLM, random models in the sizes of GPT-2 small and ViT-B/16)
-and runs in a process of its own; rounds alternate between engines, medians count. A figure counts only if the outputs
+and runs in a process of its own; rounds alternate between engines, medians count. Training steps alternate update by
+update, all engines in memory at once: what separates two of them is less than what separates two minutes. A figure counts only if the outputs
 agree in that run, which is reported: least cosine of vectors or logits, share of texts with the same tokens, largest
 difference of losses. Each peer's batch sizes are tried and its best counts, and so are `torch.compile` for vectors,
 images and training and the static cache, plain and compiled, for generation. Every engine has the memory settings of
@@ -23,6 +24,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,6 +37,8 @@ from training_report import hardware
 
 ENGINES = Path(__file__).parent / "family_engines"
 TEXTS, LEAST_WORDS, MOST_WORDS, PROMPT, WRITTEN = 1000, 2, 180, 32, 64
+TURNS = 7
+"""Updates of each engine in a round."""
 GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 UNTIED = GPT2 | {"tie_word_embeddings": False}
 VIT = {
@@ -89,14 +93,59 @@ def published_models(folder: Path, python: Path) -> None:
     subprocess.run([str(python), "-c", code, str(folder)], check=True, capture_output=True)
 
 
+class Running:
+    """An engine at work on an order in a process of its own; `told` is what it says."""
+
+    def __init__(self, python: Path | str, engine: str, order: dict[str, Any]) -> None:
+        threads = {"OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
+        environment = {**os.environ, **KEPT, **threads}
+        call = [str(python), str(ENGINES / f"{engine}.py"), json.dumps(order)]
+        self.words = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.words, env=environment, text=True
+        )  # fmt: skip
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.asked, self.told, self.last = self.process.stdin, self.process.stdout, ""
+
+    def hear(self) -> None:
+        """Waits for a line."""
+        self.last = self.told.readline()
+        if not self.last:
+            self.result()
+
+    def turn(self) -> None:
+        """One turn of an order with turns."""
+        print(file=self.asked, flush=True)
+        self.hear()
+
+    def result(self) -> dict[str, Any]:
+        """What it found, once nothing more is asked of it: its seconds, and what was the fastest way."""
+        with suppress(BrokenPipeError):
+            self.asked.close()
+        lines = [self.last, *self.told]
+        if self.process.wait():
+            self.words.seek(0)
+            raise SystemExit(f"{self.process.args}\n{self.words.read()[-3000:]}")
+        return json.loads(lines[-1])
+
+
 def run(python: Path | str, engine: str, order: dict[str, Any]) -> dict[str, Any]:
-    """One process of an engine: seconds of each repetition, and the path of what it gave."""
-    environment = {**os.environ, **KEPT, "OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
-    call = [str(python), str(ENGINES / f"{engine}.py"), json.dumps(order)]
-    done = subprocess.run(call, capture_output=True, env=environment, check=False, text=True)
-    if done.returncode:
-        raise SystemExit(f"{engine}: {order}\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    """What an engine found that runs alone."""
+    return Running(python, engine, order).result()
+
+
+def run_in_turn(pythons: list[Path | str], engines: list[str], orders: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What engines found that are in memory at the same time, and of which one works at a time."""
+    running: list[Running] = []
+    for python, engine, order in zip(pythons, engines, orders, strict=True):
+        running.append(Running(python, engine, {**order, "turns": True}))
+        while running[-1].last != "ready\n":
+            running[-1].hear()
+    for _ in range(TURNS):
+        for each in running:
+            each.turn()
+    return [each.result() for each in running]
 
 
 def agreement(job: str, ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -123,22 +172,23 @@ def main() -> None:
     pythons = {name: arguments.peers / name / "bin" / "python" for name in PEERS}
     words = [word for path in arguments.texts for word in path.read_text(encoding="utf-8").split()]
     texts = mixed_texts(words)
+    chosen = {title: each for title, each in CASES.items() if not arguments.only or arguments.only in title}
+    needed = {peer for peer, jobs in PEERS.items() if any(each["job"] in jobs for each in chosen.values())}
+    versions = {name: version_of(name, pythons[name]) for name in sorted(needed)}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         published_models(folder, pythons["transformers"])
         (folder / "minilm").symlink_to(arguments.minilm.resolve())
         (folder / "texts.json").write_text(json.dumps(texts))
-        for title, each in CASES.items():
-            if arguments.only and arguments.only not in title:
-                continue
+        for title, each in chosen.items():
             results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
     report = {
         "command": " ".join(["python benchmarks/families.py", *sys.argv[1:]]),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
         "versions": {
             "python": platform.python_version(), "torch": torch.__version__,
-            **{name: version_of(name, python) for name, python in pythons.items()},
+            **versions,
         },
         "cases": results,
     }  # fmt: skip
@@ -191,12 +241,19 @@ def compare(
     outputs: dict[tuple[str, str], np.ndarray] = {}
     chosen: dict[str, Any] = {}
     bounds: list[dict[str, float]] = []
+    outs = [folder / f"{engine}-{precision}.npy" for engine, precision in entries]
+    orders = [
+        {**each, "folder": str(folder), "precision": precision, "threads": threads, "out": str(out), "prompt": PROMPT,
+         "written": WRITTEN} for (_, precision), out in zip(entries, outs, strict=True)
+    ]  # fmt: skip
+    engines = [engine for engine, _ in entries]
+    calls = [sys.executable if engine == "ours" else pythons[engine] for engine in engines]
     for _ in range(rounds):
-        for engine, precision in entries:
-            out = folder / f"{engine}-{precision}.npy"
-            order = {**each, "folder": str(folder), "precision": precision, "threads": threads, "out": str(out),
-                     "prompt": PROMPT, "written": WRITTEN}  # fmt: skip
-            found = run(sys.executable if engine == "ours" else pythons[engine], engine, order)
+        if each["job"] == "step":
+            results = run_in_turn(calls, engines, orders)
+        else:
+            results = [run(*call) for call in zip(calls, engines, orders, strict=True)]
+        for (engine, precision), out, found in zip(entries, outs, results, strict=True):
             seconds[engine, precision].append(found["seconds"])
             outputs[engine, precision] = np.load(out, allow_pickle=False)
             chosen[f"{engine} {precision}"] = found["chosen"]

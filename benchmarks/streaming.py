@@ -1,7 +1,9 @@
 """Memory of `transformer translate` by length of the file: anonymous memory of all its processes, at most.
 
 Lines of a text are repeated to files of so many lines; each is translated by the real command, whose processes are
-looked at ten times a second (Pss_Anon: what several processes share is counted once).
+looked at ten times a second (Pss_Anon: what several processes share is counted once). A long run is looked at more
+often than a short one, and the most of more numbers is more: so beside the most of a run stand those of its tenths, and
+the median of the most in each stretch of as many looks as the shortest file had.
 
 Usage: python benchmarks/streaming.py --model BUNDLE --text FILE [--lines 5000,500000,5000000] [--out FILE]
 """
@@ -16,6 +18,7 @@ import time
 from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -44,6 +47,12 @@ def anonymous_mib(root: int) -> float:
     return kib / 1024
 
 
+def parts(looks: list[float], n: int) -> list[list[float]]:
+    """So many of nearly one length, in order."""
+    n = max(1, min(n, len(looks)))
+    return [looks[len(looks) * i // n : len(looks) * (i + 1) // n] for i in range(n)]
+
+
 def main() -> None:
     """Translates each file and prints its peak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -53,24 +62,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     text = read(arguments.text)
-    figures = {}
+    figures, shortest = {}, 0
     for n in map(int, arguments.lines.split(",")):
         with tempfile.TemporaryDirectory() as name:
             source, target = Path(name) / "source", Path(name) / "target"
             with source.open("w", encoding="utf-8") as file:
                 file.writelines(f"{line}\n" for line in islice(cycle(text), n))
             command = [sys.executable, "-m", "transformer", "translate", arguments.model]
-            started, peak = time.perf_counter(), 0.0
+            started, looks = time.perf_counter(), list[float]()
             with subprocess.Popen(
                 [*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL
             ) as process:
                 while process.poll() is None:
-                    peak = max(peak, anonymous_mib(process.pid))
+                    looks.append(anonymous_mib(process.pid))
                     time.sleep(0.1)
             seconds = time.perf_counter() - started
             with target.open("rb") as file:
                 written = sum(1 for _ in file)
-        figures[str(n)] = {"peak_anonymous_mib": peak, "seconds": seconds, "lines_written": written}
+        shortest = shortest or len(looks)
+        figures[str(n)] = {
+            "peak_anonymous_mib": max(looks), "seconds": seconds, "lines_written": written, "looks": len(looks),
+            "most_of_each_tenth": [max(part) for part in parts(looks, 10)],
+            "median_of_the_most_of_stretches": median(max(part) for part in parts(looks, len(looks) // shortest)),
+        }  # fmt: skip
         print(n, figures[str(n)], flush=True)
     result = {
         "command": " ".join(["python benchmarks/streaming.py", *sys.argv[1:]]),
