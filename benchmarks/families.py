@@ -2,12 +2,12 @@
 
 Every engine loads the same published folder (a trained MiniLM, random models in the sizes of GPT-2 small and ViT-B/16)
 and runs in a process of its own; rounds alternate between engines, medians count. Training steps alternate update by
-update, all engines in memory at once: what separates two of them is less than what separates two minutes. A figure counts only if the outputs
-agree in that run, which is reported: least cosine of vectors or logits, share of texts with the same tokens, largest
-difference of losses. Each peer's batch sizes are tried and its best counts, and so are `torch.compile` for vectors,
-images and training and the static cache, plain and compiled, for generation. Every engine has the memory settings of
-`training.py` ("kept"). Beside a training step stands its bound, measured in every round: torch's bf16 products of its
-shapes, and Adam.
+update, all engines in memory at once: what separates two of them is less than what separates two minutes. A figure
+counts only if the outputs agree in that run, which is reported: least cosine of vectors or logits, share of texts with
+the same tokens, largest difference of losses. Each peer's batch sizes are tried and its best counts, and so are
+`torch.compile` for vectors, images and training and the static cache, plain and compiled, for generation. Every engine
+has the memory settings of `training.py` ("kept"). Beside a training step stands its bound, measured in every round:
+torch's bf16 products of its shapes, and Adam.
 
 The 1,000 texts are cut from the given files, one after another, in lengths spread evenly on a logarithmic scale, about
 3 to 250 tokens. The random GPT-2 that generates has a head of its own, so that what it writes is no copy of what it

@@ -24,6 +24,8 @@ class Speller:
 
         No letter or digit goes on with a phrase.
         """
+        if not self._lexicon.binds:
+            return ()
         joined = self._lexicon.joined(line)
         required = self._lexicon.required(line)
         written = {phrase: self._written(phrase, phrase in joined) for phrase in required}

@@ -1,10 +1,66 @@
-"""What a translator gives for a line."""
+"""What a translator makes of a line: pieces, and their translation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from transformer.decoding import Tokens
+from transformer.decoding import Hypothesis, Phrase, Search, Tokens, repeats_itself
+from transformer.text.splitting import SplitLine
+from transformer.text.tags import Untagged
+
+LONG_RATIO, LONG_EXTRA = 4, 5
+"""More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
+
+
+@dataclass
+class Piece:
+    """A part of a line: its tokens with EOS, what is asked of its translation, and whether that was searched twice."""
+
+    line: int
+    tokens: list[int]
+    prefix: Tokens
+    number: int
+    required: tuple[Phrase, ...]
+    healed: bool = False
+
+
+def longest_first(pieces: Sequence[Piece]) -> list[int]:
+    """The order in which pieces are searched for, so that a lack of memory shows at once."""
+    return sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
+
+
+def is_odd(piece: Piece, best: Hypothesis, search: Search) -> bool:
+    """Whether a translation is cut unasked, is far too long, or repeats itself where its source does not."""
+    is_cut = not best.finished and search.max_tokens is None
+    loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
+    return is_cut or loops or is_long(piece, best, search)
+
+
+def is_long(piece: Piece, best: Hypothesis, search: Search) -> bool:
+    """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
+    owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
+    return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, search.min_tokens)
+
+
+@dataclass
+class Begun:
+    """Lines that are being translated.
+
+    Attributes:
+        lines: as given.
+        untagged: without what is put back at the end.
+        with_task: what is translated.
+        splits: how each is split.
+        pieces: of all, in order.
+        results: of the pieces, the longest first, as they are found.
+    """
+
+    lines: Sequence[str]
+    untagged: list[Untagged]
+    with_task: list[str]
+    splits: list[SplitLine]
+    pieces: list[Piece]
+    results: Iterator[tuple[int, list[Hypothesis]]]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Text to text: split, encode, search, decode, rejoin, in the order of the input."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import current_process
 
 import torch
@@ -15,7 +15,6 @@ from transformer.decoding import (
     GUARD_NGRAM,
     Ensemble,
     Hypothesis,
-    Phrase,
     Request,
     Rereading,
     Search,
@@ -26,7 +25,6 @@ from transformer.decoding import (
     as_they_are,
     normalized,
     one_thread,
-    repeats_itself,
     rereader,
     search_each,
 )
@@ -39,7 +37,17 @@ from transformer.text.splitting import SplitLine, split_line
 from transformer.text.tags import Untagged, count_units, with_tags, without_tags
 from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
-from transformer.translated import NOTHING, Alternative, Translation, lines_done
+from transformer.translated import (
+    NOTHING,
+    Alternative,
+    Begun,
+    Piece,
+    Translation,
+    is_long,
+    is_odd,
+    lines_done,
+    longest_first,
+)
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
@@ -47,22 +55,8 @@ LEAST_TOKENS_A_WORKER = 2048
 """Source tokens x hypotheses below which it is not worth to start a process."""
 BATCH_TOKENS = 4096
 """Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
-LONG_RATIO, LONG_EXTRA = 4, 5
-"""More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
-
-
-@dataclass
-class _Piece:
-    """A part of a line: its tokens with EOS, what is asked of its translation, and whether that was searched twice."""
-
-    line: int
-    tokens: list[int]
-    prefix: Tokens
-    number: int
-    required: tuple[Phrase, ...]
-    healed: bool = False
 
 
 class Translator:
@@ -193,6 +187,10 @@ class Translator:
             DataError: there are not as many prefixes as lines.
             ConfigError: there are prefixes and a shortlist; a task and tags; a task that leaves little room.
         """
+        return self.finish(self.begin(lines, prefixes, first_line), done)
+
+    def begin(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0) -> Begun:
+        """Lets processes search, if there is enough for them, while the caller goes on; see `translations`."""
         if self.task and "tags" in self.lexicon.protected:
             raise ConfigError(
                 "tags are put back by their places in the line, which a task moves; leave one of them out"
@@ -202,18 +200,24 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
         untagged = [without_tags(line) if "tags" in self.lexicon.protected else Untagged(line) for line in lines]
-        lines = [self.task * bool(line.text.strip()) + line.text for line in untagged]
-        splits, pieces = self._pieces(lines, prefixes, first_line)
-        with one_thread() if self.deterministic else nullcontext():
-            found = self._search(pieces, self.search, lines_done(len(lines), [piece.line for piece in pieces], done))
+        with_task = [self.task * bool(line.text.strip()) + line.text for line in untagged]
+        splits, pieces = self._pieces(with_task, prefixes, first_line)
+        return Begun(lines, untagged, with_task, splits, pieces, self._results(pieces, self.search))
+
+    def finish(self, begun: Begun, done: Callable[[int], None] | None = None) -> list[Translation]:
+        """What `translations` returns of lines that were begun."""
+        lines, splits, pieces = begun.with_task, begun.splits, begun.pieces
+        with one_thread() if self.deterministic or self._pool else nullcontext():  # processes have the other cores
+            counted = lines_done(len(lines), [piece.line for piece in pieces], done)
+            found = self._found(pieces, self.search, begun.results, counted)
             if self.search.guard:
                 self._heal(pieces, found)
-        of_lines: list[list[tuple[_Piece, list[Hypothesis]]]] = [[] for _ in lines]
+        of_lines: list[list[tuple[Piece, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
             of_lines[piece.line].append((piece, hypotheses))
         joined = [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
         return [self._tagged(line, found) if line.elements else found
-                for line, found in zip(untagged, joined, strict=True)]  # fmt: skip
+                for line, found in zip(begun.untagged, joined, strict=True)]  # fmt: skip
 
     def _tagged(self, line: Untagged, found: Translation) -> Translation:
         """A translation with the tags of its line, around the units that attend to those they enclosed."""
@@ -227,23 +231,20 @@ class Translator:
             flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
         return replace(found, alternatives=tuple(alternatives), flags=tuple(flags))
 
-    def _heal(self, pieces: Sequence[_Piece], found: list[list[Hypothesis]]) -> None:
+    def _heal(self, pieces: Sequence[Piece], found: list[list[Hypothesis]]) -> None:
         """Searches again for what came out odd, without repetitions, and takes what is better."""
-        odd = [index for index, piece in enumerate(pieces) if self._is_odd(piece, found[index][0])]
+        odd = [index for index, piece in enumerate(pieces) if is_odd(piece, found[index][0], self.search)]
         blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
-        again = self._search([pieces[index] for index in odd], blocked)
+        again_odd = [pieces[index] for index in odd]
+        again = self._found(again_odd, blocked, self._results(again_odd, blocked))
         for index, better in zip(odd, again, strict=True):
-            if not self._is_odd(pieces[index], better[0]):
+            if not is_odd(pieces[index], better[0], self.search):
                 found[index], pieces[index].healed = better, True
 
-    def _search(
-        self, pieces: Sequence[_Piece], search: Search, done: Callable[[int], None] | None = None
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of every piece, in order."""
-        found: dict[int, list[Hypothesis]] = {}
+    def _results(self, pieces: Sequence[Piece], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """The hypotheses of every piece, in `longest_first`; processes, if there is enough for them, begin at once."""
         is_retry = search is not self.search
-        # longest first, so that a lack of memory shows at once
-        order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
+        order = longest_first(pieces)
         search = replace(search, n_best=search.beam) if search.coverage else search
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
@@ -253,11 +254,21 @@ class Translator:
             if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
                 self.close()
                 self._pool = Workers(self.generator, search, self.workers, self.control)
-            results = self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
-        else:
-            results = search_each(
-                self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control,
-            )  # fmt: skip
+            return self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
+        return search_each(
+            self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control
+        )
+
+    def _found(
+        self,
+        pieces: Sequence[Piece],
+        search: Search,
+        results: Iterable[tuple[int, list[Hypothesis]]],
+        done: Callable[[int], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every piece, in order."""
+        found: dict[int, list[Hypothesis]] = {}
+        order = longest_first(pieces)
         for place, hypotheses in results:
             found[order[place]] = hypotheses
             if done is not None:
@@ -265,7 +276,7 @@ class Translator:
         in_order = [found[index] for index in range(len(pieces))]
         return self._by_coverage(pieces, in_order) if search.coverage else in_order
 
-    def _by_coverage(self, pieces: Sequence[_Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _by_coverage(self, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, those first that ended and cover its source best."""
         most = 1 if self.deterministic else self.batch_tokens
         pairs = [
@@ -281,31 +292,20 @@ class Translator:
             ranked.append(covered[: self.search.n_best])
         return ranked
 
-    def _is_odd(self, piece: _Piece, best: Hypothesis) -> bool:
-        """Whether a translation is cut unasked, is far too long, or repeats itself where its source does not."""
-        is_cut = not best.finished and self.search.max_tokens is None
-        loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
-        return is_cut or loops or self._is_long(piece, best)
-
-    def _is_long(self, piece: _Piece, best: Hypothesis) -> bool:
-        """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
-        owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
-        return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, self.search.min_tokens)
-
     def _pieces(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first_line: int
-    ) -> tuple[list[SplitLine], list[_Piece]]:
+    ) -> tuple[list[SplitLine], list[Piece]]:
         """How each line is split, and the tokens of all pieces in order."""
         encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
         begins = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         splits: list[SplitLine] = []
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
 
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
                 required, begin = self._speller.phrases(text.removeprefix(self.task.rstrip())), () if place else prefix
-                pieces.append(_Piece(line, [*part, self.end_of_source], begin, number, required))
+                pieces.append(Piece(line, [*part, self.end_of_source], begin, number, required))
 
         encoded = encode(lines)
         counts = self.source_sizes(lines, encoded)
@@ -343,17 +343,17 @@ class Translator:
         split = split_line(line[len(lead) :], left, self.source_sizes)
         return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
-    def _limit(self, piece: _Piece) -> int:
+    def _limit(self, piece: Piece) -> int:
         most, usual = self.search.max_tokens, len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS
         return min(usual if most is None else most + 1, self.max_target_tokens)  # EOS is one more
 
-    def _request(self, piece: _Piece) -> Request:
+    def _request(self, piece: Piece) -> Request:
         limit = self._limit(piece)
         unknown = self.control.unk
         known = piece.prefix[: piece.prefix.index(unknown)] if unknown in piece.prefix else piece.prefix
         return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos)
 
-    def _join(self, line: str, split: SplitLine, own: Sequence[tuple[_Piece, list[Hypothesis]]]) -> Translation:
+    def _join(self, line: str, split: SplitLine, own: Sequence[tuple[Piece, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
@@ -364,9 +364,9 @@ class Translator:
             flags.append(f"longer than {self.max_source_tokens} tokens; what it begins with leads its first part alone")
         if not all(best.finished for best, *_ in found):
             flags.append("the translation did not end and was cut at the limit")
-        elif any(self._is_long(piece, best) for piece, (best, *_) in own):
+        elif any(is_long(piece, best, self.search) for piece, (best, *_) in own):
             flags.append("the translation is far longer than its source")
-        elif any(self._is_odd(piece, best) for piece, (best, *_) in own):
+        elif any(is_odd(piece, best, self.search) for piece, (best, *_) in own):
             flags.append("the translation repeats itself")
         if any(piece.healed for piece, _ in own):
             flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")

@@ -236,12 +236,12 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny_run: P
 
 
 def test_a_program_may_write_a_line_and_wait_for_its_translation(tiny_run: Path) -> None:
-    """Catches input that is gathered by the thousand lines while the other side waits."""
+    """Catches input that is gathered by the thousand lines, or until a line is whole, while the other side waits."""
     call = [*COMMAND, "translate", str(tiny_run)]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for line in (b"one two\n", b"\n", b"three\n"):
+        for line in (b"one two\n", b"\n", b"three\nfo", b"ur\n"):
             process.stdin.write(line)
             process.stdin.flush()
             assert process.stdout.readline().endswith(b"\n")

@@ -32,7 +32,7 @@ ARROWS = {
     "evaluation": {"protocols"},
     "decoding": {"kernels", "memory", "protocols", "text"},
     "spelling": {"decoding", "text"},
-    "translated": {"decoding"},
+    "translated": {"decoding", "text"},
     "aligned": {"attended", "text", "transformer"},
     "translation": {"aligned", "attended", "decoding", "protocols", "spelling", "text", "transformer", "translated"},
     "storage": {"settings"},

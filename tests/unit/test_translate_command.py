@@ -42,6 +42,16 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     ]
 
 
+def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches lines that were translated and are lost since a later one cannot be read."""
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_bytes(b"one two\n" * 1030 + b"\xff\n" + b"three\n" * 5)
+    ended = run("translate", tiny_run, "--input", source, "--output", target)
+    assert ended.returncode == 2
+    assert "line 1031, byte 1" in ended.stderr
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 1024
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,6 +1,6 @@
 """Text to text: order, numbers of lines, long and empty lines."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,18 @@ from transformer.decoding import Hypothesis, Request, Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.loading import load, make_translator
 from transformer.models.transformer.config import TransformerConfig
+from transformer.translated import Piece, longest_first
 from transformer.translation import EXTRA_TOKENS, Translator
 
 
 class Echo(Translator):
     """A translator whose search gives the source back, so that what happens around the search can be seen."""
 
-    def _search(
-        self, pieces: Sequence[Any], search: Search, done: Callable[[int], None] | None = None
-    ) -> list[list[Hypothesis]]:
-        sources: list[list[int]] = [piece.tokens for piece in pieces]
+    def _results(self, pieces: Sequence[Piece], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
+        sources = [pieces[index].tokens for index in longest_first(pieces)]
         self.searched = [*getattr(self, "searched", []), *sources]
-        for piece in pieces if done else ():
-            done(piece.line)
-        return [[Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)] for tokens in sources]
+        for place, tokens in enumerate(sources):
+            yield place, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)]
 
 
 @pytest.fixture

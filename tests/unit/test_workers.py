@@ -110,6 +110,19 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
     translator.close()
 
 
+def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
+    """Catches results of one text that are taken for another's, and processes that begin when they are first asked."""
+    translator = load(tiny_run, workers=2)
+    texts = [["one two three"] * 1500, ["four", "", "five six"], ["seven eight"] * 1500]
+    expected = [translator.translations(lines) for lines in texts]
+    begun = [translator.begin(lines) for lines in texts]
+    assert translator._pool is not None
+    futures = list(translator._pool._pool._pending_work_items.values())
+    assert futures, "nobody has asked for a result, and processes are at work"
+    assert [translator.finish(each) for each in begun] == expected
+    translator.close()
+
+
 def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:
     """Catches processes that stay behind and hold the pipe open: the reader of a killed command waits for ever."""
     code = f"""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from select import select
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
@@ -88,12 +89,12 @@ def translate(
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, Tally()
     with ExitStack() as files:
+        files.callback(translator.close)  # with what it is at, where nobody wants the rest
         sink = files.enter_context(written_to(output_path))
         notes = _notes(files, alignment, attention, loading.task)
         print(translator.description, file=sys.stderr)
         done = files.enter_context(_progress(input_path, output_path))
-        for chunk, begins in _with_prefixes(_chunks(input_path, invalid), prefix, invalid):
-            translations = translator.translations(chunk, done, prefixes=begins, first_line=number)
+        for chunk, translations in _translated(translator, _given(input_path, prefix, invalid), done):
             for source, translation in zip(chunk, translations, strict=True):
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
@@ -108,16 +109,41 @@ def translate(
         print(tally, file=sys.stderr)
 
 
-def _with_prefixes(
-    chunks: Iterator[list[str]], path: Path | None, invalid: "Invalid"
-) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Each chunk with what its translations begin with.
+def _translated(
+    translator: "Translator", chunks: Iterator[tuple[list[str], list[str] | None]], done: Callable[[int], None] | None
+) -> Iterator[tuple[Sequence[str], "list[Translation]"]]:
+    """Each chunk with its translations: processes search for the next one while one is put together and written.
+
+    An empty chunk says that nothing more is there yet: the one before is finished. What stands before an error is given
+    before the error is raised.
+    """
+    number, begun, problem = 0, None, None
+    while problem is None:
+        following = None
+        try:
+            if (given := next(chunks, None)) is not None:
+                following = translator.begin(*given, number)
+        except Exception as error:
+            problem = error
+        if begun is not None and begun.lines:
+            yield begun.lines, translator.finish(begun, done)
+        if following is None:
+            break
+        number += len(following.lines)
+        begun = following
+    if problem is not None:
+        raise problem
+
+
+def _given(source: Path | None, path: Path | None, invalid: "Invalid") -> Iterator[tuple[list[str], list[str] | None]]:
+    """Each chunk of a source with what its translations begin with.
 
     Raises:
         DataError: the file has more or fewer lines than the input.
     """
     from transformer.text.lines import read_lines
 
+    chunks = _chunks(source, invalid)
     if path is None:
         yield from ((chunk, None) for chunk in chunks)
         return
@@ -222,14 +248,26 @@ def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
 
 
 def _available_lines(descriptor: int) -> Iterator[list[bytes]]:
-    """Whole lines as soon as they arrive, so that a program may write a line and wait for its translation."""
+    """Whole lines as soon as they arrive, so that a program may write a line and wait for its translation.
+
+    Where nothing more is there yet, no lines.
+    """
     rest = b""
     while data := os.read(descriptor, READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield [line + b"\n" for line in lines]
+        if not _has_more(descriptor):
+            yield []
     if rest:
         yield [rest]
+
+
+def _has_more(descriptor: int) -> bool:
+    """Whether something can be read without waiting, where that can be told."""
+    with suppress(OSError):
+        return bool(select([descriptor], [], [], 0)[0])
+    return False
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import chain
 from threading import Thread
 from typing import Final
 
@@ -57,7 +58,7 @@ class Workers:
         return (self.model, self.search, self.n, self._made_by) == (model, search, n, os.getpid())
 
     def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """As `transformer.decoding.search_each`, batch by batch.
+        """As `transformer.decoding.search_each`, batch by batch; the processes begin at once, not when they are asked.
 
         When the caller stops before the end, or an error does, the processes end at once, with what they are at.
 
@@ -65,15 +66,19 @@ class Workers:
             WorkerError: a process was killed, e.g. for lack of memory.
         """
         batches = list(in_batches(requests, batch_tokens // self.search.beam))
-        index, is_done = 0, False
+        with warnings.catch_warnings(), self._ended_by_errors():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
+            return self._results(self._pool.map(_search, batches))
+
+    def _results(self, batches: Iterator[list[list[Hypothesis]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
+        with self._ended_by_errors():
+            yield from enumerate(chain.from_iterable(batches))
+
+    @contextmanager
+    def _ended_by_errors(self) -> Generator[None]:
+        is_done = False
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
-                results = self._pool.map(_search, batches)
-            for found in results:
-                for hypotheses in found:
-                    yield index, hypotheses
-                    index += 1
+            yield
             is_done = True
         except BrokenProcessPool as error:
             raise WorkerError(

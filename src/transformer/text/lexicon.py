@@ -56,6 +56,11 @@ class Lexicon:
                 raise DataError(f"the term {target!r} is required, but {held[0]!r} is banned; leave out one of the two")
 
     @property
+    def binds(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.banned or self.glossary or self.protected)
+
+    @property
     def requires(self) -> bool:
         """Whether a translation may have to be searched for that holds something; tags are put back after it."""
         return bool(self.glossary or set(self.protected) - {"tags"})
@@ -83,6 +88,8 @@ class Lexicon:
 
     def violations(self, line: str, translation: str) -> list[str]:
         """What a translation lacks, has too often, or must not hold; empty where all is well."""
+        if not self.binds:
+            return []
         lacks = Counter(self.spans(line))
         lacks.subtract(self.spans(translation))
         found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]

@@ -4,6 +4,7 @@ import hashlib
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -103,7 +104,15 @@ class Tokenizer(ABC):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
-        return [CONTROL_NAMES[i] if i < N_CONTROL else self._piece(i) for i in ids]
+        printed = self._printed
+        for i in ids:
+            if i not in printed:
+                printed[i] = CONTROL_NAMES[i] if i < N_CONTROL else self._piece(i)
+        return [printed[i] for i in ids]
+
+    @cached_property
+    def _printed(self) -> dict[int, str]:
+        return {}
 
     def fingerprint(self) -> str:
         """SHA-256 of the stored form: equal tokenizers encode equally."""
