@@ -207,7 +207,7 @@ class Translator:
     def finish(self, begun: Begun, done: Callable[[int], None] | None = None) -> list[Translation]:
         """What `translations` returns of lines that were begun."""
         lines, splits, pieces = begun.with_task, begun.splits, begun.pieces
-        with one_thread() if self.deterministic or self._pool else nullcontext():  # processes have the other cores
+        with one_thread() if self.deterministic else nullcontext():
             counted = lines_done(len(lines), [piece.line for piece in pieces], done)
             found = self._found(pieces, self.search, begun.results, counted)
             if self.search.guard:
@@ -236,7 +236,9 @@ class Translator:
         odd = [index for index, piece in enumerate(pieces) if is_odd(piece, found[index][0], self.search)]
         blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
         again_odd = [pieces[index] for index in odd]
-        again = self._found(again_odd, blocked, self._results(again_odd, blocked))
+        is_shared = self._pool is not None and self._pool.texts_at_work > 0  # another text has the other cores
+        with one_thread() if is_shared else nullcontext():
+            again = self._found(again_odd, blocked, self._results(again_odd, blocked))
         for index, better in zip(odd, again, strict=True):
             if not is_odd(pieces[index], better[0], self.search):
                 found[index], pieces[index].healed = better, True

@@ -119,7 +119,9 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     assert translator._pool is not None
     futures = list(translator._pool._pool._pending_work_items.values())
     assert futures, "nobody has asked for a result, and processes are at work"
+    assert translator._pool.texts_at_work == 2  # the short text is not worth a process
     assert [translator.finish(each) for each in begun] == expected
+    assert translator._pool.texts_at_work == 0
     translator.close()
 
 

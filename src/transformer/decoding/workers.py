@@ -45,11 +45,15 @@ class Workers:
         search: how.
         n: how many.
         control: ids that steer the model.
+
+    Attributes:
+        texts_at_work: searches that have begun, and whose last result is not taken yet.
     """
 
     def __init__(self, model: Generates, search: Search, n: int, control: ControlIds = OURS) -> None:
         context = multiprocessing.get_context("fork")
         self.model, self.search, self.n = model, search, n
+        self.texts_at_work = 0
         self._made_by = os.getpid()
         self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, control, os.getpid()))
 
@@ -68,11 +72,14 @@ class Workers:
         batches = list(in_batches(requests, batch_tokens // self.search.beam))
         with warnings.catch_warnings(), self._ended_by_errors():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
-            return self._results(self._pool.map(_search, batches))
+            found = self._pool.map(_search, batches)
+        self.texts_at_work += 1
+        return self._results(found)
 
     def _results(self, batches: Iterator[list[list[Hypothesis]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
         with self._ended_by_errors():
             yield from enumerate(chain.from_iterable(batches))
+        self.texts_at_work -= 1
 
     @contextmanager
     def _ended_by_errors(self) -> Generator[None]:
