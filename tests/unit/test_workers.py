@@ -125,6 +125,20 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     translator.close()
 
 
+def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:
+    """Catches a pool that is still being taken down when Python ends, and tells of a bad file descriptor (now and then)."""
+    code = f"""
+import torch; torch.set_num_threads(2)
+from transformer.loading import load
+translator = load({str(tiny_run)!r})
+translator.translations(["one two three"] * 3000)
+translator.close()
+"""
+    for _ in range(2):
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:
     """Catches processes that stay behind and hold the pipe open: the reader of a killed command waits for ever."""
     code = f"""

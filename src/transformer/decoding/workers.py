@@ -100,7 +100,7 @@ class Workers:
         if self._made_by == os.getpid():
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(cancel_futures=True)  # or its thread would still be at it when Python ends
         self._made_by = -1
 
 
