@@ -126,7 +126,7 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
 
 
 def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:
-    """Catches a pool that is still being taken down when Python ends, which tells, now and then, of a bad descriptor."""
+    """Catches a pool that is still being taken down when Python ends, which now and then tells of a bad descriptor."""
     code = f"""
 import torch; torch.set_num_threads(2)
 from transformer.loading import load
