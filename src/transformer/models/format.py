@@ -15,7 +15,7 @@ from transformer.text.pair import TokenizerPair
 from transformer.text.published import INPUTS, published_ids, read_tokenizer, write_tokenizer
 
 Names = Mapping[str, tuple[str, Any]]
-DEPTHS: Final = ("N", "decoder_layers")
+DEPTHS: Final = ("N", "encoder_layers", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Our settings that are sizes even where their absence means another one."""
 NOWHERE: Final[dict[str, tuple[Any, ...]]] = {
@@ -86,11 +86,10 @@ class Format:
                 refuse_beyond(published, theirs, MOST_LAYERS if ours in DEPTHS else MOST)
         known = {**self.settings, **self.ids}
         values = {ours: published.get(theirs, default) for ours, (theirs, default) in known.items()}
+        tokens = values.get("vocab_size", values.get("src_vocab_size"))
         for ours, (theirs, _) in self.ids.items():
-            if isinstance(values[ours], int) and not 0 <= values[ours] < values["vocab_size"]:
-                raise BundleError(
-                    f"{theirs}={values[ours]} is none of the {values['vocab_size']:,} tokens of the model"
-                )
+            if isinstance(values[ours], int) and not 0 <= values[ours] < tokens:
+                raise BundleError(f"{theirs}={values[ours]} is none of the {tokens:,} tokens of the model")
         if "eos_id" in self.ids:
             refuse_several_ends(published)
             start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from transformer.errors import BundleError
 from transformer.models.format import Format
-from transformer.models.marian.weights import names
+from transformer.models.marian.weights import BIAS, layers, matrices
+from transformer.models.renaming import Renamed, layer_norm, write_renamed
 from transformer.models.transformer.config import TransformerConfig
 from transformer.models.writing import GENERATION, described_writing
 from transformer.settings import Settings
@@ -70,21 +71,12 @@ class OwnFormat(Format):
         assert isinstance(config, TransformerConfig)
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
         ours = {name: _reordered(name, tensor, order) for name, tensor in state.items()}
-        found = {theirs: ours[name].contiguous() for name, theirs in names(config)}
+        ours.setdefault(BIAS, torch.zeros(config.tgt_vocab_size or 0))
+        table = [*layers(config), *matrices(config.share_embeddings)]
         if config.norm_order == "pre":
             for side in ("encoder", "decoder"):
-                for kind, name in (("weight", "alpha"), ("bias", "beta")):
-                    found[f"model.{side}.layer_norm.{kind}"] = ours[f"{side}.norm.{name}"]
-        matrices = {"src_embed.embedding.weight": "model.shared.weight"}
-        if config.share_embeddings != "all":
-            sides = (("src", "encoder"), ("tgt", "decoder"))
-            matrices = {f"{own}_embed.embedding.weight": f"model.{side}.embed_tokens.weight" for own, side in sides}
-        if config.share_embeddings == "none":
-            matrices["projection_layer.proj.weight"] = "lm_head.weight"
-        found |= {theirs: ours[name] for name, theirs in matrices.items()}
-        bias = ours.get("projection_layer.proj.bias")
-        size = config.tgt_vocab_size or 0
-        return {**found, "final_logits_bias": torch.zeros(1, size) if bias is None else bias[None].clone()}
+                table += layer_norm(f"model.{side}.layer_norm", f"{side}.norm")
+        return write_renamed([*table, Renamed("final_logits_bias", (BIAS,), added_axes=1)], ours)
 
     def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """As of `Format`; where each side has its own, that of the target stands in the folder `target`."""
