@@ -2,188 +2,42 @@
 // change with every step.
 //
 // A tile of C is six rows and a panel of 64 columns, or of 32 where there are no more, whose 24 sums stay in registers;
-// of the last panel, as many vectors as have columns. Inputs are read in units of four bytes: one float32, or two
-// bfloat16 that follow each other along the inner axis. B is laid out in panels, for each unit along the inner axis the
-// 64 of a panel's columns; A is read where it lies if its rows do, else laid out in panels of 48 rows in the same way.
-// Parts of the inner axis are done one after another, so that a part of a panel stays in the second cache; their sums
-// wait there too. Every element is summed in the same order, however many threads there are.
-#include "kernels.h"
+// of the last panel, as many vectors as have columns. B is laid out in panels, for each unit along the inner axis the 64
+// of a panel's columns; A is read where it lies if its rows do, else laid out in rows, by the thread that multiplies them.
+// A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
+// one after another; their sums wait there too. Every element is summed in the same order, however many threads there are.
+#include "layouts.h"
 
 #include <omp.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace transformer {
 namespace {
 
-constexpr long TILE_ROWS = 6, A_PANEL = 48;
-constexpr long DEPTH = 512;           // most units along the inner axis in one part
-constexpr long GROUP = 8 * A_PANEL;   // rows that meet one panel part after part, at most
-constexpr long TASKS = 16;            // for each thread, if there are rows enough
-constexpr long AHEAD = 16;            // units laid out before which others are asked for
-constexpr long STRETCH = 64;          // units of a panel laid out before the next panel's, a multiple of LANES
-constexpr long MOST_INPUTS = 4096;    // summed before they are added to C
-constexpr long SWATH = 4 * A_PANEL;   // columns laid out in one go, a multiple of both panels
-constexpr long ROOM = 8 << 20;        // bytes of panels that are laid out at a time
-
-long blocks(long n, long size) { return (n + size - 1) / size; }
-
-struct Float32 {
-  using Input = float;
-  static constexpr long INPUTS = 1;
-  static __m512 multiply(__m512 sum, const char* a, __m512i b) {
-    float x;
-    std::memcpy(&x, a, 4);
-    return _mm512_fmadd_ps(_mm512_set1_ps(x), _mm512_castsi512_ps(b), sum);
-  }
-};
-
-struct Bfloat16 {
-  using Input = uint16_t;
-  static constexpr long INPUTS = 2;
-  static __m512 multiply(__m512 sum, const char* a, __m512i b) {
-    int32_t pair;
-    std::memcpy(&pair, a, 4);
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)), reinterpret_cast<__m512bh>(b));
-  }
-};
-
-// Sixteen units of neighbouring columns, whose inputs are in `first` and, for bfloat16, in the row after it.
-__m512i units_across(Float32, const float* first, long, bool, __mmask16 m) { return _mm512_castps_si512(load(first, m)); }
-
-template <typename T>
-__m512i halves(const T* row, __mmask16 m);
-template <>
-__m512i halves(const uint16_t* row, __mmask16 m) {
-  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, row));
-}
-template <>
-__m512i halves(const float* row, __mmask16 m) {
-  return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(load(row, m))));
-}
-
-template <typename T>
-__m512i units_across(Bfloat16, const T* first, long stride, bool has_second, __mmask16 m) {
-  const __m512i low = halves(first, m);
-  return has_second ? _mm512_or_si512(low, _mm512_slli_epi32(halves(first + stride, m), 16)) : low;
-}
-
-// The units of whole vectors of columns, from two rows: what the function above makes, without a mask.
-void interleave(const uint16_t* row, long stride, long columns, char* to) {
-  alignas(64) static constexpr auto order = [] {
-    struct { uint16_t of_one[32]; } places{};
-    for (int i = 0; i < 32; ++i) places.of_one[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
-    return places;
-  }();
-  const __m512i places = _mm512_load_si512(order.of_one);
-  for (long v = 0; v < columns; v += LANES) {
-    const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + v));
-    const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + stride + v));
-    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-    _mm512_storeu_si512(to + 4 * v, _mm512_permutexvar_epi16(places, both));
-  }
-}
-
-// The units of one column that begin with inputs `from` to `from` + n.
-__m512i units_along(Float32, const float* from, long n) { return _mm512_castps_si512(load(from, lanes(n))); }
-
-__m512i units_along(Bfloat16, const uint16_t* from, long n) {
-  const __mmask32 m = n >= 2 * LANES ? 0xffffffffu : (1u << n) - 1;
-  return _mm512_maskz_loadu_epi16(m, from);
-}
-
-__m512i units_along(Bfloat16, const float* from, long n) {
-  const __m512 low = load(from, lanes(n)), high = n > LANES ? load(from + LANES, lanes(n - LANES)) : _mm512_setzero_ps();
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-}
-
-// Columns to rows: vector i of the result holds element i of each vector.
-void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + 2 + j]);
-      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + 2 + j]);
-    }
-  // r[4 a + b], quarter q, holds element 4 q + b of vectors 4 a to 4 a + 3
-  for (int b = 0; b < 4; ++b) {
-    const __m512i even_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0x88), odd_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0xdd);
-    const __m512i even_high = _mm512_shuffle_i32x4(r[8 + b], r[12 + b], 0x88);
-    const __m512i odd_high = _mm512_shuffle_i32x4(r[8 + b], r[12 + b], 0xdd);
-    t[b] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);
-    t[8 + b] = _mm512_shuffle_i32x4(even_low, even_high, 0xdd);
-    t[4 + b] = _mm512_shuffle_i32x4(odd_low, odd_high, 0x88);
-    t[12 + b] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
-  }
-  std::copy(t, t + 16, r);
-}
-
-// What a thread lays out: `width` columns as panels of `panel` columns, of their inputs those of some of the units.
-struct Piece {
-  long width, panel, inner, first_unit, end_unit;
-};
-
-// Asks for what is laid out soon.
-template <typename T>
-void prefetch(const T* from, long n) {
-  for (long i = 0; i < n; i += 64 / static_cast<long>(sizeof(T)))
-    _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
-}
-
-// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
-template <typename P, typename T>
-void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
-  const auto [width, panel, inner, first_unit, end_unit] = piece;
-  const long units = blocks(inner, P::INPUTS);
-  for (long start = 0; start < width; start += panel) {
-    char* own = to + 4 * start * units;
-    const long filled = std::min(panel, blocks(width - start, LANES) * LANES);  // nobody reads the vectors after these
-    if (!is_along) {
-      for (long u = first_unit; u < end_unit; ++u) {
-        if constexpr (P::INPUTS == 2 && sizeof(T) == 2)
-          if (width - start >= panel && u * 2 + 1 < inner) {
-            interleave(from + u * 2 * stride + start, stride, panel, own + 4 * u * panel);
-            continue;
-          }
-        for (long i = 0; i < P::INPUTS; ++i)
-          prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride + start, panel);
-        for (long v = 0; v < filled; v += LANES)
-          _mm512_storeu_si512(own + 4 * (u * panel + v),
-                              units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
-                                           lanes(std::clamp(width - start - v, 0L, LANES))));
-      }
-      continue;
-    }
-    for (long v = 0; v < filled; v += LANES)
-      for (long u = first_unit; u < end_unit; u += LANES) {
-        __m512i found[16];
-        for (long i = 0; i < 16; ++i)
-          found[i] = start + v + i < width
-                         ? units_along(P(), from + (start + v + i) * stride + u * P::INPUTS, inner - u * P::INPUTS)
-                         : _mm512_setzero_si512();
-        transpose(found);
-        for (long i = 0; i < std::min(LANES, end_unit - u); ++i)
-          _mm512_storeu_si512(own + 4 * ((u + i) * panel + v), found[i]);
-      }
-  }
-}
+constexpr long TILE_ROWS = 6;
+constexpr long DEPTH = 512;              // most units along the inner axis in one part
+constexpr long LEAST = 48, GROUP = 384;  // rows of a group, where there are so many
+constexpr long HELD = 576 << 10;         // bytes of them, if they are more than the least
+constexpr long TASKS = 16;               // for each thread, if there are rows enough
+constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
+constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
+constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
+constexpr long SWATH = 192;              // columns laid out in one go, a multiple of both panels
+constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
 
 // One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
 struct Thread {
   long all;
 
   template <typename Work>
-  void share(long tasks, Work work) const {
+  void share(long tasks, long at_once, Work work) const {
     if (all == 1) {
       for (long i = 0; i < tasks; ++i) work(i);
       return;
     }
-#pragma omp for schedule(guided) nowait
+#pragma omp for schedule(dynamic, at_once) nowait
     for (long i = 0; i < tasks; ++i) work(i);
   }
   void wait() const {
@@ -198,7 +52,7 @@ struct Thread {
 template <typename P>
 void lay_out(const Layout& x, long first, bool is_along, long inner, long width, long panel, char* to, Thread thread) {
   const long units = blocks(inner, P::INPUTS), stretches = blocks(units, STRETCH);
-  thread.share(blocks(width, SWATH) * stretches, [=](long task) {
+  thread.share(blocks(width, SWATH) * stretches, 1, [=](long task) {
     const long column = task / stretches * SWATH, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
     const Piece piece{std::min(SWATH, width - column), panel, inner, unit, std::min(units, unit + STRETCH)};
@@ -230,10 +84,9 @@ __attribute__((always_inline)) inline __m512 bent(__m512 y, const Finish& f, lon
   return _mm512_maskz_mul_ps(is_open, y, _mm512_set1_ps(f.factor));
 }
 
-// R rows of A times the first vectors of one panel. `row` and `unit` are the bytes from row to row and from unit to unit.
+// R rows of A, `row` bytes apart, times the first vectors of one panel.
 template <typename P, long PANEL, int VECTORS, int R>
-void multiply(const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
-              float* waiting) {
+void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
   __m512 sums[R][VECTORS];
   __mmask16 m[VECTORS];
   for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
@@ -248,7 +101,8 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
         prefetch(static_cast<const typename P::Input*>(s.finish.gate) + (i + r) * s.finish.gate_stride + j, PANEL);
       if (s.finish.is_added) prefetch(static_cast<const float*>(s.c) + (i + r) * s.stride + j, PANEL);
     }
-  for (long u = 0; u < units; ++u, a += unit, b += 4 * PANEL) {
+#pragma GCC unroll 2
+  for (long u = 0; u < units; ++u, a += 4, b += 4 * PANEL) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -276,18 +130,18 @@ void multiply(const char* a, long row, long unit, const char* b, long units, con
 }
 
 template <typename P, long PANEL, int VECTORS>
-void multiply(long rows, const char* a, long row, long unit, const char* b, long units, const Sums& s, long i, long j,
+void multiply(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j,
               float* waiting) {
   if constexpr (VECTORS > 1)  // the last panel may have fewer
     if (s.columns - j <= (VECTORS - 1) * LANES)
-      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, unit, b, units, s, i, j, waiting);
+      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, b, units, s, i, j, waiting);
   switch (rows) {
-    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, unit, b, units, s, i, j, waiting);
-    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, unit, b, units, s, i, j, waiting);
-    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, unit, b, units, s, i, j, waiting);
-    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, unit, b, units, s, i, j, waiting);
-    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, unit, b, units, s, i, j, waiting);
-    default: return multiply<P, PANEL, VECTORS, 6>(a, row, unit, b, units, s, i, j, waiting);
+    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, b, units, s, i, j, waiting);
+    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, b, units, s, i, j, waiting);
+    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, b, units, s, i, j, waiting);
+    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, b, units, s, i, j, waiting);
+    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, b, units, s, i, j, waiting);
+    default: return multiply<P, PANEL, VECTORS, 6>(a, row, b, units, s, i, j, waiting);
   }
 }
 
@@ -299,49 +153,63 @@ struct Product {
   long m, k, threads;
   const bool a_lies_right = !a.is_transposed && (P::INPUTS == 1 || (a.is_bfloat16 && (a.is_padded || k % 2 == 0)));
   const long n = to.columns, units = blocks(k, P::INPUTS), parts = std::max(1L, blocks(units, DEPTH));
-  const long depth = std::max(1L, blocks(units, parts)), at_once = ROOM / (4 * std::max(1L, units));
-  const long width = std::max<long>(at_once / PANEL, threads) * PANEL;
-  const long height = a_lies_right ? m : std::max<long>(at_once / A_PANEL, threads) * A_PANEL;
+  const long depth = std::max(1L, blocks(units, parts));
+  const long width = std::max<long>(ROOM / (4 * std::max(1L, units)) / PANEL, threads) * PANEL;
+  const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
+  const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
   char* const b_panels = scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
-  char* const a_panels =
-      a_lies_right ? nullptr : scratch<char, 11>(4 * units * std::min(blocks(m, A_PANEL) * A_PANEL, height));
 
   void share(Thread thread) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
       lay_out<P>(b, left, b.is_transposed, k, std::min(width, n - left), PANEL, b_panels, thread);
-      for (long top = 0; top < m; top += height) {
-        if (top) thread.wait();
-        const long rows = std::min(height, m - top), panels = blocks(std::min(width, n - left), PANEL);
-        const long wanted = blocks(rows, blocks(TASKS * thread.all, panels));
-        const long group = std::min(GROUP, blocks(wanted, A_PANEL) * A_PANEL), groups = blocks(rows, group);
-        if (!a_lies_right) lay_out<P>(a, top, !a.is_transposed, k, rows, A_PANEL, a_panels, thread);
-        thread.wait();
-        thread.share(panels * groups, [=](long task) {
-          const long first = task % groups * group;
-          multiply_group(top, first, std::min(rows, first + group), left, task / groups * PANEL);
-        });
-      }
+      thread.wait();
+      const long panels = blocks(std::min(width, n - left), PANEL);
+      const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
+      long laid_out = -1;
+      const auto multiply_one = [&](long g, long panel) {
+        const long first = g * group, end = std::min(m, first + group);
+        multiply_group(rows_of(first, end, laid_out), first, end, left, panel * PANEL);
+      };
+      const long whole = a_lies_right ? 0 : panels < FEW ? groups : groups * 3 / 4 / thread.all * thread.all;
+      thread.share(whole, 1, [&](long g) {
+        for (long panel = 0; panel < panels; ++panel) multiply_one(g, panel);
+      });
+      const long others = groups - whole, tasks = others * panels;
+      thread.share(tasks, std::max(1L, tasks / (TASKS * thread.all)), [&](long i) {
+        a_lies_right ? multiply_one(i % groups, i / groups) : multiply_one(whole + i / panels, i % panels);
+      });
     }
   }
 
+  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
+  long rows_of_group(long all, long panels) const {
+    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST) * LEAST;
+    if (a_lies_right) return std::clamp(suffice, LEAST, GROUP);
+    const long most = std::clamp(std::min(suffice, HELD / (4 * std::max(1L, units))), LEAST, GROUP);
+    const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
+    return std::max(1L, blocks(blocks(m, groups), TILE_ROWS)) * TILE_ROWS;
+  }
+
+  // The first of some rows of A, which are laid out in memory of the thread if those there are others.
+  const char* rows_of(long first, long end, long& laid_out) const {
+    if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
+    char* own = scratch<char, 11>(GROUP * apart);
+    if (std::exchange(laid_out, first) != first) lay_out_rows<P>(a, first, k, end - first, own, apart);
+    return own;
+  }
+
   // Rows of a group with one panel, part after part of the inner axis.
-  void multiply_group(long top, long first, long end, long left, long column) const {
-    const long size = a.is_bfloat16 ? 2 : 4;
-    const long row = a_lies_right ? a.stride * size : 4, unit = a_lies_right ? 4 : 4 * A_PANEL;
+  void multiply_group(const char* rows, long first, long end, long left, long column) const {
     Sums s = to;
     s.waiting = scratch<float, 12>(GROUP * PANEL);
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
       const char* panel = b_panels + 4 * (column * units + from * PANEL);
-      for (long i = first; i < end; i += TILE_ROWS) {
-        const char* own = a_lies_right ? static_cast<const char*>(a.data) + (top + i) * row
-                                       : a_panels + 4 * (i / A_PANEL * A_PANEL * units + i % A_PANEL);
-        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, end - i), own + from * unit, row, unit, panel,
-                                    std::min(depth, units - from), s, top + i, left + column,
-                                    s.waiting + (i - first) * PANEL);
-      }
+      for (long i = first; i < end; i += TILE_ROWS)
+        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
+                                    std::min(depth, units - from), s, i, left + column, s.waiting + (i - first) * PANEL);
     }
   }
 };
