@@ -17,8 +17,8 @@ from transformer.text.tokenizer import Tokenizer
 PIECES_A_PROMPT = 4096
 """Numbers for the parts of a continuation, which draw with random numbers of their own."""
 MOST_PROMPTS = 64
-BATCH_POSITIONS = 8192
-"""Positions of texts, of all hypotheses together, that are continued side by side: 0.6 GB of GPT-2's caches."""
+BATCH_NUMBERS = 2**27
+"""Numbers of the keys and values of all hypotheses that are continued side by side: 512 MiB in float32."""
 MOST_WINDOWS = 8
 MOST_LOGITS = 2**26
 """Windows whose text is predicted at a time, and their logits: 256 MiB, and as much again for their softmax."""
@@ -108,14 +108,14 @@ class Generator:
     def each(self, prompts: Sequence[str], *, max_tokens: int = 200) -> Iterator[list[Continuation]]:
         """As `generate`, one prompt after another as they are done; what is refused is refused before any work."""
         begun = self._begin_all(prompts, max_tokens)
-        most = self.model.seq_len
+        most, kept = self.model.seq_len, self.model.kept_numbers * self.search.beam
         start = 0
         while start < len(begun):
             end, longest = start, 0
             last = min(len(begun), start + MOST_PROMPTS) if max_tokens > 0 else start
             while end < last and (positions := len(begun[end]) - 1 + max_tokens) <= most:
                 longest = max(longest, positions)
-                if end > start and longest * (end + 1 - start) * self.search.beam > BATCH_POSITIONS:
+                if end > start and longest * (end + 1 - start) * kept > BATCH_NUMBERS:
                     break
                 end += 1
             if end == start:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, GPT2Model, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from parity.published import (
     assert_round_trip,
@@ -20,7 +28,7 @@ from parity.published import (
 )
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
-from transformer.published import read_published
+from transformer.published import read_published, write_published
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
@@ -148,6 +156,15 @@ def test_byte_pairs_of_two_files_are_those_of_transformers(*, prefix: bool, tmp_
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**facts, **odd}), encoding="utf-8")
         with pytest.raises(BundleError, match=message):
             read_published(tmp_path)
+
+
+@pytest.mark.parametrize("make", [gpt, llama])
+def test_what_is_exported_writes_on_as_far_as_positions_reach(make: Any, tmp_path: Path) -> None:
+    """Catches an export of which `generate` stops after 20 tokens, or does not know the end."""
+    write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
+    write_published(imported(make(), tmp_path / "hf"), tmp_path / "out")
+    writes = AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config
+    assert (writes.max_length, writes.eos_token_id, writes.bos_token_id) == (40, 0, 0)
 
 
 def test_several_ends_are_refused(tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ def test_what_is_never_written_may_be_ruled_out(pieces: Path, tmp_path: Path) ->
     rewrite(tmp_path / "hf", **{"model.encoder.embed_positions.weight": table})
     write_published(read_published(tmp_path / "hf"), tmp_path / "again")
     facts = json.loads((tmp_path / "again" / "generation_config.json").read_text())
-    assert (facts["bad_words_ids"], facts["max_length"]) == ([[size - 1]], 48)
+    assert (facts["bad_words_ids"], facts["max_length"]) == ([[size - 1]], 49)
 
 
 def test_shards_are_read_as_one(pieces: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch
         generator = load(models["gpt"], precision="float32", search=search)
         most = 5 if search.beam == 1 else 1
         together = generator.generate(prompts, max_tokens=most)
-        monkeypatch.setattr("transformer.generation.BATCH_POSITIONS", 1)
+        monkeypatch.setattr("transformer.generation.BATCH_NUMBERS", 1)
         alone = list(generator.each(prompts, max_tokens=most))
         monkeypatch.undo()
         assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]

@@ -214,7 +214,9 @@ def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
 def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message: str) -> None:
     """Catches words that another tokenizer splits, and tokens that stand beside the list."""
     files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
-    assert read_tokenizer(files, OURS).encode("A") == [4]
+    distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
+    for read in ({}, distilled):
+        assert read_tokenizer(files | read, OURS).encode("A") == [4]
     with pytest.raises(BundleError, match=message):
         read_tokenizer(files | more, OURS)
 

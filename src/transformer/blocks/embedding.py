@@ -2,6 +2,7 @@
 
 import math
 
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -36,7 +37,7 @@ class InputEmbedding(nn.Module):
 class PatchEmbedding(nn.Module):
     """Cuts images into patches and maps each to a vector.
 
-    The linear map of flattened patches is written as a convolution whose stride is its size, as in published models.
+    The map's parameters are those of a convolution whose stride is its size, as in published models.
 
     Args:
         d_model: width of the model.
@@ -52,4 +53,7 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
         """Returns one vector a patch, row by row from the top left; what no whole patch covers is left out."""
-        return self.projection(images).flatten(2).transpose(1, 2)
+        height, width = self.projection.kernel_size
+        cut = images.unfold(2, height, height).unfold(3, width, width)  # B C rows columns height width
+        flat = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+        return F.linear(flat, self.projection.weight.flatten(1), self.projection.bias)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
 
 
@@ -24,6 +25,9 @@ def export(
     from transformer.published import write_published  # loads torch
 
     del to  # the only one so far
-    write_published(load_bundle(model), out)
+    with shown_while(f"reading {model}"):
+        bundle = load_bundle(model)
+    with shown_while(f"writing {out}"):
+        write_published(bundle, out)
     (kind,) = json.loads((out / "config.json").read_bytes())["architectures"]
     typer.echo(f"next: transformers.{kind}.from_pretrained({str(out)!r})")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.progress import shown_while
+
 
 def import_model(
     folder: Annotated[Path, typer.Argument(help="with config.json, safetensors and tokenizer, as on Hugging Face")],
@@ -20,7 +22,9 @@ def import_model(
     from transformer.bundle import save_bundle
     from transformer.published import read_published  # loads torch
 
-    bundle = read_published(folder)
-    save_bundle(out, bundle)
+    with shown_while(f"reading {folder}"):
+        bundle = read_published(folder)
+    with shown_while(f"writing {out}"):
+        save_bundle(out, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
     typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {out}")

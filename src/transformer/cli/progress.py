@@ -20,6 +20,25 @@ def counted_beside(output: Path | None, what: str, total: int) -> AbstractContex
 
 
 @contextmanager
+def shown_while(what: str) -> Generator[None]:
+    """Says on standard error what is being done, and for how long; silent where that is no terminal.
+
+    Args:
+        what: e.g. "reading model".
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        shown.add_task(what, total=None)
+        yield
+
+
+@contextmanager
 def counted(what: str, total: int | None = None) -> Generator[Callable[[int], None]]:
     """A counter on standard error with the rate, to be told how many more are done; silent where that is no terminal.
 

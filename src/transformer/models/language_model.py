@@ -6,7 +6,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer.blocks import CausalCache, Encoder, InputEmbedding, KeyValueCache, ProjectionLayer, causal_mask
+from transformer.blocks import (
+    CausalCache,
+    Encoder,
+    InputEmbedding,
+    KeyValueCache,
+    MultiHeadAttention,
+    ProjectionLayer,
+    causal_mask,
+)
 from transformer.blocks.cache import ROOM
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
@@ -32,6 +40,9 @@ class LanguageModel(nn.Module):
         self.positions = positions
         self.decoder = decoder
         self.projection_layer = projection_layer
+        blocks = [part for part in decoder.modules() if isinstance(part, MultiHeadAttention)]
+        self.kept_numbers = sum(2 * block.kv_heads * block.d_k for block in blocks)
+        """Of keys and values that a position keeps for those after it."""
 
     @property
     def seq_len(self) -> int:

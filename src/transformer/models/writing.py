@@ -63,6 +63,14 @@ def refuse_other_writing(
             )
 
 
+def files_of_continuing(config: Any) -> dict[str, Any]:
+    """As `described_writing`, of a model that goes on from a text, with the file's name; the text counts as well."""
+    values = config.model_dump()
+    ids = {f"{role}_token_id": values[f"{role}_id"] for role in ("bos", "eos", "pad")}
+    known = {name: token for name, token in ids.items() if token is not None}
+    return {GENERATION: {**known, "max_length": values["seq_len"]}}
+
+
 def described_writing(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, Any]:
     """The content of generation_config.json with which `transformers` writes as is done here.
 
@@ -70,10 +78,10 @@ def described_writing(start: int | None, end: int | None, pad: int | None, most:
         start: what the decoder begins with; never written.
         end: what ends a text.
         pad: what fills rows up; never written.
-        most: tokens that a text may have.
+        most: tokens that a text may have; `transformers` counts what the decoder begins with too.
     """
     never = [[token] for token in dict.fromkeys((pad, start)) if token is not None and token != end]
     return {
-        "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": most,
+        "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": most + 1,
         **({"bad_words_ids": never} if never else {}),
     }  # fmt: skip

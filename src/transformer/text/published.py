@@ -22,7 +22,10 @@ ADDED: Final = "added_tokens.json"
 INPUTS: Final = ("input_ids", "attention_mask")
 FROM_WHOLE: Final = f"read from {WHOLE} alone, which AutoTokenizer of transformers writes; add it"
 BERT_FACTS: Final[dict[str, tuple[Any, ...]]] = {
-    "tokenizer_class": (None, "BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"),
+    "tokenizer_class": (
+        None, "PreTrainedTokenizerFast",
+        *(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast")),
+    ),
     "word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece"),
     "do_basic_tokenize": (None, True), "never_split": (None, []),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import nn
 
-from transformer.blocks import MultiHeadAttention
+from transformer.blocks import MultiHeadAttention, PatchEmbedding
 from transformer.transformer import Transformer
 
 
@@ -54,6 +54,12 @@ def stack_flops(stack: nn.Module, rows: int, length: int, *, first: int | None =
 def head_flops(head: nn.Module, positions: int) -> int:
     """As `translation_flops`, of linear maps that read so many positions."""
     return 3 * 2 * positions * _weights(head)
+
+
+def patch_flops(model: nn.Module, patches: int) -> int:
+    """As `translation_flops`, of the map of so many patches, if there is one; pixels have no gradient."""
+    maps = [part.projection.weight.numel() for part in model.modules() if isinstance(part, PatchEmbedding)]
+    return 2 * 2 * patches * sum(maps)
 
 
 def _width(stack: nn.Module) -> int:

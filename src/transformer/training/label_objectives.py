@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transformer.protocols import Encodes, ImageBatch, LossSum, NeighbourBatch, TextBatch
 from transformer.training.activation_checkpointing import checkpoint_layers
-from transformer.training.cost import stack_flops
+from transformer.training.cost import patch_flops, stack_flops
 
 
 class LabelObjective(nn.Module):
@@ -66,8 +66,7 @@ class LabelObjective(nn.Module):
             self.model.get_submodule("encoder"), rows, length,
             first=cast(Encodes, self.model).labels_read, twice=self.activation_checkpointing,
         )  # fmt: skip
-        patches: Any = getattr(self.model, "patches", None)  # of whose input nobody wants the gradient
-        return layers + (2 * 2 * rows * (length - 1) * patches.projection.weight.numel() if patches else 0)
+        return layers + patch_flops(self.model, rows * (length - 1))
 
 
 class ImageChanges(nn.Module):

@@ -14,6 +14,7 @@ from transformer.models.renaming import (
     layer_norm,
     refuse_unknown,
 )
+from transformer.models.writing import files_of_continuing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 50257), "seq_len": ("n_positions", 1024), "d_model": ("n_embd", 768),
@@ -61,5 +62,5 @@ def table(config: GptConfig) -> list[Renamed]:
 FORMAT: Final = Format(
     ("gpt2",), SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
     ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
-    ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
+    write_files=files_of_continuing, ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )  # fmt: skip

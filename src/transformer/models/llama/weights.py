@@ -7,6 +7,7 @@ from transformer.errors import BundleError
 from transformer.models.format import Format
 from transformer.models.llama.config import LlamaConfig
 from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_unknown
+from transformer.models.writing import files_of_continuing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),
@@ -56,4 +57,5 @@ def table(config: LlamaConfig) -> list[Renamed]:
 FORMAT: Final = Format(
     ("llama",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, ignored=r".*rotary_emb\.inv_freq",
     ids={"bos_id": ("bos_token_id", 1), "eos_id": ("eos_token_id", 2), "pad_id": ("pad_token_id", None)},
+    write_files=files_of_continuing,
 )  # fmt: skip
