@@ -194,7 +194,10 @@ def test_a_signal_to_one_rank_stops_both_and_2_1_2_ranks_end_the_same(
 def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_process(
     recipe: Path, unbroken: Path, tmp_path: Path
 ) -> None:
-    """Catches a traceback of the rank that only waited, checkpoints of parts, and a strategy that is another model."""
+    """Catches a traceback of the rank that only waited, checkpoints of parts, and a strategy that is another model.
+
+    Also a rank that is called a failure for how Python ended after its work.
+    """
     run, fsdp = tmp_path / "run", ("--set", "training.distribution=fsdp")
     ended = torchrun_train(recipe, run, *fsdp, faults={"1/0": (5, "raise")})
     assert ended.code != 0
@@ -203,7 +206,7 @@ def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_p
     assert "rank      : 1 " in cause
     assert max(checkpoint_steps(run)) == 4
     one_process(recipe, run, 9)
-    ended = torchrun_train(recipe, run, *fsdp)
+    ended = torchrun_train(recipe, run, *fsdp, faults={"1/0": (10, "abort last")})
     assert ended.code == 0, ended.err
     assert "2 ranks, each with a part of the model" in ended.err
     assert_same_end(run, unbroken)

@@ -1,7 +1,9 @@
 """`transformer train`: a recipe, or two files, to a run folder."""
 
+import os
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -108,9 +110,23 @@ def train(
         )
         if result.is_main:
             typer.echo(saved, err=True)
-        raise typer.Exit(result.interruption.exit_code)
-    if result.is_main:
+    elif result.is_main:
         _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
+    code = result.interruption.exit_code if result.interruption.requested else 0
+    if result.ranks > 1:
+        _end_rank(code)
+    raise typer.Exit(code)
+
+
+def _end_rank(code: int) -> NoReturn:
+    """Ends the process as it is.
+
+    A thread of gloo that lets go of a tensor while Python takes itself apart would end it with SIGABRT, and the
+    launcher would call a run that is done a failure (github.com/pytorch/pytorch/issues/190489).
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:

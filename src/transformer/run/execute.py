@@ -39,6 +39,7 @@ class RunResult:
         interruption: the signal that ended it early, if any.
         average_scores: figures of the average of checkpoints; empty where there is none.
         is_main: False on the other ranks of a run on several, where only the first speaks.
+        ranks: of the run.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class RunResult:
     interruption: Interruption
     average_scores: dict[str, float] = field(default_factory=dict)
     is_main: bool = True
+    ranks: int = 1
 
 
 def train(
@@ -91,7 +93,8 @@ def train(
                 parts = assemble(given, folder, task, allow_changed, notes, world)
             interruption = _train(parts, quiet=quiet)
     model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
-    return RunResult(folder, model, parts.progress, interruption, parts.average_scores, world.is_main)
+    ranks = world.is_main, world.size
+    return RunResult(folder, model, parts.progress, interruption, parts.average_scores, *ranks)
 
 
 def _train(parts: Parts, *, quiet: bool) -> Interruption:
