@@ -176,6 +176,29 @@ def test_embeddings_are_drawn_with_the_variance_of_their_width() -> None:
     assert alone.projection_layer.proj.weight.std().item() == pytest.approx(math.sqrt(2 / 564), rel=0.03)
 
 
+def test_fairseq_starts_branches_smaller() -> None:
+    """Catches bounds that are not those of torch's own attention and maps, and an initialization that is not used."""
+    d_model, d_ff = 128, 320
+    model = build_transformer(9, 9, 5, 5, d_model, 2, 4, d_ff=d_ff, initialization="fairseq")
+    peers = nn.MultiheadAttention(d_model, 4), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+    packed, inner, outer = peers[0].in_proj_weight, peers[1].weight, peers[2].weight
+    matched = 0
+    for name, parameter in model.named_parameters():
+        like = {"W_q.weight": packed, "W_k.weight": packed, "W_v.weight": packed, "linear_1.weight": inner,
+                "linear_2.weight": outer}.get(".".join(name.split(".")[-2:]))  # fmt: skip
+        if like is not None:
+            matched += 1
+            assert parameter.abs().max().item() == pytest.approx(like.abs().max().item(), rel=0.01), name
+            assert parameter.std().item() == pytest.approx(like.std().item(), rel=0.02), name
+        elif name.endswith("W_o.weight"):
+            assert parameter.std().item() == pytest.approx(math.sqrt(1 / d_model), rel=0.02)
+        elif name.endswith("W_o.bias"):
+            assert not parameter.any()
+    assert matched == 2 * (3 + 2) + 2 * (3 + 3 + 2)
+    with pytest.raises(ConfigError, match="initialization='kaiming' is unknown; choose 'xavier' or 'fairseq'"):
+        build_transformer(9, 9, 5, 5, 4, 1, 2, d_ff=8, initialization="kaiming")
+
+
 def test_xavier_fills_matrices_within_the_bound() -> None:
     """Catches a normal distribution, wrong fans, and vectors that are drawn too."""
     model = nn.Sequential(nn.Linear(30, 70), nn.LayerNorm(70))

@@ -18,6 +18,7 @@ from transformer.blocks.embedding import InputEmbedding, PatchEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import ACTIVATIONS, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.initialization import (
+    initialize_as_fairseq,
     initialize_embeddings,
     initialize_normal,
     initialize_t5,
@@ -69,6 +70,7 @@ __all__ = [
     "attention_weights",
     "causal_mask",
     "halved_sinusoid",
+    "initialize_as_fairseq",
     "initialize_embeddings",
     "initialize_normal",
     "initialize_t5",

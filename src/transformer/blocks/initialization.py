@@ -8,6 +8,8 @@ from torch import nn
 DEVIATION: Final = 0.02
 """Of the weights of BERT and GPT."""
 BRANCH_ENDS: Final = ("W_o.weight", "linear_2.weight")
+PACKED: Final = ("W_q.weight", "W_k.weight", "W_v.weight")
+FEED_FORWARD: Final = ("linear_1.weight", "linear_2.weight")
 
 
 def initialize_xavier_uniform(module: nn.Module) -> None:
@@ -20,6 +22,27 @@ def initialize_xavier_uniform(module: nn.Module) -> None:
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
+
+
+def initialize_as_fairseq(module: nn.Module) -> None:
+    """As `initialize_xavier_uniform`, but that every residual branch begins smaller.
+
+    W_q, W_k and W_v are drawn as one matrix of all three, U(-a, a), a = sqrt(6 / (d_model + 3 d_model)), the matrices
+    of feed-forward networks from U(-a, a), a = 1 / sqrt(fan_in), and the bias of W_o is 0. A post-norm stack, whose
+    norms stand on the residual path, learns in a fraction of the steps: each sub-layer takes less from what it adds to.
+
+    Source: the fairseq toolkit (Ott et al. 2019), whose values these are; Xiong et al. 2020, "On Layer Normalization
+    in the Transformer Architecture", Sec. 3.3, for the gradients of a post-norm stack at the start.
+    """
+    for name, parameter in module.named_parameters():
+        if name.endswith("W_o.bias"):
+            nn.init.zeros_(parameter)
+        elif parameter.dim() < 2:
+            continue
+        elif name.endswith(FEED_FORWARD):
+            nn.init.uniform_(parameter, -(parameter.size(1) ** -0.5), parameter.size(1) ** -0.5)
+        else:
+            nn.init.xavier_uniform_(parameter, gain=2**-0.5 if name.endswith(PACKED) else 1.0)
 
 
 def initialize_embeddings(module: nn.Module) -> None:

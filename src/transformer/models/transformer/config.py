@@ -30,6 +30,9 @@ class TransformerConfig(Settings):
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
     activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")
     norm_order: Literal["pre", "post"] = Field(default="pre", description="where the norms stand; post is the paper")
+    initialization: Literal["xavier", "fairseq"] = Field(
+        default="xavier", description="first values; with norm_order post, fairseq's learn faster"
+    )
     share_embeddings: Literal["none", "target", "all"] = Field(
         default="all", description="what is one matrix; all is the paper"
     )
