@@ -205,7 +205,13 @@ class Translator:
         return Begun(lines, untagged, with_task, splits, pieces, self._results(pieces, self.search))
 
     def finish(self, begun: Begun, done: Callable[[int], None] | None = None) -> list[Translation]:
-        """What `translations` returns of lines that were begun."""
+        """What `translations` returns of lines that were begun, once.
+
+        Raises:
+            WorkerError: a process was killed; or the processes have ended since, as `close` ends them, and other
+                settings of the search or of the workers.
+            ConfigError: it has been returned.
+        """
         lines, splits, pieces = begun.with_task, begun.splits, begun.pieces
         with one_thread() if self.deterministic else nullcontext():
             counted = lines_done(len(lines), [piece.line for piece in pieces], done)
@@ -236,7 +242,7 @@ class Translator:
         odd = [index for index, piece in enumerate(pieces) if is_odd(piece, found[index][0], self.search)]
         blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
         again_odd = [pieces[index] for index in odd]
-        is_shared = self._pool is not None and self._pool.texts_at_work > 0  # another text has the other cores
+        is_shared = self._pool is not None and self._pool.are_at_work  # another text has the other cores
         with one_thread() if is_shared else nullcontext():
             again = self._found(again_odd, blocked, self._results(again_odd, blocked))
         for index, better in zip(odd, again, strict=True):
@@ -275,6 +281,8 @@ class Translator:
             found[order[place]] = hypotheses
             if done is not None:
                 done(pieces[order[place]].line)
+        if len(found) < len(pieces):
+            raise ConfigError("these lines were finished before; begin them again")
         in_order = [found[index] for index in range(len(pieces))]
         return self._by_coverage(pieces, in_order) if search.coverage else in_order
 

@@ -64,6 +64,21 @@ def test_lookups_without_the_loss_have_a_gradient_too() -> None:
     torch.testing.assert_close(toy.sources.weight.grad, wanted)
 
 
+def test_a_lookup_has_its_gradient_after_another_backward_pass() -> None:
+    """Catches rows that wait for a gradient of the loss which has come and gone."""
+    toy = Toy(True)
+    tokens = torch.tensor([[1, 2, 2]])
+    with CompiledProducts():
+        vectors = toy.sources(tokens)
+        loss = toy(tokens, tokens, tokens)
+    loss.backward()
+    toy.zero_grad()
+    vectors.sum().backward()
+    wanted = torch.zeros(V, D)
+    wanted[1], wanted[2] = 1.0, 2.0
+    torch.testing.assert_close(toy.sources.weight.grad, wanted)
+
+
 def test_no_matrix_of_zeros_is_filled_for_a_tied_lookup() -> None:
     """Catches a lookup that fills a matrix of the vocabulary's size on its way back, which was 3 % of a step."""
     toy, tokens = Toy(True), torch.tensor([[1, 2, 2]])

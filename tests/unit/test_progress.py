@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from transformer.cli.progress import counted
+from transformer.cli.progress import counted, shown_while
 
 
 class Terminal(io.StringIO):
@@ -22,12 +22,23 @@ def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
     with counted("lines", total) as done:
         done(500)
         done(1000)
     text = terminal.getvalue()
     assert count in text
     assert "lines/s" in text
+
+
+def test_a_terminal_that_cannot_go_back_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches an empty line in the place of each counter."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    with counted("lines") as done, shown_while("reading model"):
+        done(500)
+    assert terminal.getvalue() == ""
 
 
 def test_files_and_pipes_get_nothing(capsys: pytest.CaptureFixture[str]) -> None:

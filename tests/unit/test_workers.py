@@ -119,10 +119,35 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     assert translator._pool is not None
     futures = list(translator._pool._pool._pending_work_items.values())
     assert futures, "nobody has asked for a result, and processes are at work"
-    assert translator._pool.texts_at_work == 2  # the short text is not worth a process
+    assert len(futures) == len(translator._pool._begun)
+    assert translator._pool.are_at_work
     assert [translator.finish(each) for each in begun] == expected
-    assert translator._pool.texts_at_work == 0
+    assert not translator._pool.are_at_work
+    with pytest.raises(ConfigError, match="finished before"):
+        translator.finish(begun[0])
+    begun = [translator.begin(lines) for lines in texts]
     translator.close()
+    with pytest.raises(WorkerError, match="were closed, or made anew, before this text was finished"):
+        translator.finish(begun[2])
+
+
+def test_processes_end_in_the_middle_of_a_message() -> None:
+    """Catches a close that waits for ever for the rest of a message whose sender was killed."""
+    code = """
+import time
+from transformer.decoding import Request, Search, Workers, workers
+
+def answer_at_length(requests):
+    return bytes(100_000_000)
+
+workers._search = answer_at_length  # forked processes have it too
+for _ in range(5):
+    made = Workers(None, Search(), 2)
+    made.search_each([Request([5] * 9, 9)] * 20, 9)
+    time.sleep(0.3)
+    made.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:

@@ -1,5 +1,6 @@
 """How far a command is, on a terminal."""
 
+import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,7 +27,7 @@ def shown_while(what: str) -> Generator[None]:
     Args:
         what: e.g. "reading model".
     """
-    if not sys.stderr.isatty():
+    if not _is_shown():
         yield
         return
     from rich.console import Console
@@ -46,7 +47,7 @@ def counted(what: str, total: int | None = None) -> Generator[Callable[[int], No
         what: is counted, e.g. "lines".
         total: how many there are, if that is known; there is a bar then, and the time left.
     """
-    if not sys.stderr.isatty():
+    if not _is_shown():
         yield lambda more: None
         return
     from rich.console import Console
@@ -69,3 +70,8 @@ def counted(what: str, total: int | None = None) -> Generator[Callable[[int], No
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda more: bar.advance(task, more)
+
+
+def _is_shown() -> bool:
+    """Whether there is a terminal, and one whose lines can be written anew."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -124,8 +125,9 @@ def _end_rank(code: int) -> NoReturn:
     A thread of gloo that lets go of a tensor while Python takes itself apart would end it with SIGABRT, and the
     launcher would call a run that is done a failure (github.com/pytorch/pytorch/issues/190489).
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a reader that has left
+            stream.flush()
     os._exit(code)
 
 

@@ -17,7 +17,7 @@ from transformer.cli.formats import Format, shown_as
 from transformer.cli.lexicon import takes_bound
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
     from transformer.cli.lexicon import Bound
@@ -234,17 +234,36 @@ def print_flags(number: int, flags: tuple[str, ...]) -> None:
 
 
 def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
-    """Lines by the thousand from a file; from standard input, as many as have come."""
+    """Lines by the thousand from a file; from standard input, as many as have come, or none."""
     from transformer.text.lines import LineCounts, decode_lines, read_lines
 
-    if path is None:
-        counts = LineCounts()
-        for raw in _available_lines(sys.stdin.fileno()):
-            yield list(decode_lines(raw, "standard input", counts, invalid))
+    if path is not None:
+        yield from _by_the_thousand(read_lines(path, invalid=invalid))
         return
-    lines = read_lines(path, invalid=invalid)
-    while chunk := list(islice(lines, CHUNK_LINES)):
+    counts = LineCounts()
+    for raw in _available_lines(sys.stdin.fileno()):
+        if raw:
+            yield from _by_the_thousand(decode_lines(raw, "standard input", counts, invalid))
+        else:
+            yield []
+
+
+def _by_the_thousand(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Lines before an error come before it is raised."""
+    chunk: list[str] = []
+    problem: TransformerError | None = None
+    try:
+        for line in lines:
+            chunk.append(line)
+            if len(chunk) == CHUNK_LINES:
+                yield chunk
+                chunk = []
+    except TransformerError as error:
+        problem = error
+    if chunk:
         yield chunk
+    if problem is not None:
+        raise problem
 
 
 def _available_lines(descriptor: int) -> Iterator[list[bytes]]:

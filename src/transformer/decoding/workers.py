@@ -9,13 +9,15 @@ import signal
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import chain
+from itertools import count
 from threading import Thread
 from typing import Final
+from weakref import WeakSet
 
 import torch
 
@@ -46,14 +48,12 @@ class Workers:
         n: how many.
         control: ids that steer the model.
 
-    Attributes:
-        texts_at_work: searches that have begun, and whose last result is not taken yet.
     """
 
     def __init__(self, model: Generates, search: Search, n: int, control: ControlIds = OURS) -> None:
         context = multiprocessing.get_context("fork")
         self.model, self.search, self.n = model, search, n
-        self.texts_at_work = 0
+        self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
         self._made_by = os.getpid()
         self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, control, os.getpid()))
 
@@ -67,19 +67,26 @@ class Workers:
         When the caller stops before the end, or an error does, the processes end at once, with what they are at.
 
         Raises:
-            WorkerError: a process was killed, e.g. for lack of memory.
+            WorkerError: a process was killed, e.g. for lack of memory, or the workers were closed.
         """
         batches = list(in_batches(requests, batch_tokens // self.search.beam))
         with warnings.catch_warnings(), self._ended_by_errors():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
-            found = self._pool.map(_search, batches)
-        self.texts_at_work += 1
+            found = deque(self._pool.submit(_search, batch) for batch in batches)
+        self._begun.update(found)
         return self._results(found)
 
-    def _results(self, batches: Iterator[list[list[Hypothesis]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def _results(self, batches: deque[Future[list[list[Hypothesis]]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
+        number = count()
         with self._ended_by_errors():
-            yield from enumerate(chain.from_iterable(batches))
-        self.texts_at_work -= 1
+            while batches:
+                for hypotheses in batches.popleft().result():
+                    yield next(number), hypotheses
+
+    @property
+    def are_at_work(self) -> bool:
+        """Whether anything that was begun is not found yet."""
+        return not all(batch.done() for batch in self._begun)
 
     @contextmanager
     def _ended_by_errors(self) -> Generator[None]:
@@ -87,21 +94,30 @@ class Workers:
         try:
             yield
             is_done = True
-        except BrokenProcessPool as error:
+        except (BrokenProcessPool, CancelledError) as error:
             raise WorkerError(
-                "a process that translates was killed, perhaps for lack of memory; use fewer --workers"
+                "the processes that translate were closed, or made anew, before this text was finished; finish it first"
+                if self._made_by < 0
+                else "a process that translates was killed, perhaps for lack of memory; use fewer --workers"
             ) from error
         finally:
             if not is_done:
                 self.close()
 
     def close(self) -> None:
-        """Ends the processes at once."""
-        if self._made_by == os.getpid():
+        """Ends the processes at once.
+
+        The pool's threads are waited for, or they would still be at it when Python ends. They may be at half a message
+        of a process that is no more, of which there is an end only where this process holds none of the others' ends
+        of the pipes.
+        """
+        is_ours, self._made_by = self._made_by == os.getpid(), -1
+        if is_ours:
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
-            self._pool.shutdown(cancel_futures=True)  # or its thread would still be at it when Python ends
-        self._made_by = -1
+            for end in (self._pool._result_queue._writer, self._pool._call_queue._reader):  # pyright: ignore[reportAttributeAccessIssue]
+                end.close()
+            self._pool.shutdown(cancel_futures=True)
 
 
 def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[Request]]:

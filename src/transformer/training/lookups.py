@@ -67,7 +67,8 @@ class _LookedUp(torch.autograd.Function):
 
         def add(parameter: Tensor) -> None:
             handle.remove()
-            assert parameter.grad is not None
+            if parameter.grad is None:  # nothing had arrived after all
+                parameter.grad = torch.zeros_like(parameter)
             parameter.grad.index_add_(0, ids, rows)
 
         handle = table.register_post_accumulate_grad_hook(add)
