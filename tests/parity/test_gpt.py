@@ -29,6 +29,7 @@ from parity.published import (
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
 from transformer.published import read_published, write_published
+from transformer.text.control import ControlIds
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
@@ -165,6 +166,26 @@ def test_what_is_exported_writes_on_as_far_as_positions_reach(make: Any, tmp_pat
     write_published(imported(make(), tmp_path / "hf"), tmp_path / "out")
     writes = AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config
     assert (writes.max_length, writes.eos_token_id, writes.bos_token_id) == (40, 0, 0)
+
+
+@torch.no_grad()
+def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Path) -> None:
+    """Catches an export of which `generate` writes padding, or what texts begin with."""
+    theirs = gpt(bos_token_id=7, pad_token_id=5, tie_word_embeddings=False)
+    theirs.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
+    write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
+    bundle = imported(theirs, tmp_path / "hf")
+    write_published(bundle, tmp_path / "out")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    plain, n_never = again.generation_config.bad_words_ids, 0
+    for start in range(8, 40):
+        prompt = torch.tensor([[start]])
+        (ours,) = search_all(bundle.model, [Request([], 20, first=start)], Search(), control=ControlIds(5, 7, 0, None))  # pyright: ignore[reportArgumentType]
+        written = again.generate(prompt, do_sample=False, max_new_tokens=20)[0, 1:].tolist()
+        assert ours[0].tokens == (written[: written.index(0)] if 0 in written else written)
+        n_never += bool({5, 7} & {*again.generate(prompt, max_new_tokens=20, bad_words_ids=None)[0].tolist()})
+    assert sorted(plain) == [[5], [7]]
+    assert n_never, "no text would have had one"
 
 
 def test_several_ends_are_refused(tmp_path: Path) -> None:

@@ -271,6 +271,16 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "more tokens than there is memory": (change("config.json", vocab_size=10**12), "=1000000000000 is no size"),
     "more of the target": (change("config.json", decoder_vocab_size=10**12), "=1000000000000 is no size"),
+    "more positions than there is time": (
+        change("config.json", max_position_embeddings=4 * 10**6), "max_position_embeddings=4000000 is no size"
+    ),
+    "no begin": (change("config.json", decoder_start_token_id=None), "decoder_start_token_id must all be there"),
+    "a flat bias": (
+        lambda folder: rewrite(folder, final_logits_bias=torch.zeros(9)), "final_logits_bias has the shape"
+    ),
+    "a bias for all": (
+        lambda folder: rewrite(folder, final_logits_bias=torch.zeros(())), "final_logits_bias has the shape"
+    ),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json is missing"),
     "no pieces": (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
     "a token too far": (change("config.json", vocab_size=50), "is none of the 50 tokens of the model"),

@@ -205,6 +205,15 @@ def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
             LLAMA.read_config(family("llama").config, {}, {"generation_config.json": facts}, [])
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt", "llama", "t5", "vit"])
+def test_null_is_the_default(name: str) -> None:
+    """Catches a setting that stands there without a value, as other tools write it, and becomes a traceback."""
+    kind, published = family(name).config, family(name).weights()
+    named = [theirs for theirs, default in published.settings.values() if not isinstance(default, bool)]
+    given = dict.fromkeys([*named, "n_positions", "image_size", "patch_size"])
+    assert published.read_config(kind, given, {}, []) == published.read_config(kind, {}, {}, [])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [({"tokenizer_config.json": b'{"tokenizer_class": "BertJapaneseTokenizer"}'}, "tokenizer_class='BertJapanese"),

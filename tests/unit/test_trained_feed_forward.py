@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from transformer.blocks import FeedForwardBlock
 from transformer.blocks.feed_forward import ACTIVATIONS
 from transformer.kernels import why_not
+from transformer.kernels.elementwise import gelu
 from transformer.training.products import CompiledProducts, drop
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
@@ -76,3 +77,22 @@ def test_a_gradient_of_a_gradient_is_refused() -> None:
     (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dx.sum().backward()
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a validation that computes and holds the slopes of every layer for nobody."""
+    wanted: list[bool] = []
+
+    def noted(*args: object, wants_slopes: bool, **more: object) -> object:
+        wanted.append(wants_slopes)
+        return gelu(*args, wants_slopes=wants_slopes, **more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr("transformer.training.products.gelu", noted)
+    x = torch.randn(3, 8, requires_grad=True)
+    block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
+    for is_trained in (True, False):
+        with torch.set_grad_enabled(is_trained), CompiledProducts():
+            block(x)
+            F.gelu(x, approximate=approximate)
+    assert wanted == [True, True, False, False]

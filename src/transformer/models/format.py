@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from transformer.errors import BundleError
-from transformer.models.renaming import Renamed, read_renamed, refuse_beyond, refuse_unknown, write_renamed
+from transformer.models.renaming import Renamed, given, read_renamed, refuse_beyond, refuse_unknown, write_renamed
 from transformer.models.writing import refuse_other_writing, refuse_several_ends
 from transformer.settings import Settings
 from transformer.text.control import ControlIds
@@ -84,8 +84,8 @@ class Format:
         for ours, (theirs, default) in self.settings.items():
             if type(default) is int or ours in SIZES:
                 refuse_beyond(published, theirs, MOST_LAYERS if ours in DEPTHS else MOST)
-        known = {**self.settings, **self.ids}
-        values = {ours: published.get(theirs, default) for ours, (theirs, default) in known.items()}
+        values = {ours: given(published, *named) for ours, named in self.settings.items()}
+        values |= {ours: published.get(*named) for ours, named in self.ids.items()}
         tokens = values.get("vocab_size", values.get("src_vocab_size"))
         for ours, (theirs, _) in self.ids.items():
             if isinstance(values[ours], int) and not 0 <= values[ours] < tokens:

@@ -64,7 +64,7 @@ def read_renamed(table: Sequence[Renamed], tensors: Mapping[str, Tensor], ignore
         ignored: pattern of names that say nothing, such as tables that can be computed again.
 
     Raises:
-        BundleError: some are missing or not in the table, or two that must be the same differ.
+        BundleError: some are missing or not in the table, two that must be the same differ, or one has other axes.
     """
     left = {name: tensor for name, tensor in tensors.items() if not (ignored and re.fullmatch(ignored, name))}
     missing: list[str] = []
@@ -79,6 +79,8 @@ def read_renamed(table: Sequence[Renamed], tensors: Mapping[str, Tensor], ignore
                 f"{', '.join((entry.theirs, *entry.aliases))} differ, but the configuration makes them one"
             )
         whole = there[0].T if entry.transposed else there[0]
+        if not all(size == 1 for size in whole.shape[: entry.added_axes]) or whole.ndim <= entry.added_axes:
+            raise BundleError(f"{entry.theirs} has the shape {list(whole.shape)}; the configuration has another")
         whole = whole.flatten(0, entry.added_axes) if entry.added_axes else whole
         parts = whole.chunk(len(entry.ours), dim=0) if len(entry.ours) > 1 else (whole,)
         found |= {name: part.contiguous() for name, part in zip(entry.ours, parts, strict=True)}
@@ -97,6 +99,12 @@ def write_renamed(table: Sequence[Renamed], state: Mapping[str, Tensor]) -> dict
         whole = whole[(None,) * entry.added_axes] if entry.added_axes else whole
         found[entry.theirs] = (whole.T if entry.transposed else whole).contiguous()
     return found
+
+
+def given(published: Mapping[str, Any], name: str, default: Any) -> Any:
+    """A setting that may be left out, or null, for the default; null of a switch is neither, and stays."""
+    value = published.get(name, default)
+    return default if value is None and not isinstance(default, bool) else value
 
 
 def refuse_unknown(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]]) -> None:

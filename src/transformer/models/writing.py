@@ -66,9 +66,10 @@ def refuse_other_writing(
 def files_of_continuing(config: Any) -> dict[str, Any]:
     """As `described_writing`, of a model that goes on from a text, with the file's name; the text counts as well."""
     values = config.model_dump()
-    ids = {f"{role}_token_id": values[f"{role}_id"] for role in ("bos", "eos", "pad")}
+    bos, eos, pad = (values[f"{role}_id"] for role in ("bos", "eos", "pad"))
+    ids = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
     known = {name: token for name, token in ids.items() if token is not None}
-    return {GENERATION: {**known, "max_length": values["seq_len"]}}
+    return {GENERATION: {**known, "max_length": values["seq_len"], **_ruled_out((pad, bos), eos)}}
 
 
 def described_writing(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, Any]:
@@ -80,8 +81,12 @@ def described_writing(start: int | None, end: int | None, pad: int | None, most:
         pad: what fills rows up; never written.
         most: tokens that a text may have; `transformers` counts what the decoder begins with too.
     """
-    never = [[token] for token in dict.fromkeys((pad, start)) if token is not None and token != end]
     return {
         "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": most + 1,
-        **({"bad_words_ids": never} if never else {}),
+        **_ruled_out((pad, start), end),
     }  # fmt: skip
+
+
+def _ruled_out(never: Iterable[int | None], end: int | None) -> dict[str, Any]:
+    words = [[token] for token in dict.fromkeys(never) if token is not None and token != end]
+    return {"bad_words_ids": words} if words else {}

@@ -150,7 +150,7 @@ def feed(
         inner = activation(linear(x, linear_1.weight, linear_1.bias))
         return linear(drop(inner, p), linear_2.weight, linear_2.bias)
     maps = (each for layer in (linear_1, linear_2) for each in (layer.weight, layer.bias))
-    y: Tensor = _FeedForward.apply(x, precision, (name, p), *maps)  # pyright: ignore[reportAssignmentType]
+    y: Tensor = _FeedForward.apply(x, precision, (name, p), torch.is_grad_enabled(), *maps)  # pyright: ignore[reportAssignmentType]
     return y
 
 
@@ -159,15 +159,15 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, precision: torch.dtype, between: tuple[str, float], w_1: Tensor, b_1: Tensor | None,
-        w_2: Tensor, b_2: Tensor | None,
+        ctx: Any, x: Tensor, precision: torch.dtype, between: tuple[str, float], has_backward: bool, w_1: Tensor,
+        b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
     ) -> Tensor:  # fmt: skip
         (activation, p), slopes = between, None
         rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
         inner = torch.empty(len(rows), len(w_1), dtype=precision, device="cpu")
         matmul(rows, w_1.t(), Finish(b_1, is_rectified=activation == "relu"), precision=precision, out=inner)
         if activation != "relu":
-            is_by_tanh, wants_slopes = activation == "gelu_tanh", any(ctx.needs_input_grad[:5])
+            is_by_tanh, wants_slopes = activation == "gelu_tanh", has_backward and any(ctx.needs_input_grad[:6])
             _, slopes = gelu(inner, is_by_tanh=is_by_tanh, wants_slopes=wants_slopes, is_in_place=True)
         if p:
             seed = drawn_seed(p)
@@ -189,25 +189,25 @@ class _FeedForward(torch.autograd.Function):
         d_inner = torch.empty_like(inner)
         finish = Finish(gate=inner, factor=ctx.factor) if slopes is None else Finish(slopes=slopes)
         matmul(dy, w_2, finish, precision=precision, out=d_inner)
-        of_second = _gradients(dy, inner, w_2, precision, needs[5:7])
+        of_second = _gradients(dy, inner, w_2, precision, needs[6:8])
         dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu") if needs[0] else None
         if dx is not None:
             matmul(d_inner, w_1, precision=precision, out=dx.view(rows.shape))
-        return dx, None, None, *_gradients(d_inner, rows, w_1, precision, needs[3:5]), *of_second
+        return dx, None, None, None, *_gradients(d_inner, rows, w_1, precision, needs[4:6]), *of_second
 
 
 def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
     """GELU as `torch.nn.functional.gelu`, and its gradient."""
     if approximate not in ("none", "tanh") or not multiplies(x):
         return F.gelu(x, approximate=approximate)  # which names the words it knows
-    y: Tensor = _Gelu.apply(x, approximate == "tanh")  # pyright: ignore[reportAssignmentType]
+    y: Tensor = _Gelu.apply(x, approximate == "tanh", torch.is_grad_enabled())  # pyright: ignore[reportAssignmentType]
     return y
 
 
 class _Gelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, is_by_tanh: bool) -> Tensor:
-        y, slopes = gelu(x, is_by_tanh=is_by_tanh, wants_slopes=ctx.needs_input_grad[0])
+    def forward(ctx: Any, x: Tensor, is_by_tanh: bool, has_backward: bool) -> Tensor:
+        y, slopes = gelu(x, is_by_tanh=is_by_tanh, wants_slopes=has_backward and ctx.needs_input_grad[0])
         ctx.save_for_backward(slopes)
         return y
 
@@ -215,7 +215,7 @@ class _Gelu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         (slopes,) = ctx.saved_tensors
-        return gradients[0].to(slopes.dtype) * slopes, None
+        return gradients[0].to(slopes.dtype) * slopes, None, None
 
 
 def attend(

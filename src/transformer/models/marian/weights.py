@@ -16,6 +16,7 @@ from transformer.models.renaming import (
     PUBLISHED_ACTIVATIONS,
     Renamed,
     chosen,
+    given,
     layer_norm,
     linear,
     refuse_beyond,
@@ -32,6 +33,8 @@ SOURCE, TARGET, OUTPUT = "src_embed.embedding.weight", "tgt_embed.embedding.weig
 BIAS: Final = "projection_layer.proj.bias"
 SHARED, HEAD = "model.shared.weight", "lm_head.weight"
 OWN: Final = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+MOST_POSITIONS: Final = 10**5
+"""Their sinusoids are computed."""
 NEVER: Final = -100.0
 """The logit of BOS, which published models do not have: as good as never, and little in the mean of smoothed labels."""
 SETTINGS: Final = {
@@ -63,15 +66,18 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     refuse_unknown(published, FIXED)
     shares_inputs = published.get("share_encoder_decoder_embeddings", True)
     shared = ("all" if shares_inputs else "target") if published.get("tie_word_embeddings", True) else "none"
+    refuse_beyond(published, SETTINGS["src_seq_len"][0], MOST_POSITIONS)
     found = {
-        "tgt_seq_len": published.get(*SETTINGS["src_seq_len"]), "share_embeddings": shared,
+        "tgt_seq_len": given(published, *SETTINGS["src_seq_len"]), "share_embeddings": shared,
         "activation": chosen(published, "activation_function", ACTIVATION_NAMES, "gelu"),
         "unk_id": _vocabulary(files, VOCABULARY_FILE)["<unk>"],
     }  # fmt: skip
     ids = {name: published.get(*named) for name, named in IDS.items()}
-    source: int = published.get(*SETTINGS["src_vocab_size"])
+    source: int = given(published, *SETTINGS["src_vocab_size"])
     refuse_beyond(published, "decoder_vocab_size", MOST)
     target: int = published.get("decoder_vocab_size") or source
+    if None in ids.values():
+        raise BundleError(f"{', '.join(theirs for theirs, _ in IDS.values())} must all be there; complete config.json")
     if (most := max(ids.values())) >= target:
         raise BundleError(f"{most} is a control token, but none of the {target:,} tokens of the target")
     numbered = MarianConfig(**found, **ids)

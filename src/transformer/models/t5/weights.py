@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from transformer.models.format import Format
-from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, refuse_architectures, refuse_unknown
+from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, given, refuse_architectures, refuse_unknown
 from transformer.models.t5.config import T5Config
 from transformer.models.writing import GENERATION, described_writing
 
@@ -40,10 +40,10 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     gated, activation = NETWORKS[named]
     plain = {"gated-gelu": "gelu_new"}.get(named, named.removeprefix("gated-"))
     refuse_unknown(published, {"dense_act_fn": (plain, None), "is_gated_act": (gated, None)})
-    dropout = published.get("dropout_rate", 0.1)
+    dropout = given(published, "dropout_rate", 0.1)
     return {
-        "tgt_seq_len": published.get("n_positions", 512), "gated": gated, "activation": activation,
-        **{name: published.get(name, dropout) for name in OWN_RATES},
+        "tgt_seq_len": given(published, "n_positions", 512), "gated": gated, "activation": activation,
+        **{name: given(published, name, dropout) for name in OWN_RATES},
         "share_embeddings": "inputs" if has_output or published.get("tie_word_embeddings") is False else "all",
         "scale_output": published.get("scale_decoder_outputs", published.get("tie_word_embeddings") is not False),
     }  # fmt: skip

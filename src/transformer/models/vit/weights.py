@@ -11,6 +11,7 @@ from transformer.models.renaming import (
     PUBLISHED_ACTIVATIONS,
     Renamed,
     chosen,
+    given,
     labels_of,
     layer_norm,
     linear,
@@ -40,7 +41,7 @@ POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings that are not only called otherwise."""
-    sizes = {ours: published.get(ours, default) for ours, default in (("image_size", 224), ("patch_size", 16))}
+    sizes = {ours: given(published, ours, default) for ours, default in (("image_size", 224), ("patch_size", 16))}
     processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
     refuse_unknown(published, {"problem_type": (None, "single_label_classification")})
     refuse_architectures(published, ("ViTModel", "ViTForImageClassification"))
@@ -55,7 +56,7 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     if "vit.embeddings.mask_token" in names:
         raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
     has_pooler = "vit.pooler.dense.weight" in names
-    pooler_size = published.get("pooler_output_size") or published.get("hidden_size", 768)
+    pooler_size = published.get("pooler_output_size") or given(published, "hidden_size", 768)
     return {
         **{name: (size, size) if isinstance(size, int) else size for name, size in sizes.items()},
         "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
