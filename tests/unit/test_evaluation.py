@@ -106,6 +106,16 @@ def test_intervals_and_tests() -> None:
     )
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_intervals_of_few_lines(n: int) -> None:
+    """Catches a traceback where some samples of the bootstrap match nothing and others do: sacrebleu mixes numbers."""
+    systems = [["ein mann .", "zwei hunde .", "eine frau ."], ["ein mann", "zwei", ""]][:n]
+    for metrics in (("BLEU",), ("chrF",), ("chrF++",), ("TER",)):
+        for (score,) in compared_scores(systems, ["ein mann .", "", "eine frau ."], metrics=metrics, samples=200):
+            assert score.interval is not None
+            assert math.isfinite(score.interval)
+
+
 def test_scores_by_length() -> None:
     """Catches a line in the wrong class, at its edges above all, and lines lost."""
     sources = [" ".join("x" * n) for n in (1, 10, 11, 20, 61, 0)]

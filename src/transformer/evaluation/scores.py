@@ -148,7 +148,17 @@ def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False
 
     if name == "BLEU":
         return BLEU(tokenize=tokenize, force=not warn or tokenize == "none")
-    return TER() if name == "TER" else CHRF(word_order=CHRF_WORDS if name == "chrF++" else 0)
+    metric: Any = TER() if name == "TER" else CHRF(word_order=CHRF_WORDS if name == "chrF++" else 0)
+    compute = metric._compute_score_from_stats
+
+    def in_python(counts: Any) -> Any:
+        """A sample without any match is scored as Python's 0.0, others as NumPy's, of which sacrebleu takes no mean."""
+        found = compute(counts)
+        found.score = float(found.score)
+        return found
+
+    metric._compute_score_from_stats = in_python
+    return metric
 
 
 def _several(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
