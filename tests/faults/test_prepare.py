@@ -90,3 +90,5 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     assert result.returncode == 2
     assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
     assert not (tmp_path / "none").exists()
+    result = command("prepare", "--out", tmp_path / "none", "--set", f"data.pairs={table}")
+    assert result.returncode == 0, "a text may be named by its key too"

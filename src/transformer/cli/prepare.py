@@ -26,7 +26,7 @@ def prepare(
 
     Example: transformer prepare --source corpus.en --target corpus.de --out prepared
     """
-    data = given_data(recipe, source, target, pairs)
+    data = given_data(recipe, overrides, source, target, pairs)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
     from transformer.run import prepare as prepare_run  # loads torch

@@ -53,16 +53,22 @@ def _keys(section: str, settings: type[Settings]) -> list[str]:
 
 
 def given_data(
-    recipe: Path | None, source: str | None, target: str | None, pairs: str | None, text: str | None = None
+    recipe: Path | None,
+    overrides: list[str] | None,
+    source: str | None,
+    target: str | None,
+    pairs: str | None,
+    text: str | None = None,
 ) -> dict[str, Any]:
-    """The keys of `data` that options give.
+    """The keys of `data` that options of their own give, beside those of a recipe and of `overrides`.
 
     Raises:
-        ConfigError: they and the recipe name no training text.
+        ConfigError: none of them names a training text.
     """
     given = {"source": source, "target": target, "pairs": pairs, "text": text}
     data: dict[str, Any] = {key: value for key, value in given.items() if value}
-    if recipe is None and not pairs and not text and not (source and target):
+    elsewhere = recipe is not None or any(each.startswith("data.") for each in overrides or ())
+    if not elsewhere and not pairs and not text and not (source and target):
         raise ConfigError(
             "nothing to train on; give a recipe file, or both --source and --target, or --pairs, or --text"
         )
@@ -94,7 +100,7 @@ def train(
 
     The same command on an unfinished run folder continues it. Ctrl-C finishes the step, saves, and exits with 130.
     """
-    data = given_data(recipe, source, target, pairs, text)
+    data = given_data(recipe, overrides, source, target, pairs, text)
     if run is None and recipe is None:
         raise ConfigError("--run is missing; name the folder that the model goes to")
     folder = run or Path("runs") / (recipe or Path()).stem
