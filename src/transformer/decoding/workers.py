@@ -113,10 +113,10 @@ class Workers:
         """
         is_ours, self._made_by = self._made_by == os.getpid(), -1
         if is_ours:
+            for end in (self._pool._result_queue._writer, self._pool._call_queue._reader):  # pyright: ignore[reportAttributeAccessIssue]
+                end.close()  # before a thread of the pool might, which sees the processes end
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
-            for end in (self._pool._result_queue._writer, self._pool._call_queue._reader):  # pyright: ignore[reportAttributeAccessIssue]
-                end.close()
             self._pool.shutdown(cancel_futures=True)
 
 
