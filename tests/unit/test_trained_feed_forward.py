@@ -89,7 +89,7 @@ def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.
         return gelu(*args, wants_slopes=wants_slopes, **more)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr("transformer.training.products.gelu", noted)
-    x = torch.randn(3, 8, requires_grad=True)
+    x = torch.randn(3, 5, 8, requires_grad=True)
     block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
     for is_trained in (True, False):
         with torch.set_grad_enabled(is_trained), CompiledProducts():
