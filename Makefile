@@ -6,6 +6,8 @@ TENSOR_PACKAGES := blocks transformer kernels packed decoding training translati
 	loading scoring attended data.labelled data.images generation recognition
 comma := ,
 SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
+# What a processor with AVX-512 runs once more with the kernels of the others.
+OF_KERNELS := tests/unit/test_kernels.py tests/unit/test_packed.py $(wildcard tests/unit/test_trained_*.py) tests/unit/test_r_drop.py
 
 .PHONY: demo test lint install format clean
 
@@ -16,6 +18,8 @@ test: lint
 	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
 	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py tests/unit/test_shortlist.py
+	if [ "`$(BIN)/python -c 'from transformer.kernels import kind; print(kind())'`" = avx512 ]; then \
+		TRANSFORMER_KERNELS=avx2 $(BIN)/python -m pytest $(SHAPES) --numprocesses 2 $(OF_KERNELS); fi
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -29,7 +33,7 @@ format: install
 install: .venv/.installed
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
-KERNELS := $(wildcard src/transformer/kernels/*.cpp src/transformer/kernels/*.h)
+KERNELS := setup.py $(wildcard src/transformer/kernels/*.cpp src/transformer/kernels/*.h)
 .venv/.installed: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

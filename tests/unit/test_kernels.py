@@ -29,6 +29,8 @@ from transformer.kernels import (
 )
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
+CAPABILITIES = torch.cpu.get_capabilities()
+HAS = {"avx512": CAPABILITIES.get("avx512_bf16", False), "avx2": CAPABILITIES.get("avx2", False)}
 needs_kernels = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 
 
@@ -45,18 +47,31 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_kernels_are_compiled_where_they_can_be() -> None:
     """Catches an installation that leaves the kernels out, so that every other test here tests torch."""
-    has_instructions = torch.cpu.get_capabilities().get("avx512_bf16", False)
-    if not has_instructions or shutil.which("g++") is None or os.environ.get("TRANSFORMER_KERNELS") == "off":
-        pytest.skip("no compiler, or a processor without AVX-512")
-    assert why_not() is None
+    if shutil.which("g++") is None or not HAS["avx2"]:
+        pytest.skip("no compiler, or a processor without AVX2")
+    assert told_by("") == ["avx512" if HAS["avx512"] else "avx2", "None"]
 
 
-def test_kernels_can_be_turned_off() -> None:
-    """Catches a setting that is not read."""
-    code = "from transformer.kernels import why_not, library; print(why_not(), library())"
-    environment = os.environ | {"TRANSFORMER_KERNELS": "off"}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout == "TRANSFORMER_KERNELS=off None\n"
+def test_a_setting_chooses_the_kernels() -> None:
+    """Catches a setting that is not read, one kind's instructions on a processor of the other, and a word that is unknown."""
+    assert told_by("off") == ["None", "TRANSFORMER_KERNELS=off"]
+    if shutil.which("g++") is not None:
+        missing = {"avx512": "AVX-512 with VNNI and bfloat16", "avx2": "AVX2 with FMA"}
+        for name, instructions in missing.items():
+            expected = [name, "None"] if HAS[name] else ["None", f"this processor lacks {instructions}"]
+            assert told_by(name) == expected
+    assert told_by("sse")[-1] == (
+        "transformer.errors.ConfigError: TRANSFORMER_KERNELS='sse' is unknown; "
+        "choose one of off, avx512, avx2, or leave it unset"
+    )
+
+
+def told_by(setting: str) -> list[str]:
+    """The kind of kernels that a new process takes, and why it takes none; or the lines of its error."""
+    code = "from transformer.kernels import kind, why_not; print(kind()); print(why_not())"
+    environment = os.environ | {"TRANSFORMER_KERNELS": setting}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    return (result.stdout or result.stderr).splitlines()
 
 
 def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:

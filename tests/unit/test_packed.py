@@ -221,12 +221,17 @@ def test_numbers_that_are_int8_already_are_not_rounded_again() -> None:
 
 def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches int8 as the default where only torch can compute it, slowly, and a silent choice."""
-    module = "transformer.packed.precision.why_not"
-    monkeypatch.setattr(module, lambda: None)
+    module = "transformer.packed.precision"
+    monkeypatch.setattr(f"{module}.why_not", lambda: None)
+    monkeypatch.setattr(f"{module}.kind", lambda: "avx2")
+    assert [choose_precision("auto", each) for each in ("int8", "bf16")] == ["int8", "float32"]
+    assert choose_precision("bf16", "bf16") == "bf16"
+    monkeypatch.setattr(f"{module}.kind", lambda: "avx512")
     assert [choose_precision(each) for each in ("auto", "bf16")] == ["int8", "bf16"]
     assert choose_precision("auto", "bf16") == "bf16"
     assert described("int8", 1) == "int8 on 1 thread"
-    monkeypatch.setattr(module, lambda: "not compiled")
+    monkeypatch.setattr(f"{module}.why_not", lambda: "not compiled")
+    monkeypatch.setattr(f"{module}.kind", lambda: None)
     assert choose_precision("auto") == "float32"
     assert described("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):

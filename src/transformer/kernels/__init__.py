@@ -2,7 +2,7 @@
 
 from transformer.kernels.attention import cached, fetch, remember, reorder
 from transformer.kernels.decoder import LayerStep
-from transformer.kernels.library import library, why_not
+from transformer.kernels.library import kind, library, why_not
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
 from transformer.kernels.ranking import best_tokens
@@ -17,6 +17,7 @@ __all__ = [
     "best_tokens",
     "cached",
     "fetch",
+    "kind",
     "library",
     "remember",
     "reorder",

@@ -11,36 +11,25 @@ namespace {
 
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-// Four vectors to the sums of their elements.
-inline __m128 sums_of_four(__m512 a, __m512 b, __m512 c, __m512 d) {
-  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512 abcd = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));  // in each quarter
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
-
 // Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
 // They are rewritten up to the next whole vector.
 float exponentials(float* scores, long positions, const bool* mask) {
-  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
+  Floats most = spread(NEVER), total = spread(0.0f);
   for (long s = 0; s < positions; s += LANES) {
-    __mmask16 m = lanes(positions - s);
-    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
-    const __m512 found = _mm512_mask_mov_ps(_mm512_set1_ps(NEVER), m, load(scores + s, m));
+    Mask m = lanes(positions - s);
+    if (mask) m = are_true(mask + s, m);
+    const Floats found = choose(m, load(scores + s, m), spread(NEVER));
     store(scores + s, 0xffff, found);
-    most = _mm512_max_ps(most, found);
+    most = larger(most, found);
   }
-  const float largest = _mm512_reduce_max_ps(most);
-  const __m512 shift = _mm512_set1_ps(largest == NEVER ? 0.0f : largest);
+  const float largest = largest_of(most);
+  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
   for (long s = 0; s < positions; s += LANES) {
-    const __m512 e = exponential(_mm512_sub_ps(load(scores + s, 0xffff), shift));
+    const Floats e = exponential(load(scores + s, 0xffff) - shift);
     store(scores + s, 0xffff, e);
-    total = _mm512_add_ps(total, e);
+    total = total + e;
   }
-  const float sum = _mm512_reduce_add_ps(total);
+  const float sum = sum_of(total);
   return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
 }
 
@@ -63,45 +52,47 @@ void attend(const Attention& a, long b, const float* query, const T* keys, const
             long positions, float* weights, long reach, float* out) {
   const int32_t* holders = a.holders ? a.holders + b * a.holders_stride : nullptr;
   const auto row = [=](long s) { return holders ? holders[s] : b; };
-  const __mmask16 last = lanes(a.width - (V - 1) * LANES);
-  const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<__mmask16>(0xffff); };
-  __m512 q[R][V], sums[R][V];
+  const Mask last = lanes(a.width - (V - 1) * LANES);
+  const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<Mask>(0xffff); };
+  Floats q[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) {
-      q[r][v] = _mm512_mul_ps(load(query + r * a.query_stride + v * LANES, part(v)), _mm512_set1_ps(a.scale));
-      sums[r][v] = _mm512_setzero_ps();
-    }
+    for (int v = 0; v < V; ++v) q[r][v] = load(query + r * a.query_stride + v * LANES, part(v)) * spread(a.scale);
   for (long s = 0; s < positions; s += 4) {
-    __m512 dots[R][4];
+    Floats dots[R][4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const long place = std::min(s + i, positions - 1);
       const T* key = keys + row(place) * a.key_batch + place * a.key_stride;
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        const __m512 k = load(key + v * LANES, part(v));
+        const Floats k = load(key + v * LANES, part(v));
 #pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) dots[r][i] = v ? _mm512_fmadd_ps(q[r][v], k, dots[r][i]) : _mm512_mul_ps(q[r][v], k);
+        for (int r = 0; r < R; ++r) dots[r][i] = v ? multiply_add(q[r][v], k, dots[r][i]) : q[r][v] * k;
       }
     }
     for (int r = 0; r < R; ++r)
-      _mm_storeu_ps(weights + r * reach + s, sums_of_four(dots[r][0], dots[r][1], dots[r][2], dots[r][3]));
+      store_sums(weights + r * reach + s, dots[r][0], dots[r][1], dots[r][2], dots[r][3]);
   }
   float shares[R];
   for (int r = 0; r < R; ++r)
     shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
-  for (long s = 0; s < positions; ++s) {
-    const T* own = values + row(s) * a.value_batch + s * a.value_stride;
+  constexpr int SUMMED = REGISTERS_OF_A_VECTOR == 1 ? V : std::min(V, tile_vectors(R));  // at a time
+  for (int first = 0; first < V; first += SUMMED) {
+    Floats sums[R][SUMMED] = {};
+    for (long s = 0; s < positions; ++s) {
+      const T* own = values + row(s) * a.value_batch + s * a.value_stride;
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-      const __m512 value = load(own + v * LANES, part(v));
+      for (int v = 0; v < SUMMED; ++v) {
+        if (first + v >= V) continue;
+        const Floats value = load(own + (first + v) * LANES, part(first + v));
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) sums[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(weights[r * reach + s]), value, sums[r][v]);
+        for (int r = 0; r < R; ++r) sums[r][v] = multiply_add(spread(weights[r * reach + s]), value, sums[r][v]);
+      }
     }
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < SUMMED && first + v < V; ++v)
+        store(out + r * a.heads * a.width + (first + v) * LANES, part(first + v), sums[r][v] * spread(shares[r]));
   }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v)
-      store(out + r * a.heads * a.width + v * LANES, part(v), _mm512_mul_ps(sums[r][v], _mm512_set1_ps(shares[r])));
 }
 
 template <typename T, int V, bool whole>
@@ -129,18 +120,18 @@ void attend_all(const Attention& a, int threads) {
     }
 }
 
-constexpr long TILE_ROWS = 6, TILE_VECTORS = 4, TILE = TILE_VECTORS * LANES;
+constexpr long TILE = TILE_VECTORS * LANES;
 
 // R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
 template <int R, int V>
 void tile(const float* x, long x_stride, long inner, const float* columns, long stride, float* y, long y_stride) {
-  __m512 sums[R][V] = {};
+  Floats sums[R][V] = {};
   for (long k = 0; k < inner; ++k, columns += stride) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v)
-        sums[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
+        sums[r][v] = multiply_add(spread(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
@@ -153,7 +144,7 @@ template <int R>
 void multiply(const float* x, long x_stride, long inner, const float* columns, long n, long stride, long next, float* y,
               long y_stride) {
   for (; n > 0; n -= TILE, columns += next, y += TILE) {
-    switch (std::min(TILE_VECTORS, (n + LANES - 1) / LANES)) {
+    switch (std::min<long>(TILE_VECTORS, (n + LANES - 1) / LANES)) {
       case 1: tile<R, 1>(x, x_stride, inner, columns, stride, y, y_stride); break;
       case 2: tile<R, 2>(x, x_stride, inner, columns, stride, y, y_stride); break;
       case 3: tile<R, 3>(x, x_stride, inner, columns, stride, y, y_stride); break;
@@ -182,14 +173,14 @@ void attend_rows(const Attention& a, long b, long t, const float* query, const f
   float shares[R];
   for (int r = 0; r < R; ++r) {
     for (long s = 0; s < positions; s += LANES)
-      store(weights + r * reach + s, 0xffff, _mm512_mul_ps(load(weights + r * reach + s, 0xffff), _mm512_set1_ps(a.scale)));
+      store(weights + r * reach + s, 0xffff, load(weights + r * reach + s, 0xffff) * spread(a.scale));
     shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
   }
   multiply<R>(weights, reach, positions, values, a.width, padded, TILE, sums, padded + TILE);
   for (int r = 0; r < R; ++r)
     for (long e = 0; e < a.width; e += LANES)
       store(out + r * a.heads * a.width + e, lanes(a.width - e),
-            _mm512_mul_ps(load(sums + r * (padded + TILE) + e, 0xffff), _mm512_set1_ps(shares[r])));
+            load(sums + r * (padded + TILE) + e, 0xffff) * spread(shares[r]));
 }
 
 // The queries of whole sequences, some at a time: keys and values are read once for all of them.
@@ -262,7 +253,7 @@ extern "C" void transformer_remember(const float* fresh, long stride, void* cach
     for (long h = 0; h < heads; ++h) {
       const long place = b * row_stride + h * head_stride + positions[b] * position_stride;
       for (long e = 0; e < width; e += LANES) {
-        const __m512 v = load(fresh + b * stride + h * width + e, lanes(width - e));
+        const Floats v = load(fresh + b * stride + h * width + e, lanes(width - e));
         if (is_bfloat16)
           store(static_cast<uint16_t*>(cache) + place + e, lanes(width - e), v);
         else

@@ -18,33 +18,33 @@ struct Row {
 // The target is 1 - epsilon on the label and epsilon / V on all.
 template <typename T>
 Row<T> softmax(T* row, float* e, long size, long label, float epsilon) {
-  __m512 most = _mm512_set1_ps(-INFINITY), total = _mm512_setzero_ps(), all = _mm512_setzero_ps();
+  Floats most = spread(-INFINITY), total = spread(0.0f), all = spread(0.0f);
   for (long j = 0; j < size; j += LANES) {
-    const __mmask16 m = lanes(size - j);
-    const __m512 x = load(row + j, m);
-    _mm512_storeu_ps(e + j, _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), m, x));
-    most = _mm512_mask_max_ps(most, m, most, x);
-    all = _mm512_add_ps(all, x);
+    const Mask m = lanes(size - j);
+    const Floats x = load(row + j, m);
+    store(e + j, choose(m, x, spread(-INFINITY)));
+    most = choose(m, larger(most, x), most);
+    all = all + x;
   }
-  const float largest = _mm512_reduce_max_ps(most), chosen = e[label];
-  const __m512 shift = _mm512_set1_ps(largest);
+  const float largest = largest_of(most), chosen = e[label];
+  const Floats shift = spread(largest);
   for (long j = 0; j < size; j += LANES) {
-    const __m512 found = exponential(_mm512_sub_ps(_mm512_loadu_ps(e + j), shift));
-    _mm512_storeu_ps(e + j, found);
-    total = _mm512_add_ps(total, found);
+    const Floats found = exponential(load(e + j) - shift);
+    store(e + j, found);
+    total = total + found;
   }
-  const double sum = _mm512_reduce_add_ps(total), log_z = largest + std::log(sum), plain = log_z - chosen;
-  return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - _mm512_reduce_add_ps(all) / size), plain}};
+  const double sum = sum_of(total), log_z = largest + std::log(sum), plain = log_z - chosen;
+  return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - sum_of(all) / size), plain}};
 }
 
 // Overwrites logits by softmax minus target.
 template <typename T>
 void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
-  const __m512 factor = _mm512_set1_ps(static_cast<float>(1 / row.sum)), spread = _mm512_set1_ps(epsilon / size);
+  const Floats factor = spread(static_cast<float>(1 / row.sum)), share = spread(epsilon / size);
   row.e[label] += (epsilon - 1) * static_cast<float>(row.sum);
   for (long j = 0; j < size; j += LANES)
     store(row.logits + j, lanes(size - j),
-          _mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(row.e + j), factor), spread));
+          load(row.e + j) * factor - share);
 }
 
 // Two distributions p and q of one label, as `to_gradient`, with `weight` times the mean of KL(p || q) and KL(q || p),
@@ -52,34 +52,34 @@ void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
 // (p (r - KL(p || q)) + p - q) / 2, and to those of q the same with p and q exchanged.
 template <typename T>
 void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon, float weight) {
-  const __m512 of_a = _mm512_set1_ps(static_cast<float>(1 / a.sum)), of_b = _mm512_set1_ps(static_cast<float>(1 / b.sum));
-  const __m512 shift = _mm512_set1_ps(static_cast<float>(a.log_z - b.log_z));
-  __m512 forward = _mm512_setzero_ps(), back = _mm512_setzero_ps();
+  const Floats of_a = spread(static_cast<float>(1 / a.sum)), of_b = spread(static_cast<float>(1 / b.sum));
+  const Floats shift = spread(static_cast<float>(a.log_z - b.log_z));
+  Floats forward = spread(0.0f), back = spread(0.0f);
   for (long j = 0; j < size; j += LANES) {
-    const __mmask16 m = lanes(size - j);
-    const __m512 p = _mm512_mul_ps(_mm512_loadu_ps(a.e + j), of_a), q = _mm512_mul_ps(_mm512_loadu_ps(b.e + j), of_b);
-    const __m512 r = _mm512_sub_ps(_mm512_sub_ps(load(a.logits + j, m), load(b.logits + j, m)), shift);
-    forward = _mm512_mask3_fmadd_ps(p, r, forward, m);
-    back = _mm512_mask3_fnmadd_ps(q, r, back, m);
+    const Mask m = lanes(size - j);
+    const Floats p = load(a.e + j) * of_a, q = load(b.e + j) * of_b;
+    const Floats r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
+    forward = choose(m, multiply_add(p, r, forward), forward);
+    back = choose(m, negative_multiply_add(q, r, back), back);
   }
-  const float kl_a = _mm512_reduce_add_ps(forward), kl_b = _mm512_reduce_add_ps(back);
+  const float kl_a = sum_of(forward), kl_b = sum_of(back);
   a.losses[0] += 0.25 * weight * (kl_a + kl_b);
   b.losses[0] += 0.25 * weight * (kl_a + kl_b);
-  const __m512 half = _mm512_set1_ps(0.5F * weight), spread = _mm512_set1_ps(epsilon / size);
-  const __m512 mean_a = _mm512_set1_ps(kl_a), mean_b = _mm512_set1_ps(kl_b);
+  const Floats half = spread(0.5F * weight), share = spread(epsilon / size);
+  const Floats mean_a = spread(kl_a), mean_b = spread(kl_b);
   for (long j = 0; j < size; j += LANES) {
-    const __mmask16 m = lanes(size - j);
-    const __m512 p = _mm512_mul_ps(_mm512_loadu_ps(a.e + j), of_a), q = _mm512_mul_ps(_mm512_loadu_ps(b.e + j), of_b);
-    const __m512 r = _mm512_sub_ps(_mm512_sub_ps(load(a.logits + j, m), load(b.logits + j, m)), shift);
-    const __m512 apart = _mm512_sub_ps(p, q);
-    const __m512 da = _mm512_fmadd_ps(p, _mm512_sub_ps(r, mean_a), apart);
-    const __m512 db = _mm512_fnmsub_ps(q, _mm512_add_ps(r, mean_b), apart);
-    _mm512_storeu_ps(a.e + j, _mm512_fmadd_ps(half, da, _mm512_sub_ps(p, spread)));
-    _mm512_storeu_ps(b.e + j, _mm512_fmadd_ps(half, db, _mm512_sub_ps(q, spread)));
+    const Mask m = lanes(size - j);
+    const Floats p = load(a.e + j) * of_a, q = load(b.e + j) * of_b;
+    const Floats r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
+    const Floats apart = p - q;
+    const Floats da = multiply_add(p, r - mean_a, apart);
+    const Floats db = negative_multiply_subtract(q, r + mean_b, apart);
+    store(a.e + j, multiply_add(half, da, p - share));
+    store(b.e + j, multiply_add(half, db, q - share));
   }
   for (const Row<T>& row : {a, b}) {
     row.e[label] += epsilon - 1;
-    for (long j = 0; j < size; j += LANES) store(row.logits + j, lanes(size - j), _mm512_loadu_ps(row.e + j));
+    for (long j = 0; j < size; j += LANES) store(row.logits + j, lanes(size - j), load(row.e + j));
   }
 }
 

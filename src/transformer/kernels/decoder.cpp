@@ -30,8 +30,8 @@ void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, Su
   transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normed);
   sublayer(normed, added);
   for (long i = 0; i < rows * width; i += LANES) {
-    const __mmask16 m = lanes(rows * width - i);
-    store(x + i, m, _mm512_add_ps(load(x + i, m), load(added + i, m)));
+    const Mask m = lanes(rows * width - i);
+    store(x + i, m, load(x + i, m) + load(added + i, m));
   }
 }
 

@@ -9,13 +9,13 @@ namespace {
 
 constexpr long BLOCK = 4096;  // elements that a thread takes at a time
 
-template <typename T, __m512 function(__m512), WithSlope with_slope(__m512)>
+template <typename T, Floats function(Floats), WithSlope with_slope(Floats)>
 void apply(const T* x, long n, T* out, T* slopes, int threads) {
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < n; start += BLOCK)
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
-      const __mmask16 m = lanes(n - i);
-      const __m512 y = load(x + i, m);
+      const Mask m = lanes(n - i);
+      const Floats y = load(x + i, m);
       if (!slopes) {
         store(out + i, m, function(y));
         continue;
@@ -43,12 +43,12 @@ void sum_columns(const T* x, long stride, long rows, long columns, float* out, i
   constexpr long WIDE = VECTORS * LANES;
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
   for (long start = 0; start < columns; start += WIDE) {
-    __m512 sums[VECTORS] = {};
+    Floats sums[VECTORS] = {};
     const long width = std::min(WIDE, columns - start);
     for (long i = 0; i < rows; ++i)
       for (int v = 0; v < VECTORS; ++v)
         if (v * LANES < width)
-          sums[v] = _mm512_add_ps(sums[v], load(x + i * stride + start + v * LANES, lanes(width - v * LANES)));
+          sums[v] = sums[v] + load(x + i * stride + start + v * LANES, lanes(width - v * LANES));
     for (int v = 0; v < VECTORS; ++v)
       if (v * LANES < width) store(out + start + v * LANES, lanes(width - v * LANES), sums[v]);
   }

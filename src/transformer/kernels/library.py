@@ -8,9 +8,11 @@ from typing import Final
 
 import torch
 
+from transformer.errors import ConfigError
+
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 12
+VERSION: Final = 13
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
@@ -31,44 +33,69 @@ SIGNATURES: Final = {
     "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }
 SETTING: Final = "TRANSFORMER_KERNELS"
-"""Environment variable: `off` computes everything with torch."""
+"""Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
+
+
+KINDS: Final = {"avx512": "AVX-512 with VNNI and bfloat16", "avx2": "AVX2 with FMA"}
+"""Of processors, the fastest first: the kernels are compiled for each, and one that runs here is taken."""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, or None where torch has to do."""
-    if why_not() is not None:
-        return None
-    compiled = ctypes.CDLL(_path())
-    for name, arguments in SIGNATURES.items():
-        function = getattr(compiled, name)
-        function.argtypes, function.restype = arguments, None
-    compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
-    return compiled
+    return _found()[0]
+
+
+def why_not() -> str | None:
+    """Why the compiled kernels are not used here; None where they are."""
+    return None if _found()[0] is not None else _found()[1]
+
+
+def kind() -> str | None:
+    """For which kind of processor the kernels in use are, one of `KINDS`; None where torch has to do."""
+    return None if _found()[0] is None else _found()[1]
 
 
 @cache
-def why_not() -> str | None:
-    """Why the compiled kernels are not used here; None where they are."""
-    if os.environ.get(SETTING, "").lower() == "off":
-        return f"{SETTING}=off"
-    path = _path()
-    if path is None:
-        return "not compiled; install with a C++ compiler at hand"
-    try:
-        # OpenMP comes from torch, so that both use the same threads
-        compiled = ctypes.CDLL(path)
-        if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, name) for name in SIGNATURES):
-            return "compiled from another version; install again"
-        runs_here = compiled.transformer_kernels_run_here()
-    except (OSError, AttributeError) as error:
-        return f"cannot be loaded: {error}"
-    return None if runs_here else "this processor lacks AVX-512 with VNNI and bfloat16"
+def _found() -> tuple[ctypes.CDLL | None, str]:
+    """The kernels and their kind, or None and why there are none."""
+    wanted = os.environ.get(SETTING, "").lower()
+    if wanted == "off":
+        return None, f"{SETTING}=off"
+    if wanted and wanted not in KINDS:
+        raise ConfigError(f"{SETTING}={wanted!r} is unknown; choose one of off, {', '.join(KINDS)}, or leave it unset")
+    reason = ""
+    for name in [wanted] if wanted else KINDS:
+        try:
+            if (compiled := _load(name)) is not None:
+                return compiled, name
+            reason = f"this processor lacks {KINDS[name]}"
+        except (OSError, AttributeError) as error:
+            reason = str(error)
+    return None, reason
 
 
-def _path() -> str | None:
-    specification = importlib.util.find_spec("transformer.kernels._compiled")
-    return None if specification is None else specification.origin
+def _load(name: str) -> ctypes.CDLL | None:
+    """The kernels for a kind of processor; None if this is another.
+
+    Raises:
+        OSError: there are none, they are of another version, or do not load.
+        AttributeError: likewise.
+    """
+    specification = importlib.util.find_spec(f"transformer.kernels._{name}")
+    if specification is None or specification.origin is None:
+        raise OSError("not compiled; install with a C++ compiler at hand")
+    compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
+    if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
+        raise OSError("compiled from another version; install again")
+    if not compiled.transformer_kernels_run_here():
+        return None
+    for each, arguments in SIGNATURES.items():
+        function = getattr(compiled, each)
+        function.argtypes, function.restype = arguments, None
+    compiled.transformer_columns_of_a_strip.restype = LONG
+    compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
+    return compiled
 
 
 def threads_for(operations: int) -> int:

@@ -1,8 +1,8 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows and a panel of 64 columns, or of 32 where there are no more, whose 24 sums stay in registers;
-// of the last panel, as many vectors as have columns. B is laid out in panels, for each unit along the inner axis the 64
+// A tile of C is six rows and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
+// processors of fewer registers; of the last panel, as many vectors as have columns. B is laid out in panels, for each unit along the inner axis those
 // of a panel's columns; A is read where it lies if its rows do, else laid out in rows, by the thread that multiplies them.
 // A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
 // one after another; their sums wait there too. Every element is summed in the same order, however many threads there are.
@@ -16,10 +16,7 @@
 namespace transformer {
 namespace {
 
-constexpr long TILE_ROWS = 6;
-constexpr long DEPTH = 512;              // most units along the inner axis in one part
-constexpr long LEAST = 48, GROUP = 384;  // rows of a group, where there are so many
-constexpr long HELD = 576 << 10;         // bytes of them, if they are more than the least
+constexpr long GROUP = 384;              // most rows of a group
 constexpr long TASKS = 16;               // for each thread, if there are rows enough
 constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
@@ -75,26 +72,25 @@ struct Sums {
 
 // What is written to row i and the columns from j on; T is the type of a gate. A call would need the tile's registers.
 template <typename T>
-__attribute__((always_inline)) inline __m512 bent(__m512 y, const Finish& f, long i, long j, __mmask16 m) {
-  if (f.is_rectified) y = _mm512_max_ps(_mm512_setzero_ps(), y);  // in this order, NaN stays
+__attribute__((always_inline)) inline Floats bent(Floats y, const Finish& f, long i, long j, Mask m) {
+  if (f.is_rectified) y = larger(spread(0.0f), y);  // in this order, NaN stays
   if (!f.gate) return y;
-  const __m512 gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
-  if (f.is_slope) return _mm512_mul_ps(y, gate);
-  const __mmask16 is_open = _mm512_cmp_ps_mask(gate, _mm512_setzero_ps(), _CMP_NLE_UQ);
-  return _mm512_maskz_mul_ps(is_open, y, _mm512_set1_ps(f.factor));
+  const Floats gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
+  if (f.is_slope) return y * gate;
+  return keep(is_above_or_nan(gate, spread(0.0f)), y * spread(f.factor));
 }
 
 // R rows of A, `row` bytes apart, times the first vectors of one panel.
 template <typename P, long PANEL, int VECTORS, int R>
 void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
-  __m512 sums[R][VECTORS];
-  __mmask16 m[VECTORS];
+  Floats sums[R][VECTORS];
+  Mask m[VECTORS];
   for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
-      sums[r][v] = s.is_first ? _mm512_setzero_ps() : _mm512_loadu_ps(waiting + r * PANEL + v * LANES);
+      sums[r][v] = s.is_first ? spread(0.0f) : load(waiting + r * PANEL + v * LANES);
   if (s.is_last)  // rows of what the sums meet lie far apart
     for (int r = 0; r < R; ++r) {
       if (s.finish.gate)
@@ -107,21 +103,21 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v)
-        sums[r][v] = P::multiply(sums[r][v], a + r * row, _mm512_loadu_si512(b + v * 64));
+        sums[r][v] = P::multiply(sums[r][v], a + r * row, load_ints(b + v * 64));
   }
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
-    const __m512 bias = s.is_last && s.finish.bias ? load(s.finish.bias + column, m[v]) : _mm512_setzero_ps();
+    const Floats bias = s.is_last && s.finish.bias ? load(s.finish.bias + column, m[v]) : spread(0.0f);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       if (!s.is_last) {
-        _mm512_storeu_ps(waiting + r * PANEL + v * LANES, sums[r][v]);
+        store(waiting + r * PANEL + v * LANES, sums[r][v]);
         continue;
       }
       const long place = (i + r) * s.stride + column;
-      __m512 y = _mm512_add_ps(sums[r][v], bias);
-      if (s.finish.is_added) y = _mm512_add_ps(y, load(static_cast<float*>(s.c) + place, m[v]));
+      Floats y = sums[r][v] + bias;
+      if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + place, m[v]);
       if (s.is_bent) y = bent<typename P::Input>(y, s.finish, i + r, column, m[v]);
       s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m[v], y)
                       : store(static_cast<float*>(s.c) + place, m[v], y);
@@ -151,7 +147,8 @@ struct Product {
   Layout a, b;
   Sums to;
   long m, k, threads;
-  const bool a_lies_right = !a.is_transposed && (P::INPUTS == 1 || (a.is_bfloat16 && (a.is_padded || k % 2 == 0)));
+  const bool is_paired = P::INPUTS == 1 || (a.is_bfloat16 && (a.is_padded || k % 2 == 0));
+  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_paired;
   const long n = to.columns, units = blocks(k, P::INPUTS), parts = std::max(1L, blocks(units, DEPTH));
   const long depth = std::max(1L, blocks(units, parts));
   const long width = std::max<long>(ROOM / (4 * std::max(1L, units)) / PANEL, threads) * PANEL;
@@ -184,9 +181,9 @@ struct Product {
 
   // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
   long rows_of_group(long all, long panels) const {
-    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST) * LEAST;
-    if (a_lies_right) return std::clamp(suffice, LEAST, GROUP);
-    const long most = std::clamp(std::min(suffice, HELD / (4 * std::max(1L, units))), LEAST, GROUP);
+    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
+    if (a_lies_right) return std::clamp(suffice, LEAST_ROWS, GROUP);
+    const long most = std::clamp(std::min(suffice, HELD_BYTES / (4 * std::max(1L, units))), LEAST_ROWS, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
     return std::max(1L, blocks(blocks(m, groups), TILE_ROWS)) * TILE_ROWS;
   }
@@ -208,7 +205,7 @@ struct Product {
       s.is_last = from + depth >= units;
       const char* panel = b_panels + 4 * (column * units + from * PANEL);
       for (long i = first; i < end; i += TILE_ROWS)
-        multiply<P, PANEL, VECTORS>(std::min(TILE_ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
+        multiply<P, PANEL, VECTORS>(std::min<long>(TILE_ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
                                     std::min(depth, units - from), s, i, left + column, s.waiting + (i - first) * PANEL);
     }
   }
@@ -243,8 +240,9 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     if (from + part >= k) s.finish = *finish;  // until then, C holds sums
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
-    const auto matrices = n > 2 * LANES ? (is_bfloat16 ? matmul<Bfloat16, 4> : matmul<Float32, 4>)
-                                        : (is_bfloat16 ? matmul<Bfloat16, 2> : matmul<Float32, 2>);
+    constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
+    const auto matrices = n > NARROW * LANES ? (is_bfloat16 ? matmul<Bfloat16, WIDE> : matmul<Float32, WIDE>)
+                                             : (is_bfloat16 ? matmul<Bfloat16, NARROW> : matmul<Float32, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);
     move(right, right.is_transposed ? part : part * right.stride);

@@ -1,9 +1,9 @@
 // y = activation(x W^T + b) for a weight that was packed beforehand, in float32, bfloat16 or int8.
 //
-// A panel is 64 columns of y: four vectors of 16. Within a panel, the weight lies in the order in which it is read:
-// for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction multiplies and adds), the group's
-// weights of all 64 columns. Up to six rows of x are multiplied with a panel at a time, whose 24 sums stay in
-// registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
+// A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one where registers are few, the weight
+// lies in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction
+// multiplies and adds), the group's weights of all columns. Up to six rows of x are multiplied at a time with as many vectors of a panel as their sums
+// have registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
 // depend on its batch.
 #include "activations.h"
 #include "kernels.h"
@@ -18,40 +18,34 @@
 namespace transformer {
 namespace {
 
-constexpr long PANEL = 64, MOST_ROWS = 6;
+constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
 
 struct Float32 {
   using Input = float;
-  using Sum = __m512;
+  using Sum = Floats;
   static constexpr long GROUP = 1;
+  static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
   static Sum multiply(Sum sum, const float* x, const char* w) {
-    return _mm512_fmadd_ps(_mm512_set1_ps(*x), _mm512_loadu_ps(w), sum);
+    return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
   }
 };
 
 struct Bfloat16 {
   using Input = uint16_t;
-  using Sum = __m512;
+  using Sum = Floats;
   static constexpr long GROUP = 2;
-  static Sum multiply(Sum sum, const uint16_t* x, const char* w) {
-    int32_t pair;
-    std::memcpy(&pair, x, 4);
-    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)),
-                            reinterpret_cast<__m512bh>(_mm512_loadu_si512(w)));
-  }
+  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
+  static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
 };
 
 struct Int8 {
-  using Input = uint8_t;
-  using Sum = __m512i;
+  using Input = Byte;
+  using Sum = Ints;
   static constexpr long GROUP = 4;
-  static Sum multiply(Sum sum, const uint8_t* x, const char* w) {
-    int32_t four;
-    std::memcpy(&four, x, 4);
-    return _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(four), _mm512_loadu_si512(w));
-  }
+  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
+  static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
 };
 
 // What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
@@ -59,43 +53,42 @@ const float* prepare(const float* x, long, long, float*, float*, Float32) { retu
 
 const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room, float*, Bfloat16) {
   for (long k = 0; k < padded; k += LANES) {
-    const __m512 v = load(x + k, lanes(std::max(0L, inner - k)));
+    const Floats v = load(x + k, lanes(std::max(0L, inner - k)));
     store(room + k, lanes(padded - k), v);
   }
   return room;
 }
 
-const uint8_t* prepare(const float* x, long inner, long padded, uint8_t* room, float* unit, Int8) {
-  __m512 most = _mm512_setzero_ps();
-  __mmask16 is_nan = 0;  // a maximum forgets it
+const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* unit, Int8) {
+  Floats most = spread(0.0f);
+  Mask nan = 0;  // a maximum forgets it
   for (long k = 0; k < inner; k += LANES) {
-    const __m512 v = load(x + k, lanes(inner - k));
-    most = _mm512_max_ps(most, _mm512_abs_ps(v));
-    is_nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const Floats v = load(x + k, lanes(inner - k));
+    most = larger(most, absolute(v));
+    nan |= bits_of(is_nan(v));
   }
-  const float largest = _mm512_reduce_max_ps(most);
-  *unit = is_nan ? std::nanf("") : largest / 127.0f;
-  const __m512 factor = _mm512_set1_ps(largest > 0 ? 127.0f / largest : 0.0f);
-  const __m512i middle = _mm512_set1_epi32(128);
+  const float largest = largest_of(most);
+  *unit = nan ? std::nanf("") : largest / 127.0f;
+  const Floats factor = spread(largest > 0 ? 127.0f / largest : 0.0f);
   for (long k = 0; k < padded; k += LANES) {
-    const __m512 v = _mm512_mul_ps(load(x + k, lanes(std::max(0L, inner - k))), factor);
-    _mm_mask_storeu_epi8(room + k, lanes(padded - k), _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(v), middle)));
+    const Floats v = load(x + k, lanes(std::max(0L, inner - k))) * factor;
+    store_bytes(room + k, lanes(padded - k), to_ints(v));
   }
   return room;
 }
 
-__m512 finish(__m512 sum, const Matrix&, long, float) { return sum; }
+Floats finish(Floats sum, const Matrix&, long, float) { return sum; }
 
-__m512 finish(__m512i sum, const Matrix& w, long column, float unit) {
-  const __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_loadu_si512(w.offsets + column)));
-  return _mm512_mul_ps(whole, _mm512_mul_ps(_mm512_loadu_ps(w.scales + column), _mm512_set1_ps(unit)));
+Floats finish(Ints sum, const Matrix& w, long column, float unit) {
+  const Floats whole = to_floats(BYTES_ARE_AROUND_128 ? subtract_ints(sum, load_ints(w.offsets + column)) : sum);
+  return whole * (load(w.scales + column) * spread(unit));
 }
 
-template <__m512 function(__m512)>
+template <Floats function(Floats)>
 void apply(const float* sums, int rows, long width, float* y, long stride) {
   for (; rows; --rows, sums += PANEL, y += stride)
     for (long column = 0; column < width; column += LANES)
-      store(y + column, lanes(width - column), function(_mm512_load_ps(sums + column)));
+      store(y + column, lanes(width - column), function(load(sums + column)));
 }
 
 // Of R rows of a panel: where the sums fill the registers, there is no room to compute, so that they lie in memory.
@@ -108,46 +101,62 @@ void activate(const float* sums, int rows, long width, float* y, long stride, in
   }
 }
 
-// R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
-template <typename P, int R>
+long blocks_of(long n, long size) { return (n + size - 1) / size; }
+
+// From one vector of a panel's columns to the next, in the weights of a group.
+constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES * 4 : LANES * 4; }
+
+// R rows times V vectors of a panel's columns, from `column` on; sums that something is still done with go `aside`.
+template <typename P, int R, int V>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y,
-              const PartRanking* ranking, long row) {
-  const long groups = (w.inner + P::GROUP - 1) / P::GROUP;
-  const char* weight = w.weight + column * groups * 4;
-  typename P::Sum sums[R][VECTORS] = {};
-  for (long g = 0; g < groups; ++g, weight += PANEL * 4) {
+              float* aside) {
+  const long groups = blocks_of(w.inner, P::GROUP), apart = bytes_apart(groups);
+  const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
+  typename P::Sum sums[R][V] = {};
+  for (long g = 0; g < groups; ++g, weight += STRIP * 4) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v)
-        sums[r][v] = P::multiply(sums[r][v], x + r * stride + g * P::GROUP, weight + v * 64);
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = P::multiply(sums[r][v], x + r * stride + g * P::GROUP, weight + v * apart);
   }
-  const long first = column;
-  alignas(64) float aside[R * PANEL];
 #pragma GCC unroll 4
-  for (int v = 0; v < VECTORS; ++v, column += LANES) {
+  for (int v = 0; v < V; ++v, column += LANES) {
     if (column >= w.columns) break;
-    const __m512 bias = w.bias ? _mm512_loadu_ps(w.bias + column) : _mm512_setzero_ps();
+    const Floats bias = w.bias ? load(w.bias + column) : spread(0.0f);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const __m512 sum = _mm512_add_ps(finish(sums[r][v], w, column, units ? units[r] : 0.0f), bias);
-      if (w.activation || ranking)
-        _mm512_store_ps(aside + r * PANEL + v * LANES, sum);
+      const Floats sum = finish(sums[r][v], w, column, units ? units[r] : 0.0f) + bias;
+      if (aside)
+        store(aside + r * PANEL + v * LANES, sum);
       else
         store(y + r * w.columns + column, lanes(w.columns - column), sum);
     }
   }
+}
+
+// R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
+template <typename P, int R>
+void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, float* y,
+              const PartRanking* ranking, long row) {
+  constexpr int V = tile_vectors(R, P::REGISTERS);
+  const long width = std::min(PANEL, w.columns - first);
+  alignas(64) float aside[R * PANEL];
+  float* own = w.activation || ranking ? aside : nullptr;
+  for (long v = 0; v * LANES < width; v += V)
+    multiply<P, R, V>(x, stride, units, w, first + v * LANES, y, own ? own + v * LANES : nullptr);
   if (ranking)
-    for (int r = 0; r < R; ++r) ranking->add(aside + r * PANEL, row + r, first, std::min(PANEL, w.columns - first));
+    for (int r = 0; r < R; ++r) ranking->add(aside + r * PANEL, row + r, first, width);
   else if (w.activation)
-    activate(aside, R, std::min(PANEL, w.columns - first), y + first, w.columns, w.activation);
+    activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
 // All rows times one panel.
 template <typename P>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
                   float* y, const PartRanking* ranking) {
-  const long blocks = (rows + MOST_ROWS - 1) / MOST_ROWS;
+  constexpr long most = std::min(TILE_ROWS, P::REGISTERS / REGISTERS_OF_A_VECTOR);
+  const long blocks = (rows + most - 1) / most;
   for (long block = 0, i = 0; block < blocks; ++block) {
     const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
     const auto* from = inputs + i * padded;
@@ -158,8 +167,8 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
       case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
       case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
       case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      case 5: multiply<P, 5>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      default: multiply<P, 6>(from, padded, unit, w, panel * PANEL, to, ranking, i);
+      case 5: multiply<P, std::min(5L, most)>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
+      default: multiply<P, most>(from, padded, unit, w, panel * PANEL, to, ranking, i);
     }
     i += n;
   }
@@ -217,8 +226,8 @@ template <typename T>
 void look_up(const Matrix& w, long column, float factor, float* out) {
   constexpr long per_group = 4 / sizeof(T);
   const long groups = (w.inner + per_group - 1) / per_group;
-  const char* group = w.weight + (column / PANEL * groups * PANEL + column % PANEL) * 4;
-  for (long k = 0; k < w.inner; k += per_group, group += PANEL * 4)
+  const char* group = w.weight + (column / STRIP * groups * STRIP + column % STRIP) * 4;
+  for (long k = 0; k < w.inner; k += per_group, group += STRIP * 4)
     for (long place = 0; place < per_group && k + place < w.inner; ++place)
       out[k + place] = factor * number(reinterpret_cast<const T*>(group), place);
 }
@@ -245,6 +254,8 @@ extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* c
   }
   return 0;
 }
+
+extern "C" long transformer_columns_of_a_strip() { return transformer::STRIP; }
 
 extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
 

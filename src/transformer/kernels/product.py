@@ -117,7 +117,8 @@ class PackedMatrix:
         if self._compiled is None:
             self.values = values.t().contiguous() if self.precision == "int8" else values
             return
-        self.values = _panels(values, GROUPS[self.precision])
+        self.strip: int = self._compiled.transformer_columns_of_a_strip()
+        self.values = _strips(values, GROUPS[self.precision], self.strip)
         if self.precision == "int8":
             sums = torch.empty(self.columns, dtype=torch.int32, device="cpu")
             threads = threads_for(values.numel())
@@ -159,10 +160,10 @@ class PackedMatrix:
         if self._compiled is None:
             part.values = self.values[:, own] if self.precision == "int8" else self.values[own]
         elif start % PANEL == 0:
-            part.values = self.values[start // PANEL : -(-stop // PANEL)]
+            part.values = self.values[start // self.strip : -(-stop // PANEL) * (PANEL // self.strip)]
         else:
             rows = self.values.transpose(1, 2).flatten(2).flatten(0, 1)[own]
-            part.values = _panels(rows, GROUPS[self.precision])
+            part.values = _strips(rows, GROUPS[self.precision], self.strip)
         part.bias, part.scales, part.offsets = (
             None if row is None else _filled(row[own]) for row in (self.bias, self.scales, self.offsets)
         )
@@ -177,10 +178,10 @@ class PackedMatrix:
         if self._compiled is None:
             chosen.values = self.values[:, ids] if self.precision == "int8" else self.values[ids]
         else:
-            fours = self.values.flatten(2).view(torch.int32)  # panels, groups, columns
-            rows = F.pad(fours[ids // PANEL, :, ids % PANEL], (0, 0, 0, -len(ids) % PANEL))
-            panels = rows.unflatten(0, (-1, PANEL)).transpose(1, 2).contiguous()
-            chosen.values = panels.view(self.values.dtype).unflatten(-1, (PANEL, GROUPS[self.precision]))
+            fours = self.values.flatten(2).view(torch.int32)  # strips, groups, columns
+            rows = F.pad(fours[ids // self.strip, :, ids % self.strip], (0, 0, 0, -len(ids) % PANEL))
+            strips = rows.unflatten(0, (-1, self.strip)).transpose(1, 2).contiguous()
+            chosen.values = strips.view(self.values.dtype).unflatten(-1, (self.strip, GROUPS[self.precision]))
         chosen.bias, chosen.scales, chosen.offsets = (
             None if row is None else _filled(row[ids]) for row in (self.bias, self.scales, self.offsets)
         )
@@ -265,13 +266,13 @@ def _filled(row: Tensor) -> Tensor:
     return F.pad(row, (0, -row.numel() % PANEL))
 
 
-def _panels(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int) -> Tensor:
-    """(panels, groups, columns of a panel, inputs of a group), filled with zeros."""
+def _strips(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, strip: int) -> Tensor:
+    """(strips, groups, columns of a strip, inputs of a group), filled with zeros up to a whole number of panels."""
     filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
-    fours = filled.view(torch.int32).unflatten(0, (-1, PANEL))  # a group is four bytes, which move together
+    fours = filled.view(torch.int32).unflatten(0, (-1, strip))  # a group is four bytes, which move together
     moved = fours.transpose(1, 2)
     packed = _in_huge_pages(moved.numel()).view(moved.shape).copy_(moved) if _is_large(moved) else moved.contiguous()
-    return packed.view(values.dtype).unflatten(-1, (PANEL, group))
+    return packed.view(values.dtype).unflatten(-1, (strip, group))
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -35,29 +35,29 @@ struct PartRanking {
   // `logits` are those of the columns from `column` on, side by side.
   void add(const float* logits, long row, long column, long width) const {
     constexpr long VECTORS = TILE_COLUMNS / LANES;
-    __m512 largest = _mm512_load_ps(most + row * LANES), sum = _mm512_load_ps(total + row * LANES), v[VECTORS];
-    __m512 bar = _mm512_set1_ps(best[row * k + k - 1]);
+    Floats largest = load(most + row * LANES), sum = load(total + row * LANES), v[VECTORS];
+    Floats bar = spread(best[row * k + k - 1]);
     for (; width > 0; width -= TILE_COLUMNS, column += TILE_COLUMNS, logits += TILE_COLUMNS) {
-      const __m512 before = largest;
+      const Floats before = largest;
 #pragma GCC unroll 4
       for (long i = 0; i < VECTORS; ++i) {
-        const __mmask16 m = lanes(std::max(0L, width - i * LANES));
-        v[i] = _mm512_mask_loadu_ps(_mm512_set1_ps(NOTHING), m, logits + i * LANES);
-        largest = _mm512_max_ps(largest, v[i]);
-        if (const __mmask16 above = _mm512_cmp_ps_mask(v[i], bar, _CMP_GT_OQ))
-          bar = _mm512_set1_ps(insert_all(logits + i * LANES, above, row, column + i * LANES));
+        const Mask m = lanes(std::max(0L, width - i * LANES));
+        v[i] = load(logits + i * LANES, m, NOTHING);
+        largest = larger(largest, v[i]);
+        if (const Mask above = bits_of(is_above(v[i], bar)))
+          bar = spread(insert_all(logits + i * LANES, above, row, column + i * LANES));
       }
-      if (_mm512_cmp_ps_mask(largest, before, _CMP_NEQ_UQ))
-        sum = _mm512_mul_ps(sum, exponential(_mm512_sub_ps(before, largest)));
+      if (bits_of(differs(largest, before)))
+        sum = sum * exponential(before - largest);
 #pragma GCC unroll 4
-      for (long i = 0; i < VECTORS; ++i) sum = _mm512_add_ps(sum, exponential(_mm512_sub_ps(v[i], largest)));
+      for (long i = 0; i < VECTORS; ++i) sum = sum + exponential(v[i] - largest);
     }
-    _mm512_store_ps(most + row * LANES, largest);
-    _mm512_store_ps(total + row * LANES, sum);
+    store(most + row * LANES, largest);
+    store(total + row * LANES, sum);
   }
 
   // Those of 16 logits that are `above` what is to be beaten; returns what that is now.
-  float insert_all(const float* logits, __mmask16 above, long row, long column) const {
+  float insert_all(const float* logits, Mask above, long row, long column) const {
     float* own = best + row * k;
     for (; above; above &= above - 1) {
       const long place = __builtin_ctz(above);
@@ -92,11 +92,11 @@ class Ranking {
 
   void end(const PartRanking& part, long number) const {
     for (long row = 0; row < rows; ++row) {
-      const __m512 own = _mm512_load_ps(part.most + row * LANES);
-      const float largest = _mm512_reduce_max_ps(own);
-      const __m512 factors = exponential(_mm512_sub_ps(own, _mm512_set1_ps(largest)));
+      const Floats own = load(part.most + row * LANES);
+      const float largest = largest_of(own);
+      const Floats factors = exponential(own - spread(largest));
       most[number * rows + row] = largest;
-      total[number * rows + row] = _mm512_reduce_add_ps(_mm512_mul_ps(_mm512_load_ps(part.total + row * LANES), factors));
+      total[number * rows + row] = sum_of(load(part.total + row * LANES) * factors);
     }
   }
 

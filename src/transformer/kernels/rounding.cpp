@@ -10,14 +10,13 @@ extern "C" void transformer_round_rows(const float* weight, long rows, long inne
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i) {
     const float* row = weight + i * inner;
-    __m512 most = _mm512_setzero_ps();
-    for (long k = 0; k < inner; k += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(load(row + k, lanes(inner - k))));
-    scales[i] = _mm512_reduce_max_ps(most) / 127.0f;
-    const __m512 per_unit = _mm512_set1_ps(scales[i] > 0 ? 1.0f / scales[i] : 0.0f);
+    Floats most = spread(0.0f);
+    for (long k = 0; k < inner; k += LANES) most = larger(most, absolute(load(row + k, lanes(inner - k))));
+    scales[i] = largest_of(most) / 127.0f;
+    const Floats per_unit = spread(scales[i] > 0 ? 1.0f / scales[i] : 0.0f);
     for (long k = 0; k < inner; k += LANES) {
-      const __mmask16 m = lanes(inner - k);
-      const __m512i units = _mm512_cvtps_epi32(_mm512_mul_ps(load(row + k, m), per_unit));
-      _mm_mask_storeu_epi8(values + i * inner + k, m, _mm512_cvtsepi32_epi8(units));
+      const Mask m = lanes(inner - k);
+      store_saturated(values + i * inner + k, m, to_ints(load(row + k, m) * per_unit));
     }
   }
 }

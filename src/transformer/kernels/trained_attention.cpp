@@ -65,39 +65,39 @@ void multiply(const Layout& a, const Layout& b, U* c, long stride, long m, long 
 // softmax(scale * scores) of one row; zeros where nothing may be attended to.
 template <typename T>
 void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
-  __m512 most = _mm512_set1_ps(NEVER), total = _mm512_setzero_ps();
+  Floats most = spread(NEVER), total = spread(0.0f);
   for (long s = 0; s < n; s += LANES) {
-    __mmask16 m = lanes(n - s);
-    if (mask) m &= _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, mask + s), _mm_set1_epi8(-1));
-    const __m512 found = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), m, load(scores + s, m), _mm512_set1_ps(scale));
-    _mm512_storeu_ps(scores + s, found);
-    most = _mm512_max_ps(found, most);  // in this order, NaN is forgotten here and comes back in the sum
+    Mask m = lanes(n - s);
+    if (mask) m = are_true(mask + s, m);
+    const Floats found = choose(m, load(scores + s, m) * spread(scale), spread(NEVER));
+    store(scores + s, found);
+    most = larger(found, most);  // in this order, NaN is forgotten here and comes back in the sum
   }
-  const float largest = _mm512_reduce_max_ps(most);
-  const __m512 shift = _mm512_set1_ps(largest == NEVER ? 0.0f : largest);
+  const float largest = largest_of(most);
+  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
   for (long s = 0; s < n; s += LANES) {
-    const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(scores + s), shift));
-    _mm512_storeu_ps(scores + s, e);
-    total = _mm512_add_ps(total, e);
+    const Floats e = exponential(load(scores + s) - shift);
+    store(scores + s, e);
+    total = total + e;
   }
-  const float sum = _mm512_reduce_add_ps(total);
-  const __m512 factor = _mm512_set1_ps(sum == 0 ? 0.0f : 1.0f / sum);
+  const float sum = sum_of(total);
+  const Floats factor = spread(sum == 0 ? 0.0f : 1.0f / sum);
   for (long s = 0; s < n; s += LANES)
-    store(weights + s, lanes(even(n) - s), _mm512_mul_ps(_mm512_loadu_ps(scores + s), factor));
+    store(weights + s, lanes(even(n) - s), load(scores + s) * factor);
 }
 
 // The gradient of the scores: scale * (u du - w * sum of u du), with weights w, what dropout left of them, u, and its
 // gradient du. Without dropout u is w; with it, u du is w times the gradient of w.
 template <typename T>
 void softmax_gradient(const T* weights, const T* used, const float* d_used, float scale, long n, T* d_scores) {
-  __m512 total = _mm512_setzero_ps();
+  Floats total = spread(0.0f);
   for (long s = 0; s < n; s += LANES)
-    total = _mm512_fmadd_ps(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)), total);
-  const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total)), factor = _mm512_set1_ps(scale);
+    total = multiply_add(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)), total);
+  const Floats mean = spread(sum_of(total)), factor = spread(scale);
   for (long s = 0; s < n; s += LANES) {
-    const __m512 own = _mm512_mul_ps(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)));
-    const __m512 found = _mm512_fnmadd_ps(load(weights + s, lanes(n - s)), mean, own);
-    store(d_scores + s, lanes(even(n) - s), _mm512_mul_ps(found, factor));
+    const Floats own = load(used + s, lanes(n - s)) * load(d_used + s, lanes(n - s));
+    const Floats found = negative_multiply_add(load(weights + s, lanes(n - s)), mean, own);
+    store(d_scores + s, lanes(even(n) - s), found * factor);
   }
 }
 

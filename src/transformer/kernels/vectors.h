@@ -1,9 +1,11 @@
-// Sixteen floats at a time (AVX-512), shared by the kernels.
+// Sixteen numbers at a time, shared by the kernels, and memory for them.
 #pragma once
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")
-#include <immintrin.h>
+#ifdef TRANSFORMER_AVX2
+#include "vectors_avx2.h"
+#else
+#include "vectors_avx512.h"
+#endif
 
-#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -11,35 +13,29 @@ namespace transformer {
 
 constexpr long LANES = 16;
 
+// Of a tile of sums that stays in registers: rows, and vectors where there are so many rows or fewer.
+constexpr int TILE_ROWS = 6;
+constexpr int tile_vectors(int rows, int registers = REGISTERS_OF_A_TILE) {
+  const int most = registers / REGISTERS_OF_A_VECTOR / rows;
+  return most >= 4 ? 4 : most >= 2 ? 2 : 1;
+}
+constexpr int TILE_VECTORS = tile_vectors(TILE_ROWS);
+
 // The lanes that are left of n elements: all of them, or the first n.
-inline __mmask16 lanes(long n) { return n >= LANES ? 0xffff : static_cast<__mmask16>((1u << n) - 1); }
-
-inline __m512 load(const float* x, __mmask16 m) { return _mm512_maskz_loadu_ps(m, x); }
-
-// bfloat16 is the upper half of a float.
-inline __m512 load(const uint16_t* x, __mmask16 m) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, x)), 16));
-}
-
-inline void store(float* y, __mmask16 m, __m512 v) { _mm512_mask_storeu_ps(y, m, v); }
-
-inline void store(uint16_t* y, __mmask16 m, __m512 v) {
-  _mm256_mask_storeu_epi16(y, m, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
-}
+inline Mask lanes(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((1u << n) - 1); }
 
 // e^x for x <= 0 or NaN, to 2e-7 of it near 0 and 1e-5 near -87; 0 for minus infinity.
 // e^x = 2^n 2^f with |f| <= 1/2; 2^f by the polynomial of degree 5 that is 1 at 0 and whose largest relative error, 1e-7,
 // is least.
-inline __m512 exponential(__m512 x) {
-  const __m512 t = _mm512_mul_ps(_mm512_max_ps(_mm512_set1_ps(-104.0f), x), _mm512_set1_ps(1.44269504f));
-  const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), f = _mm512_sub_ps(t, n);
-  __m512 p = _mm512_set1_ps(0.00132647273f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.00967151299f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.0555073358f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.240222424f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693147004f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, n);
+inline Floats exponential(Floats x) {
+  const Floats t = larger(spread(-104.0f), x) * spread(1.44269504f), n = rounded(t), f = t - n;
+  Floats p = spread(0.00132647273f);
+  p = multiply_add(p, f, spread(0.00967151299f));
+  p = multiply_add(p, f, spread(0.0555073358f));
+  p = multiply_add(p, f, spread(0.240222424f));
+  p = multiply_add(p, f, spread(0.693147004f));
+  p = multiply_add(p, f, spread(1.0f));
+  return times_power_of_two(p, n);
 }
 
 // Memory that begins with a line of the cache: a vector that lies in two lines is loaded twice.

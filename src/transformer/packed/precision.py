@@ -3,13 +3,15 @@
 import torch
 
 from transformer.errors import ConfigError
-from transformer.kernels import PRECISIONS, Precision, why_not
+from transformer.kernels import PRECISIONS, Precision, kind, why_not
 
 CHOICES = ("auto", *PRECISIONS)
 
 
 def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Precision:
     """The precision that is asked for; `auto` is the fastest that may be where the compiled kernels run, else float32.
+
+    AVX2 has no products of bfloat16, so that float32 is faster there.
 
     Args:
         wanted: one of `CHOICES`.
@@ -19,7 +21,7 @@ def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Preci
         ConfigError: it is none.
     """
     if wanted == "auto":
-        return fastest if why_not() is None else "float32"
+        return "float32" if kind() is None or (kind(), fastest) == ("avx2", "bf16") else fastest
     for precision in PRECISIONS:
         if wanted == precision:
             return precision
