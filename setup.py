@@ -1,4 +1,4 @@
-"""The compiled kernels: the same sources for either kind of processor, of which a machine takes the one that it can run.
+"""The compiled kernels: the same sources for either kind of processor, of which a machine takes the one it can run.
 
 Everything else is in pyproject.toml.
 """
@@ -6,11 +6,23 @@ Everything else is in pyproject.toml.
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("src/transformer/kernels")
 KINDS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
 
+
+class OneByOne(build_ext):
+    """The objects of both kinds have the same names."""
+
+    def finalize_options(self) -> None:
+        """As the command's own, whatever number of jobs is configured."""
+        super().finalize_options()
+        self.parallel = None
+
+
 setup(
+    cmdclass={"build_ext": OneByOne},
     ext_modules=[
         Extension(
             f"transformer.kernels.{name}",
@@ -22,5 +34,5 @@ setup(
             optional=True,  # without a compiler, torch computes the same
         )
         for name, macros in KINDS.items()
-    ]
+    ],
 )

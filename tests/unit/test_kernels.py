@@ -53,7 +53,7 @@ def test_kernels_are_compiled_where_they_can_be() -> None:
 
 
 def test_a_setting_chooses_the_kernels() -> None:
-    """Catches a setting that is not read, one kind's instructions on a processor of the other, and a word that is unknown."""
+    """Catches a setting that is not read, and instructions on a processor that lacks them."""
     assert told_by("off") == ["None", "TRANSFORMER_KERNELS=off"]
     if shutil.which("g++") is not None:
         missing = {"avx512": "AVX-512 with VNNI and bfloat16", "avx2": "AVX2 with FMA"}
@@ -394,3 +394,14 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
         compiled.transformer_size_of_layer(),
     ]  # fmt: skip
     assert sizes == [sizeof(Matrix), sizeof(Attention), sizeof(Layer)]
+
+
+@needs_kernels
+def test_an_infinite_input_is_no_number_in_int8() -> None:
+    """Catches an overflow that becomes an infinity of the other sign, which ReLU would hide."""
+    x = torch.ones(2, 9)
+    x[0, 3] = torch.inf
+    found = PackedMatrix(Weight.of(torch.ones(5, 9), "int8"))(x)
+    assert found[0].isnan().all()
+    torch.testing.assert_close(found[1], torch.full((5,), 9.0))
+    assert not PackedMatrix(Weight.of(torch.ones(5, 9), "int8"))(torch.full((1, 9), 1e-38)).any()

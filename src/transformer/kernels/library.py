@@ -12,7 +12,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 13
+VERSION: Final = 14
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
@@ -84,7 +84,7 @@ def _load(name: str) -> ctypes.CDLL | None:
     """
     specification = importlib.util.find_spec(f"transformer.kernels._{name}")
     if specification is None or specification.origin is None:
-        raise OSError("not compiled; install with a C++ compiler at hand")
+        raise OSError("not compiled, or before an update; install again with a C++ compiler at hand")
     compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
         raise OSError("compiled from another version; install again")

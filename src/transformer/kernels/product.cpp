@@ -68,8 +68,9 @@ const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* 
     nan |= bits_of(is_nan(v));
   }
   const float largest = largest_of(most);
-  *unit = nan ? std::nanf("") : largest / 127.0f;
-  const Floats factor = spread(largest > 0 ? 127.0f / largest : 0.0f);
+  *unit = nan || std::isinf(largest) ? std::nanf("") : largest / 127.0f;
+  const float per_unit = 127.0f / largest;  // infinite where all are zeros or next to it
+  const Floats factor = spread(std::isfinite(per_unit) ? per_unit : 0.0f);
   for (long k = 0; k < padded; k += LANES) {
     const Floats v = load(x + k, lanes(std::max(0L, inner - k))) * factor;
     store_bytes(room + k, lanes(padded - k), to_ints(v));

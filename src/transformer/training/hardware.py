@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from transformer.errors import ConfigError
+from transformer.kernels import kind
 from transformer.training.products import CompiledProducts
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -69,7 +70,9 @@ def choose_hardware(device: str = "auto", precision: str | None = None) -> Hardw
 
 
 def _cpu_multiplies_bf16() -> bool:
-    """Whether the processor has instructions for products of bfloat16 numbers."""
+    """Whether the processor has instructions for products of bfloat16 numbers, and what computes takes them."""
+    if kind() == "avx2":
+        return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
