@@ -26,6 +26,11 @@ def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> 
 def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches bf16 on a processor that emulates it, many times slower than float32."""
     with_capabilities(monkeypatch, avx512_bf16=True)
+    monkeypatch.setattr("transformer.training.hardware.kind", lambda: "avx512")
+    assert choose_hardware().precision == "bf16"
+    monkeypatch.setattr("transformer.training.hardware.kind", lambda: "avx2")
+    assert choose_hardware().precision == "float32"
+    monkeypatch.setattr("transformer.training.hardware.kind", lambda: None)
     assert choose_hardware().precision == "bf16"
     with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
     assert choose_hardware().precision == "float32"
