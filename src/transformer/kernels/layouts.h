@@ -63,9 +63,10 @@ Ints units_along(Bfloat16, const float* from, long n) {
   return to_pairs(load(from, lanes(n)), n > LANES ? load(from + LANES, lanes(n - LANES)) : spread(0.0f));
 }
 
-// What a thread lays out: `width` columns as panels of `panel` columns, of their inputs those of some of the units.
+// What a thread lays out: `width` columns as panels of `panel` columns, of their inputs those of some of the units, of
+// which there may be more than inputs.
 struct Piece {
-  long width, panel, inner, first_unit, end_unit;
+  long width, panel, inner, units, first_unit, end_unit;
 };
 
 // Asks for what is laid out soon.
@@ -78,13 +79,13 @@ void prefetch(const T* from, long n) {
 // Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
 template <typename P, typename T>
 void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
-  const auto [width, panel, inner, first_unit, end_unit] = piece;
-  const long units = blocks(inner, P::INPUTS);
+  const auto [width, panel, inner, units, first_unit, end_unit] = piece;
   if (!is_along && panel == LANES) {  // a line of each panel at a time: what is read lies side by side
     for (long u = first_unit; u < end_unit; ++u)
       for (long start = 0; start < width; start += LANES)
         store_ints(to + 4 * (start * units + u * LANES),
-                   units_across(P(), from + u * P::INPUTS * stride + start, stride, u * P::INPUTS + 1 < inner, lanes(width - start)));
+                   units_across(P(), from + u * P::INPUTS * stride + start, stride, u * P::INPUTS + 1 < inner,
+                                u * P::INPUTS < inner ? lanes(width - start) : 0));
     return;
   }
   for (long start = 0; start < width; start += panel) {
@@ -101,8 +102,8 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
           prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride + start, panel);
         for (long v = 0; v < filled; v += LANES)
           store_ints(own + 4 * (u * panel + v),
-                              units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
-                                           lanes(std::clamp(width - start - v, 0L, LANES))));
+                     units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
+                                  u * P::INPUTS < inner ? lanes(std::clamp(width - start - v, 0L, LANES)) : 0));
       }
       continue;
     }
@@ -131,7 +132,8 @@ void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
   for (long i = 0; i < 16; ++i) store_ints(to + (16 + i) * apart, high[i]);
 }
 
-// `rows` rows to rows `apart` bytes apart, of which one is a column of memory where the matrix is transposed.
+// `rows` rows to rows `apart` bytes apart, of which one is a column of memory where the matrix is transposed. Rows are
+// filled up with zeros to whole vectors.
 template <typename P, typename T>
 void lay_out_rows(const T* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
   const long units = blocks(inner, P::INPUTS);
@@ -158,7 +160,7 @@ void lay_out_rows(const T* from, long stride, bool is_transposed, long inner, lo
         for (long i = 0; i < width; ++i) found[i] = units_along(P(), from + (start + i) * stride + first, inner - first);
       }
       for (long i = 0; i < width; ++i)
-        store_ints(to + (start + i) * apart + 4 * u, lanes(units - u), found[i]);
+        store_ints(to + (start + i) * apart + 4 * u, found[i]);
     }
 }
 

@@ -12,7 +12,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 14
+VERSION: Final = 15
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
@@ -36,8 +36,14 @@ SETTING: Final = "TRANSFORMER_KERNELS"
 """Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
 
 
-KINDS: Final = {"avx512": "AVX-512 with VNNI and bfloat16", "avx2": "AVX2 with FMA"}
-"""Of processors, the fastest first: the kernels are compiled for each, and one that runs here is taken."""
+KINDS: Final = {
+    "amx": "AMX for bfloat16 and int8 beside AVX-512",
+    "avx512": "AVX-512 with VNNI and bfloat16",
+    "avx2": "AVX2 with FMA",
+}
+"""Of processors, the fastest first: there are kernels for each, and those that run here are taken."""
+MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
+"""What is compiled for each; with AMX, other instructions of the same module multiply."""
 
 
 @cache
@@ -82,13 +88,15 @@ def _load(name: str) -> ctypes.CDLL | None:
         OSError: there are none, they are of another version, or do not load.
         AttributeError: likewise.
     """
-    specification = importlib.util.find_spec(f"transformer.kernels._{name}")
+    specification = importlib.util.find_spec(f"transformer.kernels.{MODULES[name]}")
     if specification is None or specification.origin is None:
         raise OSError("not compiled, or before an update; install again with a C++ compiler at hand")
     compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
         raise OSError("compiled from another version; install again")
     if not compiled.transformer_kernels_run_here():
+        return None
+    if name == "amx" and not compiled.transformer_kernels_use_tiles():
         return None
     for each, arguments in SIGNATURES.items():
         function = getattr(compiled, each)

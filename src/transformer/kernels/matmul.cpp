@@ -7,6 +7,7 @@
 // A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
 // one after another; their sums wait there too. Every element is summed in the same order, however many threads there are.
 #include "layouts.h"
+#include "tiles.h"
 
 #include <omp.h>
 
@@ -16,7 +17,10 @@
 namespace transformer {
 namespace {
 
-constexpr long GROUP = 384;              // most rows of a group
+#ifndef GR
+#define GR 384
+#endif
+constexpr long GROUP = GR;              // most rows of a group
 constexpr long TASKS = 16;               // for each thread, if there are rows enough
 constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
@@ -45,14 +49,16 @@ struct Thread {
 };
 
 // `width` columns of the matrix from `first` on; a column is a row of memory where it is `is_along`. The piece of a
-// thread is some columns and a stretch of their inputs, so that what it reads and writes stays in its first cache.
+// thread is some columns and a stretch of their inputs, so that what it reads and writes stays in its first cache. Units
+// beyond the inputs are zeros.
 template <typename P>
-void lay_out(const Layout& x, long first, bool is_along, long inner, long width, long panel, char* to, Thread thread) {
-  const long units = blocks(inner, P::INPUTS), stretches = blocks(units, STRETCH);
+void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, char* to,
+             Thread thread) {
+  const long stretches = blocks(units, STRETCH);
   thread.share(blocks(width, SWATH) * stretches, 1, [=](long task) {
     const long column = task / stretches * SWATH, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
-    const Piece piece{std::min(SWATH, width - column), panel, inner, unit, std::min(units, unit + STRETCH)};
+    const Piece piece{std::min(SWATH, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
     char* own = to + 4 * column * units;
     if constexpr (P::INPUTS == 2)
       if (x.is_bfloat16) return lay_out<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_along, piece, own);
@@ -68,6 +74,17 @@ struct Sums {
   bool c_is_bfloat16, is_first, is_last;
   bool is_bent;  // rectified, or gated
   float* waiting;
+
+  Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
+
+  // For what the sums meet, whose rows lie far apart; T is the type of a gate.
+  template <typename T>
+  void ask_ahead(long rows, long i, long j, long width) const {
+    for (long r = i; r < i + rows; ++r) {
+      if (finish.gate) prefetch(static_cast<const T*>(finish.gate) + r * finish.gate_stride + j, width);
+      if (finish.is_added) prefetch(static_cast<const float*>(c) + r * stride + j, width);
+    }
+  }
 };
 
 // What is written to row i and the columns from j on; T is the type of a gate. A call would need the tile's registers.
@@ -78,6 +95,15 @@ __attribute__((always_inline)) inline Floats bent(Floats y, const Finish& f, lon
   const Floats gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
   if (f.is_slope) return y * gate;
   return keep(is_above_or_nan(gate, spread(0.0f)), y * spread(f.factor));
+}
+
+// To row i and the columns from j on, after all parts.
+template <typename T>
+__attribute__((always_inline)) inline void write(const Sums& s, Floats y, long i, long j, Mask m) {
+  const long place = i * s.stride + j;
+  if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + place, m);
+  if (s.is_bent) y = bent<T>(y, s.finish, i, j, m);
+  s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
 }
 
 // R rows of A, `row` bytes apart, times the first vectors of one panel.
@@ -91,12 +117,7 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
       sums[r][v] = s.is_first ? spread(0.0f) : load(waiting + r * PANEL + v * LANES);
-  if (s.is_last)  // rows of what the sums meet lie far apart
-    for (int r = 0; r < R; ++r) {
-      if (s.finish.gate)
-        prefetch(static_cast<const typename P::Input*>(s.finish.gate) + (i + r) * s.finish.gate_stride + j, PANEL);
-      if (s.finish.is_added) prefetch(static_cast<const float*>(s.c) + (i + r) * s.stride + j, PANEL);
-    }
+  if (s.is_last) s.ask_ahead<typename P::Input>(R, i, j, PANEL);
 #pragma GCC unroll 2
   for (long u = 0; u < units; ++u, a += 4, b += 4 * PANEL) {
 #pragma GCC unroll 6
@@ -108,19 +129,13 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
-    const Floats bias = s.is_last && s.finish.bias ? load(s.finish.bias + column, m[v]) : spread(0.0f);
+    const Floats bias = s.bias(column, m[v]);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      if (!s.is_last) {
+      if (s.is_last)
+        write<typename P::Input>(s, sums[r][v] + bias, i + r, column, m[v]);
+      else
         store(waiting + r * PANEL + v * LANES, sums[r][v]);
-        continue;
-      }
-      const long place = (i + r) * s.stride + column;
-      Floats y = sums[r][v] + bias;
-      if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + place, m[v]);
-      if (s.is_bent) y = bent<typename P::Input>(y, s.finish, i + r, column, m[v]);
-      s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m[v], y)
-                      : store(static_cast<float*>(s.c) + place, m[v], y);
     }
   }
 }
@@ -141,40 +156,90 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
   }
 }
 
+// The tile of sums that is multiplied at a time, by instructions that take vectors.
+template <typename P>
+struct ByVectors : P {
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, HELD = HELD_BYTES;
+  static constexpr bool REREADS_ROWS = true;
+
+  template <long PANEL, int VECTORS>
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
+    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, waiting);
+  }
+};
+
+// By those that take tiles, of whose units there are whole numbers.
+struct ByTiles : Bfloat16 {
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1 << 30, HELD = 1 << 20;
+  static constexpr bool REREADS_ROWS = false;
+  Tiles tiles;
+
+  template <long PANEL, int VECTORS>
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
+    s.ask_ahead<Input>(rows, i, j, PANEL);
+    alignas(64) float sums[ROWS * PANEL];
+    const long vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
+    const bool is_plain = !s.finish.bias && !s.finish.is_added && !s.is_bent;
+    const bool is_direct = is_plain && !s.c_is_bfloat16 && s.columns - j >= PANEL;
+    float* to = is_direct ? static_cast<float*>(s.c) + i * s.stride + j : sums;
+    const long stride = is_direct ? s.stride : PANEL;
+    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
+      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units}, rows, vectors - v, nullptr, to + v * LANES, 4 * stride);
+    if (is_direct) return;
+    if (is_plain && s.c_is_bfloat16) {
+      for (long r = 0; r < rows; ++r)
+        for (long v = 0; v < vectors; ++v)
+          store(static_cast<uint16_t*>(s.c) + (i + r) * s.stride + j + v * LANES, lanes(s.columns - j - v * LANES), load(sums + r * PANEL + v * LANES));
+      return;
+    }
+    const Sums own = s;
+    for (long v = 0; v < vectors; ++v) {
+      const long column = j + v * LANES;
+      const Mask m = lanes(s.columns - column);
+      const Floats bias = own.bias(column, m);
+      for (long r = 0; r < rows; ++r) write<Input>(own, load(sums + r * PANEL + v * LANES) + bias, i + r, column, m);
+    }
+  }
+};
+
 template <typename P, int VECTORS>
 struct Product {
   static constexpr long PANEL = VECTORS * LANES;
   Layout a, b;
   Sums to;
   long m, k, threads;
-  const bool is_paired = P::INPUTS == 1 || (a.is_bfloat16 && (a.is_padded || k % 2 == 0));
-  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_paired;
-  const long n = to.columns, units = blocks(k, P::INPUTS), parts = std::max(1L, blocks(units, DEPTH));
-  const long depth = std::max(1L, blocks(units, parts));
+  const long n = to.columns, units = blocks(blocks(k, P::INPUTS), P::UNITS) * P::UNITS;
+  const bool is_whole = P::INPUTS * units == k || (P::UNITS == 1 && a.is_padded);
+  const bool a_lies_right =
+      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (P::INPUTS == 1 || a.is_bfloat16);
+  const bool by_panels = P::REREADS_ROWS && a_lies_right;  // 
+  const long parts = std::max(1L, blocks(units, P::LONGEST));
+  const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
   const long width = std::max<long>(ROOM / (4 * std::max(1L, units)) / PANEL, threads) * PANEL;
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
   char* const b_panels = scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
 
   void share(Thread thread) const {
+    P by;
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
-      lay_out<P>(b, left, b.is_transposed, k, std::min(width, n - left), PANEL, b_panels, thread);
+      lay_out<P>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, b_panels, thread);
       thread.wait();
       const long panels = blocks(std::min(width, n - left), PANEL);
       const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
       long laid_out = -1;
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
-        multiply_group(rows_of(first, end, laid_out), first, end, left, panel * PANEL);
+        multiply_group(by, rows_of(first, end, laid_out), first, end, left, panel * PANEL);
       };
-      const long whole = a_lies_right ? 0 : panels < FEW ? groups : groups * 3 / 4 / thread.all * thread.all;
+      const long whole = by_panels ? 0 : panels < FEW ? groups : groups * 3 / 4 / thread.all * thread.all;
       thread.share(whole, 1, [&](long g) {
         for (long panel = 0; panel < panels; ++panel) multiply_one(g, panel);
       });
       const long others = groups - whole, tasks = others * panels;
       thread.share(tasks, std::max(1L, tasks / (TASKS * thread.all)), [&](long i) {
-        a_lies_right ? multiply_one(i % groups, i / groups) : multiply_one(whole + i / panels, i % panels);
+        by_panels ? multiply_one(i % groups, i / groups) : multiply_one(whole + i / panels, i % panels);
       });
     }
   }
@@ -182,10 +247,10 @@ struct Product {
   // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
   long rows_of_group(long all, long panels) const {
     const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
-    if (a_lies_right) return std::clamp(suffice, LEAST_ROWS, GROUP);
-    const long most = std::clamp(std::min(suffice, HELD_BYTES / (4 * std::max(1L, units))), LEAST_ROWS, GROUP);
+    if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
+    const long most = std::clamp(std::min(suffice, P::HELD / (4 * std::max(1L, units))), LEAST_ROWS, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
-    return std::max(1L, blocks(blocks(m, groups), TILE_ROWS)) * TILE_ROWS;
+    return std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
   }
 
   // The first of some rows of A, which are laid out in memory of the thread if those there are others.
@@ -197,16 +262,17 @@ struct Product {
   }
 
   // Rows of a group with one panel, part after part of the inner axis.
-  void multiply_group(const char* rows, long first, long end, long left, long column) const {
+  void multiply_group(P& by, const char* rows, long first, long end, long left, long column) const {
     Sums s = to;
     s.waiting = scratch<float, 12>(GROUP * PANEL);
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
       const char* panel = b_panels + 4 * (column * units + from * PANEL);
-      for (long i = first; i < end; i += TILE_ROWS)
-        multiply<P, PANEL, VECTORS>(std::min<long>(TILE_ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
-                                    std::min(depth, units - from), s, i, left + column, s.waiting + (i - first) * PANEL);
+      for (long i = first; i < end; i += P::ROWS)
+        by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
+                                         std::min(depth, units - from), s, i, left + column,
+                                         s.waiting + (parts > 1 ? (i - first) * PANEL : 0));
     }
   }
 };
@@ -241,8 +307,10 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
-    const auto matrices = n > NARROW * LANES ? (is_bfloat16 ? matmul<Bfloat16, WIDE> : matmul<Float32, WIDE>)
-                                             : (is_bfloat16 ? matmul<Bfloat16, NARROW> : matmul<Float32, NARROW>);
+    const auto as = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
+    const auto matrices = !is_bfloat16 ? as(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
+                          : uses_tiles ? as(matmul<ByTiles, WIDE>, matmul<ByTiles, NARROW>)
+                                       : as(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);
     move(right, right.is_transposed ? part : part * right.stride);

@@ -8,10 +8,12 @@
 #include "activations.h"
 #include "kernels.h"
 #include "ranking.h"
+#include "tiles.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <omp.h>
 
@@ -21,11 +23,12 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
+constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; of bfloat16, every row's sums are formed in the same order
 
 struct Float32 {
   using Input = float;
   using Sum = Floats;
-  static constexpr long GROUP = 1;
+  static constexpr long GROUP = 1, TILED_FROM = std::numeric_limits<long>::max();
   static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
   static Sum multiply(Sum sum, const float* x, const char* w) {
     return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
@@ -35,7 +38,8 @@ struct Float32 {
 struct Bfloat16 {
   using Input = uint16_t;
   using Sum = Floats;
-  static constexpr long GROUP = 2;
+  static constexpr long GROUP = 2, TILED_FROM = 1;
+  using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
 };
@@ -43,7 +47,8 @@ struct Bfloat16 {
 struct Int8 {
   using Input = Byte;
   using Sum = Ints;
-  static constexpr long GROUP = 4;
+  static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
+  using Number = int32_t;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
 };
@@ -77,6 +82,9 @@ const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* 
   }
   return room;
 }
+
+Floats load_sums(const float* x) { return load(x); }
+Ints load_sums(const int32_t* x) { return load_ints(x); }
 
 Floats finish(Floats sum, const Matrix&, long, float) { return sum; }
 
@@ -152,6 +160,51 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
+// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them.
+template <typename P>
+void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float* units, const Matrix& w, long first,
+              long rows, float* y, const PartRanking* ranking, long row, const char* last) {
+  using Number = typename P::Number;
+  const long groups = blocks_of(w.inner, P::GROUP), whole = groups / UNITS_OF_A_TILE * UNITS_OF_A_TILE;
+  const long width = std::min(PANEL, w.columns - first), vectors = blocks_of(width, LANES);
+  const char* weight = w.weight + first * groups * 4;
+  alignas(64) Number sums[ROWS_OF_TILES * PANEL];
+  alignas(64) float aside[PANEL];
+  for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
+    tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
+                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole},
+                                  rows, vectors - v, nullptr, sums + v * LANES, 4 * PANEL);
+  for (long r = 0; r < rows; ++r) {
+    float* own = y + r * w.columns + first;
+    for (long v = 0; v < width; v += LANES) {
+      const Floats bias = w.bias ? load(w.bias + first + v) : spread(0.0f);
+      const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f) + bias;
+      if (ranking || w.activation)
+        store(aside + v, sum);
+      else
+        store(own + v, lanes(width - v), sum);
+    }
+    if (ranking)
+      ranking->add(aside, row + r, first, width);
+    else if (w.activation)
+      activate(aside, 1, width, own, w.columns, w.activation);
+  }
+}
+
+template <typename P>
+void multiply_all(Tiles& tiles, const typename P::Input* inputs, long padded, const float* units, const Matrix& w,
+                  long panel, long rows, float* y, const PartRanking* ranking) {
+  const long groups = blocks_of(w.inner, P::GROUP), left = groups % UNITS_OF_A_TILE;
+  alignas(64) char last[UNITS_OF_A_TILE * PANEL * 4];
+  if (left) {  // beyond them lies the next panel, or nothing
+    std::memcpy(last, w.weight + (panel * groups + groups - left) * PANEL * 4, left * PANEL * 4);
+    std::memset(last + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+  }
+  for (long i = 0; i < rows; i += ROWS_OF_TILES)
+    multiply<P>(tiles, inputs + i * padded, padded, units + i, w, panel * PANEL, std::min(ROWS_OF_TILES, rows - i),
+                y ? y + i * w.columns : nullptr, ranking, i, left ? last : nullptr);
+}
+
 // All rows times one panel.
 template <typename P>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
@@ -180,8 +233,9 @@ template <typename P>
 void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
   constexpr bool prepared = P::GROUP > 1;
-  const long padded = (w.inner + P::GROUP - 1) / P::GROUP * P::GROUP;
-  const long panels = (w.columns + PANEL - 1) / PANEL;
+  const bool is_tiled = uses_tiles && rows >= P::TILED_FROM;
+  const long step = P::GROUP * (is_tiled ? UNITS_OF_A_TILE : 1), padded = blocks_of(w.inner, step) * step;
+  const long panels = blocks_of(w.columns, PANEL);
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -191,18 +245,24 @@ void product(const Matrix& w, const float* x, long rows, float* y, const Ranking
       for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
     }
     const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
+    Tiles tiles;
+    const auto multiply_panel = [&](long panel, const PartRanking* own) {
+      if constexpr (prepared)
+        if (is_tiled) return multiply_all<P>(tiles, inputs, padded, units, w, panel, rows, y, own);
+      multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
+    };
     if (ranking) {
       constexpr long together = PART_COLUMNS / PANEL;
 #pragma omp for schedule(static)
       for (long part = 0; part < ranking->parts; ++part) {
         const PartRanking own = ranking->begin(omp_get_thread_num());
         for (long panel = part * together; panel < std::min(panels, (part + 1) * together); ++panel)
-          multiply_all<P>(inputs, padded, units, w, panel, rows, nullptr, &own);
+          multiply_panel(panel, &own);
         ranking->end(own, part);
       }
     } else {
 #pragma omp for schedule(static)
-      for (long panel = 0; panel < panels; ++panel) multiply_all<P>(inputs, padded, units, w, panel, rows, y, nullptr);
+      for (long panel = 0; panel < panels; ++panel) multiply_panel(panel, nullptr);
     }
   }
 }

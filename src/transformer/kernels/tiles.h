@@ -1,0 +1,135 @@
+// Products by AMX, where a processor has it: registers of 16 rows of 64 bytes, tiles, of which one instruction multiplies
+// two and adds the result to a third.
+#pragma once
+#include "vectors.h"
+
+#include <algorithm>
+
+namespace transformer {
+
+extern bool uses_tiles;  // whether the processor has them, and they are wanted
+
+constexpr long UNITS_OF_A_TILE = 16;  // of a row of a: four bytes each, two bfloat16 or four int8
+constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
+
+// Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
+// `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null.
+struct Factors {
+  const char *a, *b, *last;
+  long row, unit, units;
+};
+
+// The tiles of this thread, for as long as this lives.
+class Tiles {
+ public:
+  Tiles() = default;
+  Tiles(const Tiles&) = delete;
+  ~Tiles();
+
+  // sums = before + the product of `rows` rows, at most 32, with one or two vectors of columns. `before` may be null;
+  // rows of both are `stride` bytes apart.
+  template <bool is_int8>
+  void multiply(const Factors& f, long rows, long vectors, const void* before, void* sums, long stride);
+
+ private:
+  void shape(long rows);
+  template <bool is_int8, int DOWN, int ACROSS>
+  static void run(const Factors& f, const char* before, char* sums, long stride);
+  long rows_ = 0;
+};
+
+#ifdef TRANSFORMER_TILES
+
+inline Tiles::~Tiles() {
+  if (rows_) _tile_release();
+}
+
+// Tiles 0 to 3 are for sums, 4 and 5 for rows of a, 6 and 7 for columns of b.
+inline void Tiles::shape(long rows) {
+  if (rows == rows_) return;
+  rows_ = rows;
+  struct {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+  } shapes;
+  const auto upper = static_cast<uint8_t>(std::min(rows, 16L)), lower = static_cast<uint8_t>(std::max(1L, rows - 16));
+  const uint8_t of_each[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
+  for (int i = 0; i < 8; ++i) {
+    shapes.bytes[i] = 64;
+    shapes.rows[i] = of_each[i];
+  }
+  __asm__ volatile("" ::"r"(&shapes) : "memory");  // all of it is read, of which the next line does not say so
+  _tile_loadconfig(&shapes);
+}
+
+// The numbers of tiles are part of the instructions.
+#define ADD_PRODUCT(sums, a, b)      \
+  do {                               \
+    if (is_int8)                     \
+      _tile_dpbusd(sums, a, b);      \
+    else                             \
+      _tile_dpbf16ps(sums, a, b);    \
+  } while (false)
+
+template <bool is_int8, int DOWN, int ACROSS>
+void Tiles::run(const Factors& f, const char* before, char* sums, long stride) {
+  constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
+  __asm__ volatile("" ::: "memory");  // what is loaded has been written
+  if (before) {
+    _tile_loadd(0, before, stride);
+    if (has_right) _tile_loadd(1, before + 64, stride);
+    if (has_lower) _tile_loadd(2, before + 16 * stride, stride);
+    if (has_lower && has_right) _tile_loadd(3, before + 16 * stride + 64, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  const char* a = f.a;
+  const auto add = [&f, &a](const char* b) {
+    _tile_loadd(6, b, f.unit);
+    _tile_loadd(4, a, f.row);
+    ADD_PRODUCT(0, 4, 6);
+    if (has_right) {
+      _tile_loadd(7, b + 64, f.unit);
+      ADD_PRODUCT(1, 4, 7);
+    }
+    if (has_lower) {
+      _tile_loadd(5, a + 16 * f.row, f.row);
+      ADD_PRODUCT(2, 5, 6);
+    }
+    if (has_lower && has_right) ADD_PRODUCT(3, 5, 7);
+    a += 64;
+  };
+  for (long u = 0; u < f.units; u += UNITS_OF_A_TILE) add(f.b + u * f.unit);
+  if (f.last) add(f.last);
+  _tile_stored(0, sums, stride);
+  if (has_right) _tile_stored(1, sums + 64, stride);
+  if (has_lower) _tile_stored(2, sums + 16 * stride, stride);
+  if (has_lower && has_right) _tile_stored(3, sums + 16 * stride + 64, stride);
+}
+
+#undef ADD_PRODUCT
+
+template <bool is_int8>
+void Tiles::multiply(const Factors& f, long rows, long vectors, const void* before, void* sums, long stride) {
+  shape(rows);
+  const auto* from = static_cast<const char*>(before);
+  auto* to = static_cast<char*>(sums);
+  if (rows > 16)
+    vectors > 1 ? run<is_int8, 2, 2>(f, from, to, stride) : run<is_int8, 2, 1>(f, from, to, stride);
+  else
+    vectors > 1 ? run<is_int8, 1, 2>(f, from, to, stride) : run<is_int8, 1, 1>(f, from, to, stride);
+}
+
+#else
+
+inline Tiles::~Tiles() {}
+template <bool is_int8>
+void Tiles::multiply(const Factors&, long, long, const void*, void*, long) {}
+
+#endif
+
+}  // namespace transformer
