@@ -6,8 +6,10 @@ TENSOR_PACKAGES := blocks transformer kernels packed decoding training translati
 	loading scoring attended data.labelled data.images generation recognition
 comma := ,
 SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
-# What a processor with AVX-512 runs once more with the kernels of the others.
+# What a processor with AMX or AVX-512 runs once more with the kernels of those without.
 OF_KERNELS := tests/unit/test_kernels.py tests/unit/test_packed.py $(wildcard tests/unit/test_trained_*.py) tests/unit/test_r_drop.py
+
+SLOWER := 'from transformer.kernels.library import KINDS, kind; k = [*KINDS, None]; print(*k[k.index(kind()) + 1 : -1])'
 
 .PHONY: demo test lint install format clean
 
@@ -18,8 +20,8 @@ test: lint
 	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
 	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py tests/unit/test_shortlist.py
-	if [ "`$(BIN)/python -c 'from transformer.kernels import kind; print(kind())'`" = avx512 ]; then \
-		TRANSFORMER_KERNELS=avx2 $(BIN)/python -m pytest $(SHAPES) --numprocesses 2 $(OF_KERNELS); fi
+	set -e; for kind in `$(BIN)/python -c $(SLOWER)`; do \
+		TRANSFORMER_KERNELS=$$kind $(BIN)/python -m pytest $(SHAPES) --numprocesses 2 $(OF_KERNELS); done
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import warnings
 from functools import cache
 from typing import Final
 
@@ -34,8 +35,6 @@ SIGNATURES: Final = {
 }
 SETTING: Final = "TRANSFORMER_KERNELS"
 """Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
-
-
 KINDS: Final = {
     "amx": "AMX for bfloat16 and int8 beside AVX-512",
     "avx512": "AVX-512 with VNNI and bfloat16",
@@ -70,27 +69,33 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
         return None, f"{SETTING}=off"
     if wanted and wanted not in KINDS:
         raise ConfigError(f"{SETTING}={wanted!r} is unknown; choose one of off, {', '.join(KINDS)}, or leave it unset")
-    reason = ""
+    reasons: list[str] = []
+    broken: list[str] = []
     for name in [wanted] if wanted else KINDS:
         try:
             if (compiled := _load(name)) is not None:
+                if broken:
+                    warnings.warn(f"kernels for {name} are used: {'; '.join(dict.fromkeys(broken))}", stacklevel=3)
                 return compiled, name
-            reason = f"this processor lacks {KINDS[name]}"
+            reasons.append(f"this processor lacks {KINDS[name]}")
+        except FileNotFoundError as error:
+            reasons.append(str(error))
         except (OSError, AttributeError) as error:
-            reason = str(error)
-    return None, reason
+            broken.append(f"transformer.kernels.{MODULES[name]} cannot be loaded: {error}")
+    return None, "; ".join(dict.fromkeys(broken + reasons))
 
 
 def _load(name: str) -> ctypes.CDLL | None:
     """The kernels for a kind of processor; None if this is another.
 
     Raises:
-        OSError: there are none, they are of another version, or do not load.
+        FileNotFoundError: there are none.
+        OSError: they are of another version, or do not load.
         AttributeError: likewise.
     """
     specification = importlib.util.find_spec(f"transformer.kernels.{MODULES[name]}")
     if specification is None or specification.origin is None:
-        raise OSError("not compiled, or before an update; install again with a C++ compiler at hand")
+        raise FileNotFoundError("not compiled, or before an update; install again with a C++ compiler at hand")
     compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
         raise OSError("compiled from another version; install again")

@@ -12,15 +12,13 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace transformer {
 namespace {
 
-#ifndef GR
-#define GR 384
-#endif
-constexpr long GROUP = GR;              // most rows of a group
+constexpr long GROUP = 384;              // most rows of a group
 constexpr long TASKS = 16;               // for each thread, if there are rows enough
 constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
@@ -156,11 +154,12 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
   }
 }
 
-// The tile of sums that is multiplied at a time, by instructions that take vectors.
+// How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
+// inner axis there is a multiple of `UNITS`; the longest part of it has `LONGEST`.
 template <typename P>
 struct ByVectors : P {
   static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, HELD = HELD_BYTES;
-  static constexpr bool REREADS_ROWS = true;
+  static constexpr bool GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
@@ -168,37 +167,39 @@ struct ByVectors : P {
   }
 };
 
-// By those that take tiles, of whose units there are whole numbers.
+// Tiles are multiplied so fast that memory beyond the second cache is what they wait for. So rows stay there while all
+// panels pass by, and the inner axis is one part: sums that wait cost more than factors that come from the second cache.
 struct ByTiles : Bfloat16 {
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1 << 30, HELD = 1 << 20;
-  static constexpr bool REREADS_ROWS = false;
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = std::numeric_limits<long>::max();
+  static constexpr long HELD = 1 << 20;
+  static constexpr bool GOES_BY_PANELS = false;
   Tiles tiles;
 
   template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& of, long i, long j, float* room) {
+    const Sums s = of;  // of which nothing written can be a part
     s.ask_ahead<Input>(rows, i, j, PANEL);
-    alignas(64) float sums[ROWS * PANEL];
-    const long vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
-    const bool is_plain = !s.finish.bias && !s.finish.is_added && !s.is_bent;
-    const bool is_direct = is_plain && !s.c_is_bfloat16 && s.columns - j >= PANEL;
-    float* to = is_direct ? static_cast<float*>(s.c) + i * s.stride + j : sums;
-    const long stride = is_direct ? s.stride : PANEL;
+    const bool is_all = !s.finish.bias && !s.finish.is_added && !s.is_bent && !s.c_is_bfloat16 && s.columns - j >= PANEL;
+    float* to = is_all ? static_cast<float*>(s.c) + i * s.stride + j : room;
+    const long stride = is_all ? s.stride : PANEL, vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
     for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units}, rows, vectors - v, nullptr, to + v * LANES, 4 * stride);
-    if (is_direct) return;
-    if (is_plain && s.c_is_bfloat16) {
+      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units}, rows, vectors - v, to + v * LANES, 4 * stride);
+    if (is_all) return;
+    const auto each = [&](bool is_added, bool is_bent, bool is_bfloat16) __attribute__((always_inline)) {
+      Sums own = s;
+      own.finish.is_added = is_added;
+      own.is_bent = is_bent;
+      own.c_is_bfloat16 = is_bfloat16;
       for (long r = 0; r < rows; ++r)
-        for (long v = 0; v < vectors; ++v)
-          store(static_cast<uint16_t*>(s.c) + (i + r) * s.stride + j + v * LANES, lanes(s.columns - j - v * LANES), load(sums + r * PANEL + v * LANES));
-      return;
-    }
-    const Sums own = s;
-    for (long v = 0; v < vectors; ++v) {
-      const long column = j + v * LANES;
-      const Mask m = lanes(s.columns - column);
-      const Floats bias = own.bias(column, m);
-      for (long r = 0; r < rows; ++r) write<Input>(own, load(sums + r * PANEL + v * LANES) + bias, i + r, column, m);
-    }
+        for (long v = 0; v < vectors; ++v) {
+          const long column = j + v * LANES;
+          const Mask m = lanes(s.columns - column);
+          write<Input>(own, load(room + r * PANEL + v * LANES) + s.bias(column, m), i + r, column, m);
+        }
+    };
+    if (s.is_bent) return each(s.finish.is_added, true, s.c_is_bfloat16);
+    if (s.c_is_bfloat16) return each(false, false, true);
+    each(s.finish.is_added, false, false);
   }
 };
 
@@ -212,7 +213,7 @@ struct Product {
   const bool is_whole = P::INPUTS * units == k || (P::UNITS == 1 && a.is_padded);
   const bool a_lies_right =
       READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (P::INPUTS == 1 || a.is_bfloat16);
-  const bool by_panels = P::REREADS_ROWS && a_lies_right;  // 
+  const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const long parts = std::max(1L, blocks(units, P::LONGEST));
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
   const long width = std::max<long>(ROOM / (4 * std::max(1L, units)) / PANEL, threads) * PANEL;

@@ -86,11 +86,15 @@ const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* 
 Floats load_sums(const float* x) { return load(x); }
 Ints load_sums(const int32_t* x) { return load_ints(x); }
 
-Floats finish(Floats sum, const Matrix&, long, float) { return sum; }
+// A vector of sums in units of its row and columns, plus bias.
+Floats finish(Floats sum, const Matrix& w, long column, float) {
+  return w.bias ? sum + load(w.bias + column) : sum;
+}
 
 Floats finish(Ints sum, const Matrix& w, long column, float unit) {
   const Floats whole = to_floats(BYTES_ARE_AROUND_128 ? subtract_ints(sum, load_ints(w.offsets + column)) : sum);
-  return whole * (load(w.scales + column) * spread(unit));
+  const Floats scale = load(w.scales + column) * spread(unit);
+  return w.bias ? multiply_add(whole, scale, load(w.bias + column)) : whole * scale;
 }
 
 template <Floats function(Floats)>
@@ -132,10 +136,9 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 #pragma GCC unroll 4
   for (int v = 0; v < V; ++v, column += LANES) {
     if (column >= w.columns) break;
-    const Floats bias = w.bias ? load(w.bias + column) : spread(0.0f);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const Floats sum = finish(sums[r][v], w, column, units ? units[r] : 0.0f) + bias;
+      const Floats sum = finish(sums[r][v], w, column, units ? units[r] : 0.0f);
       if (aside)
         store(aside + r * PANEL + v * LANES, sum);
       else
@@ -173,12 +176,11 @@ void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float
   for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
     tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
                                    stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole},
-                                  rows, vectors - v, nullptr, sums + v * LANES, 4 * PANEL);
+                                  rows, vectors - v, sums + v * LANES, 4 * PANEL);
   for (long r = 0; r < rows; ++r) {
     float* own = y + r * w.columns + first;
     for (long v = 0; v < width; v += LANES) {
-      const Floats bias = w.bias ? load(w.bias + first + v) : spread(0.0f);
-      const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f) + bias;
+      const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f);
       if (ranking || w.activation)
         store(aside + v, sum);
       else

@@ -26,15 +26,15 @@ class Tiles {
   Tiles(const Tiles&) = delete;
   ~Tiles();
 
-  // sums = before + the product of `rows` rows, at most 32, with one or two vectors of columns. `before` may be null;
-  // rows of both are `stride` bytes apart.
+  // The product of `rows` rows, at most 32, with one vector of columns, or two if there are; rows of sums are `stride`
+  // bytes apart. Numbers of a are unsigned where they are int8.
   template <bool is_int8>
-  void multiply(const Factors& f, long rows, long vectors, const void* before, void* sums, long stride);
+  void multiply(const Factors& f, long rows, long vectors, void* sums, long stride);
 
  private:
   void shape(long rows);
   template <bool is_int8, int DOWN, int ACROSS>
-  static void run(const Factors& f, const char* before, char* sums, long stride);
+  static void run(const Factors& f, char* sums, long stride);
   long rows_ = 0;
 };
 
@@ -73,20 +73,13 @@ inline void Tiles::shape(long rows) {
   } while (false)
 
 template <bool is_int8, int DOWN, int ACROSS>
-void Tiles::run(const Factors& f, const char* before, char* sums, long stride) {
+void Tiles::run(const Factors& f, char* sums, long stride) {
   constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
   __asm__ volatile("" ::: "memory");  // what is loaded has been written
-  if (before) {
-    _tile_loadd(0, before, stride);
-    if (has_right) _tile_loadd(1, before + 64, stride);
-    if (has_lower) _tile_loadd(2, before + 16 * stride, stride);
-    if (has_lower && has_right) _tile_loadd(3, before + 16 * stride + 64, stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  _tile_zero(0);
+  if (has_right) _tile_zero(1);
+  if (has_lower) _tile_zero(2);
+  if (has_lower && has_right) _tile_zero(3);
   const char* a = f.a;
   const auto add = [&f, &a](const char* b) {
     _tile_loadd(6, b, f.unit);
@@ -114,21 +107,20 @@ void Tiles::run(const Factors& f, const char* before, char* sums, long stride) {
 #undef ADD_PRODUCT
 
 template <bool is_int8>
-void Tiles::multiply(const Factors& f, long rows, long vectors, const void* before, void* sums, long stride) {
+void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long stride) {
   shape(rows);
-  const auto* from = static_cast<const char*>(before);
   auto* to = static_cast<char*>(sums);
   if (rows > 16)
-    vectors > 1 ? run<is_int8, 2, 2>(f, from, to, stride) : run<is_int8, 2, 1>(f, from, to, stride);
+    vectors > 1 ? run<is_int8, 2, 2>(f, to, stride) : run<is_int8, 2, 1>(f, to, stride);
   else
-    vectors > 1 ? run<is_int8, 1, 2>(f, from, to, stride) : run<is_int8, 1, 1>(f, from, to, stride);
+    vectors > 1 ? run<is_int8, 1, 2>(f, to, stride) : run<is_int8, 1, 1>(f, to, stride);
 }
 
 #else
 
 inline Tiles::~Tiles() {}
 template <bool is_int8>
-void Tiles::multiply(const Factors&, long, long, const void*, void*, long) {}
+void Tiles::multiply(const Factors&, long, long, void*, long) {}
 
 #endif
 
