@@ -72,6 +72,8 @@ struct Sums {
   bool c_is_bfloat16, is_first, is_last;
   bool is_bent;  // rectified, or gated
   float* waiting;
+  const char* ahead;  // what is needed later, of which
+  long lines;         // so many lines of the cache are asked for with every tile
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
 
@@ -183,7 +185,9 @@ struct ByTiles : Bfloat16 {
     float* to = is_all ? static_cast<float*>(s.c) + i * s.stride + j : room;
     const long stride = is_all ? s.stride : PANEL, vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
     for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units}, rows, vectors - v, to + v * LANES, 4 * stride);
+      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units, s.ahead + v / VECTORS_OF_TILES * s.lines * 4 * units,
+                             s.lines},
+                            rows, vectors - v, to + v * LANES, 4 * stride);
     if (is_all) return;
     const auto each = [&](bool is_added, bool is_bent, bool is_bfloat16) __attribute__((always_inline)) {
       Sums own = s;
@@ -270,7 +274,10 @@ struct Product {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
       const char* panel = b_panels + 4 * (column * units + from * PANEL);
-      for (long i = first; i < end; i += P::ROWS)
+      s.ahead = panel + 4 * PANEL * units;  // the next, in equal parts
+      constexpr long RUNS = (VECTORS + VECTORS_OF_TILES - 1) / VECTORS_OF_TILES;
+      s.lines = blocks(PANEL, blocks(end - first, P::ROWS) * RUNS);
+      for (long i = first; i < end; i += P::ROWS, s.ahead += s.lines * 4 * units * RUNS)
         by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
                                          std::min(depth, units - from), s, i, left + column,
                                          s.waiting + (parts > 1 ? (i - first) * PANEL : 0));
@@ -300,7 +307,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
                                    long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
   Layout left = *a, right = *b;
-  Sums s{{}, c, stride, n, c_is_bfloat16 != 0, true, true, false, nullptr};
+  Sums s{{}, c, stride, n, c_is_bfloat16 != 0, true, true, false, nullptr, nullptr, 0};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);

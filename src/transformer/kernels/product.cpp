@@ -119,14 +119,16 @@ long blocks_of(long n, long size) { return (n + size - 1) / size; }
 // From one vector of a panel's columns to the next, in the weights of a group.
 constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES * 4 : LANES * 4; }
 
-// R rows times V vectors of a panel's columns, from `column` on; sums that something is still done with go `aside`.
+// R rows times V vectors of a panel's columns, from `column` on; sums that something is still done with go `aside`. A line
+// for each group is asked for from `ahead` on: what comes from beyond the second cache is slower than its products.
 template <typename P, int R, int V>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y,
-              float* aside) {
+              float* aside, const char* ahead) {
   const long groups = blocks_of(w.inner, P::GROUP), apart = bytes_apart(groups);
   const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
   typename P::Sum sums[R][V] = {};
   for (long g = 0; g < groups; ++g, weight += STRIP * 4) {
+    _mm_prefetch(ahead + g * 64, _MM_HINT_T1);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -150,23 +152,24 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 // R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
 template <typename P, int R>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, float* y,
-              const PartRanking* ranking, long row) {
+              const PartRanking* ranking, long row, const char* ahead) {
   constexpr int V = tile_vectors(R, P::REGISTERS);
   const long width = std::min(PANEL, w.columns - first);
   alignas(64) float aside[R * PANEL];
   float* own = w.activation || ranking ? aside : nullptr;
   for (long v = 0; v * LANES < width; v += V)
-    multiply<P, R, V>(x, stride, units, w, first + v * LANES, y, own ? own + v * LANES : nullptr);
+    multiply<P, R, V>(x, stride, units, w, first + v * LANES, y, own ? own + v * LANES : nullptr, ahead);
   if (ranking)
     for (int r = 0; r < R; ++r) ranking->add(aside + r * PANEL, row + r, first, width);
   else if (w.activation)
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
-// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them.
+// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them. With each tile,
+// `lines` lines are asked for from `ahead` on.
 template <typename P>
 void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float* units, const Matrix& w, long first,
-              long rows, float* y, const PartRanking* ranking, long row, const char* last) {
+              long rows, float* y, const PartRanking* ranking, long row, const char* last, const char* ahead, long lines) {
   using Number = typename P::Number;
   const long groups = blocks_of(w.inner, P::GROUP), whole = groups / UNITS_OF_A_TILE * UNITS_OF_A_TILE;
   const long width = std::min(PANEL, w.columns - first), vectors = blocks_of(width, LANES);
@@ -175,7 +178,8 @@ void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float
   alignas(64) float aside[PANEL];
   for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
     tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
-                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole},
+                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole,
+                                   ahead + v / VECTORS_OF_TILES * lines * 64 * (whole / UNITS_OF_A_TILE), lines},
                                   rows, vectors - v, sums + v * LANES, 4 * PANEL);
   for (long r = 0; r < rows; ++r) {
     float* own = y + r * w.columns + first;
@@ -202,9 +206,14 @@ void multiply_all(Tiles& tiles, const typename P::Input* inputs, long padded, co
     std::memcpy(last, w.weight + (panel * groups + groups - left) * PANEL * 4, left * PANEL * 4);
     std::memset(last + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
   }
-  for (long i = 0; i < rows; i += ROWS_OF_TILES)
+  // The next panel is asked for in equal parts, one with each tile.
+  constexpr long RUNS = VECTORS / VECTORS_OF_TILES;
+  const long steps = std::max(1L, groups / UNITS_OF_A_TILE), tiles_of_all = blocks_of(rows, ROWS_OF_TILES) * RUNS * steps;
+  const long lines = panel + 1 < blocks_of(w.columns, PANEL) ? blocks_of(groups * PANEL * 4 / 64, tiles_of_all) : 0;
+  const char* ahead = w.weight + (panel + 1) * groups * PANEL * 4;
+  for (long i = 0; i < rows; i += ROWS_OF_TILES, ahead += lines * 64 * steps * RUNS)
     multiply<P>(tiles, inputs + i * padded, padded, units + i, w, panel * PANEL, std::min(ROWS_OF_TILES, rows - i),
-                y ? y + i * w.columns : nullptr, ranking, i, left ? last : nullptr);
+                y ? y + i * w.columns : nullptr, ranking, i, left ? last : nullptr, ahead, lines);
 }
 
 // All rows times one panel.
@@ -212,19 +221,22 @@ template <typename P>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
                   float* y, const PartRanking* ranking) {
   constexpr long most = std::min(TILE_ROWS, P::REGISTERS / REGISTERS_OF_A_VECTOR);
-  const long blocks = (rows + most - 1) / most;
+  const long blocks = blocks_of(rows, most), groups = blocks_of(w.inner, P::GROUP);
+  const char* weight = w.weight + panel * PANEL * groups * 4;
+  const bool has_next = panel + 1 < blocks_of(w.columns, PANEL);
   for (long block = 0, i = 0; block < blocks; ++block) {
     const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
     const auto* from = inputs + i * padded;
     const float* unit = units ? units + i : nullptr;
     float* to = y ? y + i * w.columns : nullptr;
+    const char* ahead = weight + (has_next && block < VECTORS ? PANEL + block * LANES : 0) * groups * 4;
     switch (n) {
-      case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      case 5: multiply<P, std::min(5L, most)>(from, padded, unit, w, panel * PANEL, to, ranking, i); break;
-      default: multiply<P, most>(from, padded, unit, w, panel * PANEL, to, ranking, i);
+      case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
+      case 2: multiply<P, 2>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
+      case 3: multiply<P, 3>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
+      case 4: multiply<P, 4>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
+      case 5: multiply<P, std::min(5L, most)>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
+      default: multiply<P, most>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead);
     }
     i += n;
   }

@@ -14,9 +14,12 @@ constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are co
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
 // `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null.
+// With every tile of b, `lines` lines of the cache that are needed later are asked for, from `ahead` on.
 struct Factors {
   const char *a, *b, *last;
   long row, unit, units;
+  const char* ahead = nullptr;
+  long lines = 0;
 };
 
 // The tiles of this thread, for as long as this lives.
@@ -80,8 +83,9 @@ void Tiles::run(const Factors& f, char* sums, long stride) {
   if (has_right) _tile_zero(1);
   if (has_lower) _tile_zero(2);
   if (has_lower && has_right) _tile_zero(3);
-  const char* a = f.a;
-  const auto add = [&f, &a](const char* b) {
+  const char *a = f.a, *ahead = f.ahead;
+  const auto add = [&f, &a, &ahead](const char* b) {
+    for (long i = 0; i < f.lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
     _tile_loadd(6, b, f.unit);
     _tile_loadd(4, a, f.row);
     ADD_PRODUCT(0, 4, 6);
