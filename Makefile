@@ -20,7 +20,7 @@ test: lint
 	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
 	$(BIN)/python -m pytest tests/compile
 	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py tests/unit/test_shortlist.py
-	set -e; for kind in `$(BIN)/python -c $(SLOWER)`; do \
+	set -e; kinds=`$(BIN)/python -c $(SLOWER)`; for kind in $$kinds; do \
 		TRANSFORMER_KERNELS=$$kind $(BIN)/python -m pytest $(SHAPES) --numprocesses 2 $(OF_KERNELS); done
 
 lint: install

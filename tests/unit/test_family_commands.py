@@ -178,7 +178,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     assert ended.returncode == 0, ended.stderr
     assert "1 texts are longer than the model's 24 tokens" in ended.stderr
     vectors = np.load(out, allow_pickle=False)
-    encoder = load(models["bert"], precision="bf16" if kind_of_kernels() == "avx512" else "float32")
+    encoder = load(models["bert"], precision="bf16" if kind_of_kernels() in ("amx", "avx512") else "float32")
     np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     near = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout

@@ -38,7 +38,7 @@ def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) 
     "sizes",
     [
         (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (5, 64, 300),
-        (6, 513, 64), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0),
+        (6, 513, 64), (50, 64, 70), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0),
     ],
 )  # fmt: skip
 def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int, int]) -> None:
@@ -54,12 +54,17 @@ def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int,
         torch.testing.assert_close(found.double(), expected, **tolerance)
 
 
-def test_a_product_is_added_and_leaves_the_rest_alone() -> None:
-    """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last column."""
-    a, b, room = torch.randn(13, 9001), torch.randn(9001, 37), torch.full((13, 40), 7.0)
-    matmul(a, b, Finish(is_added=True), precision=FLOAT32, out=room[:, :37])
-    torch.testing.assert_close(room[:, :37].double(), a.double() @ b.double() + 7, atol=5e-3, rtol=1e-5)
-    assert (room[:, 37:] == 7).all()
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("columns", [37, 64])
+def test_a_product_is_added_and_leaves_the_rest_alone(precision: torch.dtype, columns: int) -> None:
+    """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last row or column."""
+    a, b, room = torch.randn(34, 9001), torch.randn(9001, columns), torch.full((36, columns + 3), 7.0)
+    exact = a.to(precision).double() @ b.to(precision).double()
+    for finish, added in ((Finish(is_added=True), 7), (Finish(), 0)):
+        matmul(a, b, finish, precision=precision, out=room[:34, :columns])
+        torch.testing.assert_close(room[:34, :columns].double(), exact + added, atol=5e-3, rtol=1e-5)
+        assert (room[:, columns:] == 7).all()
+        assert (room[34:] == 7).all()
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])

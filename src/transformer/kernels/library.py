@@ -43,6 +43,8 @@ KINDS: Final = {
 """Of processors, the fastest first: there are kernels for each, and those that run here are taken."""
 MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
 """What is compiled for each; with AMX, other instructions of the same module multiply."""
+INSTRUCTIONS: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
+"""Torch's name for what a processor of the kind has: where kernels for it are missing, those of another are told of."""
 
 
 @cache
@@ -75,34 +77,36 @@ def _found() -> tuple[ctypes.CDLL | None, str]:
         try:
             if (compiled := _load(name)) is not None:
                 if broken:
-                    warnings.warn(f"kernels for {name} are used: {'; '.join(dict.fromkeys(broken))}", stacklevel=3)
+                    warnings.warn(
+                        f"kernels for {name} are used, since faster ones are not: {'; '.join(broken)}", stacklevel=3
+                    )
                 return compiled, name
             reasons.append(f"this processor lacks {KINDS[name]}")
-        except FileNotFoundError as error:
-            reasons.append(str(error))
         except (OSError, AttributeError) as error:
-            broken.append(f"transformer.kernels.{MODULES[name]} cannot be loaded: {error}")
-    return None, "; ".join(dict.fromkeys(broken + reasons))
+            has = torch.cpu.get_capabilities().get(INSTRUCTIONS.get(name, ""), False)
+            (broken if has else reasons).append(f"{name}: {error}")
+    return None, "; ".join(broken + reasons)
 
 
 def _load(name: str) -> ctypes.CDLL | None:
     """The kernels for a kind of processor; None if this is another.
 
     Raises:
-        FileNotFoundError: there are none.
-        OSError: they are of another version, or do not load.
+        OSError: there are none, they are of another version, or do not load.
         AttributeError: likewise.
     """
     specification = importlib.util.find_spec(f"transformer.kernels.{MODULES[name]}")
     if specification is None or specification.origin is None:
-        raise FileNotFoundError("not compiled, or before an update; install again with a C++ compiler at hand")
+        raise OSError("not compiled, or before an update; install again with a C++ compiler at hand")
     compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
         raise OSError("compiled from another version; install again")
     if not compiled.transformer_kernels_run_here():
         return None
-    if name == "amx" and not compiled.transformer_kernels_use_tiles():
-        return None
+    if name == "amx" and (reason := compiled.transformer_kernels_use_tiles()):
+        if reason == 1:
+            return None
+        raise OSError("the compiler knew no AMX" if reason == 2 else "Linux gives this process no tiles")
     for each, arguments in SIGNATURES.items():
         function = getattr(compiled, each)
         function.argtypes, function.restype = arguments, None

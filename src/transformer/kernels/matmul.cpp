@@ -1,7 +1,7 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
+// A tile of C is six rows (32 by AMX) and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
 // processors of fewer registers; of the last panel, as many vectors as have columns. B is laid out in panels, for each unit along the inner axis those
 // of a panel's columns; A is read where it lies if its rows do, else laid out in rows, by the thread that multiplies them.
 // A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
@@ -12,7 +12,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace transformer {
@@ -73,7 +72,7 @@ struct Sums {
   bool is_bent;  // rectified, or gated
   float* waiting;
   const char* ahead;  // what is needed later, of which
-  long lines;         // so many lines of the cache are asked for with every tile
+  long lines;         // so many lines of the cache are asked for with every 16 units
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
 
@@ -170,10 +169,11 @@ struct ByVectors : P {
 };
 
 // Tiles are multiplied so fast that memory beyond the second cache is what they wait for. So rows stay there while all
-// panels pass by, and the inner axis is one part: sums that wait cost more than factors that come from the second cache.
+// panels pass by, and the inner axis is one part, up to MOST_INPUTS: sums that wait cost more than factors that come from
+// the second cache.
 struct ByTiles : Bfloat16 {
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = std::numeric_limits<long>::max();
-  static constexpr long HELD = 1 << 20;
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1L << 40;
+  static constexpr long HELD = 1 << 20;  // bytes of rows, half of the second cache
   static constexpr bool GOES_BY_PANELS = false;
   Tiles tiles;
 
@@ -181,14 +181,14 @@ struct ByTiles : Bfloat16 {
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& of, long i, long j, float* room) {
     const Sums s = of;  // of which nothing written can be a part
     s.ask_ahead<Input>(rows, i, j, PANEL);
-    const bool is_all = !s.finish.bias && !s.finish.is_added && !s.is_bent && !s.c_is_bfloat16 && s.columns - j >= PANEL;
-    float* to = is_all ? static_cast<float*>(s.c) + i * s.stride + j : room;
-    const long stride = is_all ? s.stride : PANEL, vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
+    const bool goes_straight = !s.finish.bias && !s.finish.is_added && !s.is_bent && !s.c_is_bfloat16 && s.columns - j >= PANEL;
+    float* to = goes_straight ? static_cast<float*>(s.c) + i * s.stride + j : room;
+    const long stride = goes_straight ? s.stride : PANEL, vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
     for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
       tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units, s.ahead + v / VECTORS_OF_TILES * s.lines * 4 * units,
                              s.lines},
                             rows, vectors - v, to + v * LANES, 4 * stride);
-    if (is_all) return;
+    if (goes_straight) return;
     const auto each = [&](bool is_added, bool is_bent, bool is_bfloat16) __attribute__((always_inline)) {
       Sums own = s;
       own.finish.is_added = is_added;
@@ -315,10 +315,10 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
-    const auto as = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
-    const auto matrices = !is_bfloat16 ? as(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
-                          : uses_tiles ? as(matmul<ByTiles, WIDE>, matmul<ByTiles, NARROW>)
-                                       : as(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
+    const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
+    const auto matrices = !is_bfloat16 ? by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
+                          : uses_tiles ? by_width(matmul<ByTiles, WIDE>, matmul<ByTiles, NARROW>)
+                                       : by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);
     move(right, right.is_transposed ? part : part * right.stride);

@@ -23,7 +23,7 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
-constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; of bfloat16, every row's sums are formed in the same order
+constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; bfloat16 always takes tiles, which sum in another order than vectors
 
 struct Float32 {
   using Input = float;
@@ -165,8 +165,8 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
-// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them. With each tile,
-// `lines` lines are asked for from `ahead` on.
+// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them. With each
+// 16 units, `lines` lines are asked for from `ahead` on.
 template <typename P>
 void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float* units, const Matrix& w, long first,
               long rows, float* y, const PartRanking* ranking, long row, const char* last, const char* ahead, long lines) {
@@ -179,21 +179,20 @@ void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float
   for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
     tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
                                    stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole,
-                                   ahead + v / VECTORS_OF_TILES * lines * 64 * (whole / UNITS_OF_A_TILE), lines},
+                                   ahead + v / VECTORS_OF_TILES * lines * 64 * blocks_of(groups, UNITS_OF_A_TILE), lines},
                                   rows, vectors - v, sums + v * LANES, 4 * PANEL);
   for (long r = 0; r < rows; ++r) {
-    float* own = y + r * w.columns + first;
     for (long v = 0; v < width; v += LANES) {
       const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f);
       if (ranking || w.activation)
         store(aside + v, sum);
       else
-        store(own + v, lanes(width - v), sum);
+        store(y + r * w.columns + first + v, lanes(width - v), sum);
     }
     if (ranking)
       ranking->add(aside, row + r, first, width);
     else if (w.activation)
-      activate(aside, 1, width, own, w.columns, w.activation);
+      activate(aside, 1, width, y + r * w.columns + first, w.columns, w.activation);
   }
 }
 
@@ -206,10 +205,10 @@ void multiply_all(Tiles& tiles, const typename P::Input* inputs, long padded, co
     std::memcpy(last, w.weight + (panel * groups + groups - left) * PANEL * 4, left * PANEL * 4);
     std::memset(last + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
   }
-  // The next panel is asked for in equal parts, one with each tile.
+  // The next panel is asked for in equal parts, one with each 16 units.
   constexpr long RUNS = VECTORS / VECTORS_OF_TILES;
-  const long steps = std::max(1L, groups / UNITS_OF_A_TILE), tiles_of_all = blocks_of(rows, ROWS_OF_TILES) * RUNS * steps;
-  const long lines = panel + 1 < blocks_of(w.columns, PANEL) ? blocks_of(groups * PANEL * 4 / 64, tiles_of_all) : 0;
+  const long steps = blocks_of(groups, UNITS_OF_A_TILE), parts = blocks_of(rows, ROWS_OF_TILES) * RUNS * steps;
+  const long lines = panel + 1 < blocks_of(w.columns, PANEL) ? blocks_of(groups * PANEL * 4 / 64, parts) : 0;
   const char* ahead = w.weight + (panel + 1) * groups * PANEL * 4;
   for (long i = 0; i < rows; i += ROWS_OF_TILES, ahead += lines * 64 * steps * RUNS)
     multiply<P>(tiles, inputs + i * padded, padded, units + i, w, panel * PANEL, std::min(ROWS_OF_TILES, rows - i),

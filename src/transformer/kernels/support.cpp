@@ -1,26 +1,32 @@
-#include "tiles.h"
+#include "compiler.h"
 
 #ifdef TRANSFORMER_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
+// This file is for every processor: no instructions are chosen in it.
+
+namespace transformer {
+extern bool uses_tiles;
+bool uses_tiles = false;
+}  // namespace transformer
+
 // Counts changes of what the functions take; the same number stands in library.py.
 extern "C" int transformer_kernels_version() { return 15; }
 
-namespace transformer {
-bool uses_tiles = false;
-}
-
-// Has products use the tiles of AMX from now on; returns 0 where there are none. Linux gives a process their registers,
-// which are 8 KiB a thread, when it asks for them.
+// Has products use the tiles of AMX from now on. Returns 0, or why they do not: 1, the processor has none; 2, the compiler
+// knew none; 3, Linux, which gives a process their 8 KiB a thread when it asks, refuses.
 extern "C" int transformer_kernels_use_tiles() {
 #ifdef TRANSFORMER_TILES
   constexpr long ASK = 0x1023, TILE_DATA = 18;
-  const bool exist = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8");
-  transformer::uses_tiles = exist && syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+  if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") || !__builtin_cpu_supports("amx-int8"))
+    return 1;
+  transformer::uses_tiles = syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
+  return transformer::uses_tiles ? 0 : 3;
+#else
+  return 2;
 #endif
-  return transformer::uses_tiles;
 }
 
 // Whether this processor has the instructions that the kernels were compiled for.

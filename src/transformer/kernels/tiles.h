@@ -14,7 +14,7 @@ constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are co
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
 // `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null.
-// With every tile of b, `lines` lines of the cache that are needed later are asked for, from `ahead` on.
+// With every 16 units, `lines` lines of the cache that are needed later are asked for, from `ahead` on.
 struct Factors {
   const char *a, *b, *last;
   long row, unit, units;

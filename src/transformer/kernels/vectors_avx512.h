@@ -1,7 +1,7 @@
 // Sixteen numbers in one register: AVX-512 with VNNI and bfloat16.
 #pragma once
-#if defined(__linux__) && __has_include(<amxtileintrin.h>)
-#define TRANSFORMER_TILES  // see tiles.h
+#include "compiler.h"
+#ifdef TRANSFORMER_TILES
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16,amx-int8")
 #else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")

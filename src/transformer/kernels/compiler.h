@@ -1,0 +1,6 @@
+// What the compiler and the system know.
+#pragma once
+
+#if !defined(TRANSFORMER_AVX2) && defined(__linux__) && __has_include(<amxtileintrin.h>)
+#define TRANSFORMER_TILES  // see tiles.h
+#endif
