@@ -1,5 +1,6 @@
 """The compiled kernels and their torch fallbacks, each against the formula in float64."""
 
+import ctypes
 import math
 import os
 import random
@@ -73,9 +74,9 @@ def test_a_setting_chooses_the_kernels() -> None:
 
 def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a broken installation that is slow without a word, and reasons of which the last hides the first."""
-    slowest, held = list(KINDS)[-1], object()
+    slowest, held = list(KINDS)[-1], ctypes.CDLL(None)
 
-    def load(name: str) -> object:
+    def load(name: str) -> ctypes.CDLL:
         if name == slowest:
             return held
         raise OSError("no such symbol")
