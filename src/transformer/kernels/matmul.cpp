@@ -1,8 +1,9 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows (32 by AMX) and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
-// processors of fewer registers; of the last panel, as many vectors as have columns. B is laid out in panels, for each unit along the inner axis those
+// A tile of C is six rows (32 by AMX) and a panel of columns, whose sums stay in registers: 64, or 32 where there are no
+// more, or 16 on processors of fewer registers; of the last panel, as many vectors as have columns. B is laid out in
+// panels, for each unit along the inner axis those
 // of a panel's columns; A is read where it lies if its rows do, else laid out in rows, by the thread that multiplies them.
 // A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
 // one after another; their sums wait there too. Every element is summed in the same order, however many threads there are.

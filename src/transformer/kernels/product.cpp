@@ -2,8 +2,8 @@
 //
 // A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one where registers are few, the weight
 // lies in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction
-// multiplies and adds), the group's weights of all columns. Up to six rows of x are multiplied at a time with as many vectors of a panel as their sums
-// have registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
+// multiplies and adds), the group's weights of all columns. Up to six rows of x (32 by AMX) are multiplied at a time with
+// as many vectors of a panel as their sums have registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
 // depend on its batch.
 #include "activations.h"
 #include "kernels.h"
