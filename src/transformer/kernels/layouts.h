@@ -80,12 +80,21 @@ void prefetch(const T* from, long n) {
 template <typename P, typename T>
 void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
   const auto [width, panel, inner, units, first_unit, end_unit] = piece;
-  if (!is_along && panel == LANES) {  // a line of each panel at a time: what is read lies side by side
-    for (long u = first_unit; u < end_unit; ++u)
-      for (long start = 0; start < width; start += LANES)
-        store_ints(to + 4 * (start * units + u * LANES),
-                   units_across(P(), from + u * P::INPUTS * stride + start, stride, u * P::INPUTS + 1 < inner,
-                                u * P::INPUTS < inner ? lanes(width - start) : 0));
+  if (!is_along && panel <= 2 * LANES) {  // a line of each panel at a time: what is read lies side by side
+    for (long u = first_unit; u < end_unit; ++u) {
+      for (long i = 0; i < P::INPUTS; ++i) prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride, width);
+      for (long start = 0; start < width; start += panel) {
+        char* own = to + 4 * (start * units + u * panel);
+        if constexpr (P::INPUTS == 2 && sizeof(T) == 2)
+          if (width - start >= panel && u * 2 + 1 < inner) {
+            interleave(from + u * 2 * stride + start, stride, panel, own);
+            continue;
+          }
+        for (long v = 0; v < std::min(panel, width - start); v += LANES)
+          store_ints(own + 4 * v, units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
+                                               u * P::INPUTS < inner ? lanes(width - start - v) : 0));
+      }
+    }
     return;
   }
   for (long start = 0; start < width; start += panel) {

@@ -1,12 +1,12 @@
 // C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
 // change with every step.
 //
-// A tile of C is six rows (32 by AMX) and a panel of columns, whose sums stay in registers: 64, or 32 where there are no
-// more, or 16 on processors of fewer registers; of the last panel, as many vectors as have columns. B is laid out in
-// panels, for each unit along the inner axis those
-// of a panel's columns; A is read where it lies if its rows do, else laid out in rows, by the thread that multiplies them.
-// A thread takes a group of rows, which stay in its second cache, through all panels. Parts of the inner axis are done
-// one after another; their sums wait there too. Every element is summed in the same order, however many threads there are.
+// A tile of C is six rows and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
+// processors of fewer registers; of the last panel, as many vectors as have columns. By AMX it is 32 rows and columns. B is
+// laid out in panels, for each unit along the inner axis those of a panel's columns; A is read where it lies if its rows
+// do, else laid out in rows, by the thread that multiplies them. A thread takes a group of rows, which stay in its second
+// cache, through all panels. Parts of the inner axis are done one after another; their sums wait there too. Every element
+// is summed in the same order, however many threads there are.
 #include "layouts.h"
 #include "tiles.h"
 
@@ -25,6 +25,7 @@ constexpr long STRETCH = 64;             // units of a panel laid out before the
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long SWATH = 192;              // columns laid out in one go, a multiple of both panels
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
+constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches
 
 // One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
 struct Thread {
@@ -68,12 +69,11 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long units,
 struct Sums {
   Finish finish;
   void* c;
-  long stride, columns;
+  long stride, rows, columns;
   bool c_is_bfloat16, is_first, is_last;
-  bool is_bent;  // rectified, or gated
+  bool is_bent;   // rectified, or gated
+  bool passes_on;  // whole lines of C to memory: they are needed after much else, and a cache would first read what is there
   float* waiting;
-  const char* ahead;  // what is needed later, of which
-  long lines;         // so many lines of the cache are asked for with every 16 units
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
 
@@ -97,12 +97,17 @@ __attribute__((always_inline)) inline Floats bent(Floats y, const Finish& f, lon
   return keep(is_above_or_nan(gate, spread(0.0f)), y * spread(f.factor));
 }
 
-// To row i and the columns from j on, after all parts.
+// What sums become for row i and the columns from j on, after all parts.
 template <typename T>
-__attribute__((always_inline)) inline void write(const Sums& s, Floats y, long i, long j, Mask m) {
+__attribute__((always_inline)) inline Floats finished(const Sums& s, Floats y, long i, long j, Mask m) {
+  if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
+  return s.is_bent ? bent<T>(y, s.finish, i, j, m) : y;
+}
+
+template <typename T>
+__attribute__((always_inline)) inline void write(const Sums& s, Floats sum, long i, long j, Mask m) {
   const long place = i * s.stride + j;
-  if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + place, m);
-  if (s.is_bent) y = bent<T>(y, s.finish, i, j, m);
+  const Floats y = finished<T>(s, sum, i, j, m);
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
 }
 
@@ -156,88 +161,143 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
   }
 }
 
-// How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
-// inner axis there is a multiple of `UNITS`; the longest part of it has `LONGEST`.
-template <typename P>
-struct ByVectors : P {
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, HELD = HELD_BYTES;
-  static constexpr bool GOES_BY_PANELS = true;
+// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
+struct Ahead {
+  const char* from;
+  long lines;
 
-  template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
-    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, waiting);
+  void ask() {
+    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
   }
 };
 
-// Tiles are multiplied so fast that memory beyond the second cache is what they wait for. So rows stay there while all
-// panels pass by, and the inner axis is one part, up to MOST_INPUTS: sums that wait cost more than factors that come from
-// the second cache.
-struct ByTiles : Bfloat16 {
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1L << 40;
-  static constexpr long HELD = 1 << 20;  // bytes of rows, half of the second cache
-  static constexpr bool GOES_BY_PANELS = false;
-  Tiles tiles;
+// How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
+// inner axis there is a multiple of `UNITS`; the longest part of it has `LONGEST`; up to `SHORT` columns are shared.
+template <typename P>
+struct ByVectors {
+  using Numbers = P;
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
+  static constexpr bool GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& of, long i, long j, float* room) {
-    const Sums s = of;  // of which nothing written can be a part
-    s.ask_ahead<Input>(rows, i, j, PANEL);
-    const bool goes_straight = !s.finish.bias && !s.finish.is_added && !s.is_bent && !s.c_is_bfloat16 && s.columns - j >= PANEL;
-    float* to = goes_straight ? static_cast<float*>(s.c) + i * s.stride + j : room;
-    const long stride = goes_straight ? s.stride : PANEL, vectors = std::min<long>(VECTORS, blocks(s.columns - j, LANES));
-    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-      tiles.multiply<false>({a, b + v * 64, nullptr, row, 4 * PANEL, units, s.ahead + v / VECTORS_OF_TILES * s.lines * 4 * units,
-                             s.lines},
-                            rows, vectors - v, to + v * LANES, 4 * stride);
-    if (goes_straight) return;
-    const auto each = [&](bool is_added, bool is_bent, bool is_bfloat16) __attribute__((always_inline)) {
-      Sums own = s;
-      own.finish.is_added = is_added;
-      own.is_bent = is_bent;
-      own.c_is_bfloat16 = is_bfloat16;
-      for (long r = 0; r < rows; ++r)
-        for (long v = 0; v < vectors; ++v) {
-          const long column = j + v * LANES;
-          const Mask m = lanes(s.columns - column);
-          write<Input>(own, load(room + r * PANEL + v * LANES) + s.bias(column, m), i + r, column, m);
-        }
-    };
-    if (s.is_bent) return each(s.finish.is_added, true, s.c_is_bfloat16);
-    if (s.c_is_bfloat16) return each(false, false, true);
-    each(s.finish.is_added, false, false);
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Ahead&) {
+    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, s.waiting);
   }
+  void finish() {}
+};
+
+// Tiles are multiplied so fast that memory beyond the second cache is what they wait for. So rows stay there while all
+// panels pass by, or panels while all rows do, and the inner axis is one part, up to MOST_INPUTS: sums that wait cost more
+// than factors that come from the second cache. Meanwhile vectors finish the tile before.
+struct ByTiles {
+  using Numbers = Bfloat16;
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1L << 40, SHORT = 256;
+  static constexpr long HELD = 1 << 20;  // bytes of rows or panels, half of the second cache
+  static constexpr bool GOES_BY_PANELS = false;
+
+  // `b_stays` as in `Factors`.
+  template <long PANEL, int VECTORS>
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool b_stays,
+            Ahead& ahead) {
+    static_assert(PANEL == COLUMNS);
+    float* to = sums[is_second = !is_second];
+    const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
+    long asked = i + ROWS;
+    tiles.multiply<false>({a, b, nullptr, row, 4 * PANEL, units, b_stays}, rows, blocks(s.columns - j, LANES), to, 4 * PANEL,
+                          [&] {
+                            ahead.ask();
+                            s.ask_ahead<uint16_t>(std::min(at_once, s.rows - asked), asked, j, PANEL);
+                            asked += at_once;
+                            finish(at_once);
+                          });
+    finish();
+    of = s, from = to, next = i, end = i + rows, column = j;
+  }
+
+  void finish() { finish(ROWS); }
+
+ private:
+  static constexpr long COLUMNS = VECTORS_OF_TILES * LANES;
+  static_assert(VECTORS_OF_TILES == 2);
+
+  // Up to `rows` more rows of the tile before.
+  void finish(long rows) {
+    const long last = std::min(end, next + rows);
+    if (next == last) return;
+    const Mask left = lanes(of.columns - column), right = lanes(std::max(0L, of.columns - column - LANES));
+    const Floats left_bias = of.bias(column, left), right_bias = of.bias(column + LANES, right);
+    const bool passes_on = of.passes_on && of.columns - column >= COLUMNS;
+    for (; next < last; ++next, from += COLUMNS) {
+      const Floats left_sum = load(from) + left_bias, right_sum = load(from + LANES) + right_bias;
+      if (!passes_on) {
+        write<uint16_t>(of, left_sum, next, column, left);
+        if (right) write<uint16_t>(of, right_sum, next, column + LANES, right);
+        continue;
+      }
+      const Floats y = finished<uint16_t>(of, left_sum, next, column, left);
+      const Floats z = finished<uint16_t>(of, right_sum, next, column + LANES, right);
+      const long place = next * of.stride + column;
+      if (of.c_is_bfloat16) {
+        pass_on(static_cast<uint16_t*>(of.c) + place, to_pairs(y, z));
+      } else {
+        pass_on(static_cast<float*>(of.c) + place, as_ints(y));
+        pass_on(static_cast<float*>(of.c) + place + LANES, as_ints(z));
+      }
+    }
+  }
+
+  Tiles tiles;
+  alignas(64) float sums[2][ROWS * COLUMNS];
+  bool is_second = false;
+  Sums of;  // the tile before, of which rows `next` to `end` are in `from`
+  const float* from;
+  long next = 0, end = 0, column;
 };
 
 template <typename P, int VECTORS>
 struct Product {
+  using Numbers = typename P::Numbers;
   static constexpr long PANEL = VECTORS * LANES;
   Layout a, b;
   Sums to;
   long m, k, threads;
-  const long n = to.columns, units = blocks(blocks(k, P::INPUTS), P::UNITS) * P::UNITS;
-  const bool is_whole = P::INPUTS * units == k || (P::UNITS == 1 && a.is_padded);
+  const long n = to.columns, units = blocks(blocks(k, Numbers::INPUTS), P::UNITS) * P::UNITS;
+  const long bytes = 4 * std::max(1L, units);  // of a row or column
+  const bool is_whole = Numbers::INPUTS * units == k || (P::UNITS == 1 && a.is_padded);
   const bool a_lies_right =
-      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (P::INPUTS == 1 || a.is_bfloat16);
+      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (Numbers::INPUTS == 1 || a.is_bfloat16);
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
+  const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = std::max(1L, blocks(units, P::LONGEST));
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
-  const long width = std::max<long>(ROOM / (4 * std::max(1L, units)) / PANEL, threads) * PANEL;
+  const long width = std::max<long>((by_columns ? P::HELD / 2 : ROOM) / bytes / PANEL, by_columns ? 1 : threads) * PANEL;
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
-  char* const b_panels = scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
 
-  void share(Thread thread) const {
+  void share(Thread thread, char* b_panels) const {
     P by;
+    by_columns ? share_columns(by, thread) : share_rows(by, thread, b_panels);
+    by.finish();
+    if (to.passes_on) _mm_sfence();
+  }
+
+  char* room_of_panels() const {
+    return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
+  }
+
+ private:
+  void share_rows(P& by, Thread thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
-      lay_out<P>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, b_panels, thread);
+      lay_out<Numbers>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, b_panels, thread);
       thread.wait();
       const long panels = blocks(std::min(width, n - left), PANEL);
       const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
       long laid_out = -1;
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
-        multiply_group(by, rows_of(first, end, laid_out), first, end, left, panel * PANEL);
+        const char* columns = b_panels + 4 * panel * PANEL * units;
+        multiply_group(by, rows_of(first, end, laid_out), first, end, columns, left + panel * PANEL);
       };
       const long whole = by_panels ? 0 : panels < FEW ? groups : groups * 3 / 4 / thread.all * thread.all;
       thread.share(whole, 1, [&](long g) {
@@ -250,11 +310,28 @@ struct Product {
     }
   }
 
+  // Some columns at a time, laid out by the thread that multiplies all rows with them, and stay in its second cache.
+  void share_columns(P& by, Thread thread) const {
+    const long most = std::min(width, blocks(blocks(n, PANEL), thread.all) * PANEL);
+    char* own = scratch<char, 10>(4 * units * most);
+    thread.share(blocks(n, most), 1, [&](long task) {
+      const long first = task * most, columns = std::min(most, n - first);
+      lay_out<Numbers>(b, first, b.is_transposed, k, units, columns, PANEL, own, Thread{1});
+      const auto* rows = static_cast<const char*>(a.data);
+      const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
+      Ahead ahead{rows + P::ROWS * row, blocks(P::ROWS * row / 64, steps)};  // the next rows, in equal parts
+      for (long i = 0; i < m; i += P::ROWS)
+        for (long j = 0; j < columns; j += PANEL)
+          by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
+                                           i, first + j, false, ahead);
+    });
+  }
+
   // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
   long rows_of_group(long all, long panels) const {
     const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
     if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
-    const long most = std::clamp(std::min(suffice, P::HELD / (4 * std::max(1L, units))), LEAST_ROWS, GROUP);
+    const long most = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
     return std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
   }
@@ -263,25 +340,24 @@ struct Product {
   const char* rows_of(long first, long end, long& laid_out) const {
     if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
     char* own = scratch<char, 11>(GROUP * apart);
-    if (std::exchange(laid_out, first) != first) lay_out_rows<P>(a, first, k, end - first, own, apart);
+    if (std::exchange(laid_out, first) != first) lay_out_rows<Numbers>(a, first, k, end - first, own, apart);
     return own;
   }
 
   // Rows of a group with one panel, part after part of the inner axis.
-  void multiply_group(P& by, const char* rows, long first, long end, long left, long column) const {
+  void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
     Sums s = to;
-    s.waiting = scratch<float, 12>(GROUP * PANEL);
+    float* waiting = scratch<float, 12>(GROUP * PANEL);
+    const long steps = blocks(end - first, P::ROWS) * std::max(1L, units / P::UNITS);
+    Ahead ahead{columns + 4 * PANEL * units, blocks(4 * PANEL * units / 64, steps)};  // the next panel, in equal parts
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
-      const char* panel = b_panels + 4 * (column * units + from * PANEL);
-      s.ahead = panel + 4 * PANEL * units;  // the next, in equal parts
-      constexpr long RUNS = (VECTORS + VECTORS_OF_TILES - 1) / VECTORS_OF_TILES;
-      s.lines = blocks(PANEL, blocks(end - first, P::ROWS) * RUNS);
-      for (long i = first; i < end; i += P::ROWS, s.ahead += s.lines * 4 * units * RUNS)
-        by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row, panel,
-                                         std::min(depth, units - from), s, i, left + column,
-                                         s.waiting + (parts > 1 ? (i - first) * PANEL : 0));
+      for (long i = first; i < end; i += P::ROWS) {
+        s.waiting = waiting + (parts > 1 ? (i - first) * PANEL : 0);
+        by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row,
+                                         columns + 4 * from * PANEL, std::min(depth, units - from), s, i, column, true, ahead);
+      }
     }
   }
 };
@@ -289,9 +365,10 @@ struct Product {
 template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
-  if (threads == 1) return product.share({1});  // not even a team of one, of which attention would make thousands
+  char* b_panels = product.room_of_panels();
+  if (threads == 1) return product.share({1}, b_panels);  // not even a team of one, of which attention would make thousands
 #pragma omp parallel num_threads(threads)
-  product.share({omp_get_num_threads()});
+  product.share({omp_get_num_threads()}, b_panels);
 }
 
 void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
@@ -308,7 +385,9 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
                                    long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
   Layout left = *a, right = *b;
-  Sums s{{}, c, stride, n, c_is_bfloat16 != 0, true, true, false, nullptr, nullptr, 0};
+  const long size = c_is_bfloat16 ? 2 : 4;
+  const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
+  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, is_in_lines && m * n * size >= PASSED_ON, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
@@ -318,7 +397,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
     const auto matrices = !is_bfloat16 ? by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
-                          : uses_tiles ? by_width(matmul<ByTiles, WIDE>, matmul<ByTiles, NARROW>)
+                          : uses_tiles ? matmul<ByTiles, VECTORS_OF_TILES>
                                        : by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);

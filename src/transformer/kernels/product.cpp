@@ -178,9 +178,10 @@ void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float
   alignas(64) float aside[PANEL];
   for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
     tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
-                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole,
-                                   ahead + v / VECTORS_OF_TILES * lines * 64 * blocks_of(groups, UNITS_OF_A_TILE), lines},
-                                  rows, vectors - v, sums + v * LANES, 4 * PANEL);
+                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, false},
+                                  rows, vectors - v, sums + v * LANES, 4 * PANEL, [&ahead, lines] {
+                                    for (long i = 0; i < lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+                                  });
   for (long r = 0; r < rows; ++r) {
     for (long v = 0; v < width; v += LANES) {
       const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f);

@@ -4,6 +4,7 @@
 #include "vectors.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace transformer {
 
@@ -13,13 +14,12 @@ constexpr long UNITS_OF_A_TILE = 16;  // of a row of a: four bytes each, two bfl
 constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
-// `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null.
-// With every 16 units, `lines` lines of the cache that are needed later are asked for, from `ahead` on.
+// `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null. What is read again soon is to stay in
+// the first cache, b or a; the other one does not displace it.
 struct Factors {
   const char *a, *b, *last;
   long row, unit, units;
-  const char* ahead = nullptr;
-  long lines = 0;
+  bool b_stays;
 };
 
 // The tiles of this thread, for as long as this lives.
@@ -30,14 +30,14 @@ class Tiles {
   ~Tiles();
 
   // The product of `rows` rows, at most 32, with one vector of columns, or two if there are; rows of sums are `stride`
-  // bytes apart. Numbers of a are unsigned where they are int8.
-  template <bool is_int8>
-  void multiply(const Factors& f, long rows, long vectors, void* sums, long stride);
+  // bytes apart. Numbers of a are unsigned where they are int8. With every 16 units, `meanwhile` is called: vectors are idle.
+  template <bool is_int8, typename Meanwhile>
+  void multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile);
 
  private:
   void shape(long rows);
-  template <bool is_int8, int DOWN, int ACROSS>
-  static void run(const Factors& f, char* sums, long stride);
+  template <bool is_int8, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
+  static void run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile);
   long rows_ = 0;
 };
 
@@ -75,30 +75,38 @@ inline void Tiles::shape(long rows) {
       _tile_dpbf16ps(sums, a, b);    \
   } while (false)
 
-template <bool is_int8, int DOWN, int ACROSS>
-void Tiles::run(const Factors& f, char* sums, long stride) {
+#define LOAD(tile, from, stride, stays)       \
+  do {                                        \
+    if (stays)                                \
+      _tile_loadd(tile, from, stride);        \
+    else                                      \
+      _tile_stream_loadd(tile, from, stride); \
+  } while (false)
+
+template <bool is_int8, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
+void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile) {
   constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
   __asm__ volatile("" ::: "memory");  // what is loaded has been written
   _tile_zero(0);
   if (has_right) _tile_zero(1);
   if (has_lower) _tile_zero(2);
   if (has_lower && has_right) _tile_zero(3);
-  const char *a = f.a, *ahead = f.ahead;
-  const auto add = [&f, &a, &ahead](const char* b) {
-    for (long i = 0; i < f.lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
-    _tile_loadd(6, b, f.unit);
-    _tile_loadd(4, a, f.row);
+  const char* a = f.a;
+  const auto add = [&](const char* b) {
+    LOAD(6, b, f.unit, b_stays);
+    LOAD(4, a, f.row, !b_stays);
     ADD_PRODUCT(0, 4, 6);
     if (has_right) {
-      _tile_loadd(7, b + 64, f.unit);
+      LOAD(7, b + 64, f.unit, b_stays);
       ADD_PRODUCT(1, 4, 7);
     }
     if (has_lower) {
-      _tile_loadd(5, a + 16 * f.row, f.row);
+      LOAD(5, a + 16 * f.row, f.row, !b_stays);
       ADD_PRODUCT(2, 5, 6);
     }
     if (has_lower && has_right) ADD_PRODUCT(3, 5, 7);
     a += 64;
+    meanwhile();
   };
   for (long u = 0; u < f.units; u += UNITS_OF_A_TILE) add(f.b + u * f.unit);
   if (f.last) add(f.last);
@@ -109,22 +117,28 @@ void Tiles::run(const Factors& f, char* sums, long stride) {
 }
 
 #undef ADD_PRODUCT
+#undef LOAD
 
-template <bool is_int8>
-void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long stride) {
+template <bool is_int8, typename Meanwhile>
+void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile) {
   shape(rows);
   auto* to = static_cast<char*>(sums);
-  if (rows > 16)
-    vectors > 1 ? run<is_int8, 2, 2>(f, to, stride) : run<is_int8, 2, 1>(f, to, stride);
-  else
-    vectors > 1 ? run<is_int8, 1, 2>(f, to, stride) : run<is_int8, 1, 1>(f, to, stride);
+  const auto multiply = [&](auto stays) {
+    constexpr bool b_stays = stays;
+    const bool is_wide = vectors > 1;
+    if (rows > 16)
+      is_wide ? run<is_int8, b_stays, 2, 2>(f, to, stride, meanwhile) : run<is_int8, b_stays, 2, 1>(f, to, stride, meanwhile);
+    else
+      is_wide ? run<is_int8, b_stays, 1, 2>(f, to, stride, meanwhile) : run<is_int8, b_stays, 1, 1>(f, to, stride, meanwhile);
+  };
+  f.b_stays ? multiply(std::true_type()) : multiply(std::false_type());
 }
 
 #else
 
 inline Tiles::~Tiles() {}
-template <bool is_int8>
-void Tiles::multiply(const Factors&, long, long, void*, long) {}
+template <bool is_int8, typename Meanwhile>
+void Tiles::multiply(const Factors&, long, long, void*, long, const Meanwhile&) {}
 
 #endif
 

@@ -86,6 +86,11 @@ inline void store_ints(void* y, Ints v) {
   _mm256_storeu_si256(to, v.low);
   _mm256_storeu_si256(to + 1, v.high);
 }
+inline void pass_on(void* y, Ints v) {  // a line, past all caches
+  auto* to = static_cast<__m256i*>(y);
+  _mm256_stream_si256(to, v.low);
+  _mm256_stream_si256(to + 1, v.high);
+}
 inline Ints as_ints(Floats x) { return {_mm256_castps_si256(x.low), _mm256_castps_si256(x.high)}; }
 inline Floats as_floats(Ints x) { return {_mm256_castsi256_ps(x.low), _mm256_castsi256_ps(x.high)}; }
 inline Ints to_ints(Floats x) { return {_mm256_cvtps_epi32(x.low), _mm256_cvtps_epi32(x.high)}; }

@@ -83,6 +83,7 @@ inline Ints spread_int(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints counting() { return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 inline Ints load_ints(const void* x) { return _mm512_loadu_si512(x); }
 inline void store_ints(void* y, Ints v) { _mm512_storeu_si512(y, v); }
+inline void pass_on(void* y, Ints v) { _mm512_stream_si512(static_cast<__m512i*>(y), v); }  // a line, past all caches
 inline void store_ints(void* y, Mask m, Ints v) { _mm512_mask_storeu_epi32(y, m, v); }
 inline Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
