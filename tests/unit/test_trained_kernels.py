@@ -115,6 +115,38 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
     torch.testing.assert_close(results[0].double(), expected, atol=3e-3, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("precision", "out_type"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
+@pytest.mark.parametrize("columns", [1056, 1061])
+@pytest.mark.parametrize("k", [96, 1088])
+def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: int, k: int) -> None:
+    """Catches whole lines that are written without what belongs to them, and columns of which two threads, or none, take some.
+
+    By AMX the shorter products are shared by columns, of which each thread lays out its own, and all of these results
+    are written past the caches.
+    """
+    a, b, bias = torch.randn(205, k).to(precision), torch.randn(k, columns), torch.randn(columns)
+    gate = torch.randn(205, columns).to(precision)
+    exact = a.double() @ b.to(precision).double()
+    room = torch.full((207, 1088), 7.0, dtype=out_type)  # rows of whole lines
+    out = room[1:206, :columns]
+    gated = (exact + bias) * (gate > 0)
+    cases = [(Finish(), exact), (Finish(bias, gate=gate), gated), (Finish(slopes=gate), exact * gate)]
+    if out_type == FLOAT32:
+        cases.append((Finish(is_added=True), 2 * exact))
+    tolerance = {"atol": 2e-3, "rtol": 1e-5} if out_type == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
+    threads = torch.get_num_threads()
+    try:
+        for (finish, expected), count in itertools.product(cases, (1, 2, 3)):
+            torch.set_num_threads(count)
+            out[:] = exact if finish.is_added else torch.nan
+            matmul(a, b, finish, precision=precision, out=out)
+            torch.testing.assert_close(out.double(), expected, **tolerance)
+            assert (room[[0, 206]] == 7).all()
+            assert (room[:, columns:] == 7).all()
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_matrices_that_do_not_fit_are_refused() -> None:
     """Catches memory being read or written beyond its end."""
     a, b, out = torch.ones(4, 6), torch.ones(6, 8), torch.empty(4, 8)
