@@ -119,7 +119,7 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
 @pytest.mark.parametrize("columns", [1056, 1061])
 @pytest.mark.parametrize("k", [96, 1088])
 def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: int, k: int) -> None:
-    """Catches whole lines that are written without what belongs to them, and columns of which two threads, or none, take some.
+    """Catches whole lines that are written without what belongs to them, and columns that two threads, or none, take.
 
     By AMX the shorter products are shared by columns, of which each thread lays out its own, and all of these results
     are written past the caches.

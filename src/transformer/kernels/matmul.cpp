@@ -23,7 +23,6 @@ constexpr long TASKS = 16;               // for each thread, if there are rows e
 constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
-constexpr long SWATH = 192;              // columns laid out in one go, a multiple of both panels
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
 constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches
 
@@ -51,13 +50,13 @@ struct Thread {
 // thread is some columns and a stretch of their inputs, so that what it reads and writes stays in its first cache. Units
 // beyond the inputs are zeros.
 template <typename P>
-void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, char* to,
-             Thread thread) {
+void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
+             char* to, Thread thread) {
   const long stretches = blocks(units, STRETCH);
-  thread.share(blocks(width, SWATH) * stretches, 1, [=](long task) {
-    const long column = task / stretches * SWATH, unit = task % stretches * STRETCH;
+  thread.share(blocks(width, swath) * stretches, 1, [=](long task) {
+    const long column = task / stretches * swath, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
-    const Piece piece{std::min(SWATH, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
+    const Piece piece{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
     char* own = to + 4 * column * units;
     if constexpr (P::INPUTS == 2)
       if (x.is_bfloat16) return lay_out<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_along, piece, own);
@@ -172,12 +171,14 @@ struct Ahead {
 };
 
 // How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
-// inner axis there is a multiple of `UNITS`; the longest part of it has `LONGEST`; up to `SHORT` columns are shared.
+// inner axis there is a multiple of `UNITS`, and parts have `LONGEST` at most, of rows that lie right too where they are
+// `CUT`; columns of up to `SHORT` are shared. `HELD` bytes of rows or columns stay in the second cache. Of columns,
+// `SWATH` are laid out in one go, a multiple of all panels.
 template <typename P>
 struct ByVectors {
   using Numbers = P;
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
-  static constexpr bool GOES_BY_PANELS = true;
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES, SWATH = 192;
+  static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Ahead&) {
@@ -186,30 +187,33 @@ struct ByVectors {
   void finish() {}
 };
 
-// Tiles are multiplied so fast that memory beyond the second cache is what they wait for. So rows stay there while all
-// panels pass by, or panels while all rows do, and the inner axis is one part, up to MOST_INPUTS: sums that wait cost more
-// than factors that come from the second cache. Meanwhile vectors finish the tile before.
+// Tiles are multiplied so fast that they wait for all that lies beyond the first cache. So what a thread has laid out stays
+// in its second one, rows while all panels pass by or columns while all rows do, and parts of laid out rows and panels in
+// the first; rows that lie where they are often fall on few places of that, and parts gain nothing. Meanwhile vectors
+// finish the tile before.
 struct ByTiles {
   using Numbers = Bfloat16;
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 1L << 40, SHORT = 256;
-  static constexpr long HELD = 1 << 20;  // bytes of rows or panels, half of the second cache
-  static constexpr bool GOES_BY_PANELS = false;
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 256, SHORT = 1024, HELD = 1 << 20;
+  static constexpr long SWATH = 512;
+  static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
   // `b_stays` as in `Factors`.
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool b_stays,
             Ahead& ahead) {
     static_assert(PANEL == COLUMNS);
-    float* to = sums[is_second = !is_second];
+    float* to = s.is_last ? sums[is_second = !is_second] : s.waiting;
+    const float* before = s.is_first ? nullptr : s.waiting;
     const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    tiles.multiply<false>({a, b, nullptr, row, 4 * PANEL, units, b_stays}, rows, blocks(s.columns - j, LANES), to, 4 * PANEL,
-                          [&] {
+    tiles.multiply<false>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+                          4 * PANEL, [&] {
                             ahead.ask();
-                            s.ask_ahead<uint16_t>(std::min(at_once, s.rows - asked), asked, j, PANEL);
+                            if (s.is_last) s.ask_ahead<uint16_t>(std::min(at_once, s.rows - asked), asked, j, PANEL);
                             asked += at_once;
                             finish(at_once);
                           });
+    if (!s.is_last) return;
     finish();
     of = s, from = to, next = i, end = i + rows, column = j;
   }
@@ -267,10 +271,11 @@ struct Product {
   const bool a_lies_right =
       READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (Numbers::INPUTS == 1 || a.is_bfloat16);
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
+  const bool lays_out_once = !P::GOES_BY_PANELS && !a_lies_right;  // rows, which is worth waiting for a slower core
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
-  const long parts = std::max(1L, blocks(units, P::LONGEST));
+  const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
-  const long width = std::max<long>((by_columns ? P::HELD / 2 : ROOM) / bytes / PANEL, by_columns ? 1 : threads) * PANEL;
+  const long width = std::max<long>((by_columns ? P::HELD : ROOM) / bytes / PANEL, by_columns ? 1 : threads) * PANEL;
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
@@ -289,7 +294,8 @@ struct Product {
   void share_rows(P& by, Thread thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
-      lay_out<Numbers>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, b_panels, thread);
+      lay_out<Numbers>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels,
+                       thread);
       thread.wait();
       const long panels = blocks(std::min(width, n - left), PANEL);
       const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
@@ -299,7 +305,7 @@ struct Product {
         const char* columns = b_panels + 4 * panel * PANEL * units;
         multiply_group(by, rows_of(first, end, laid_out), first, end, columns, left + panel * PANEL);
       };
-      const long whole = by_panels ? 0 : panels < FEW ? groups : groups * 3 / 4 / thread.all * thread.all;
+      const long whole = by_panels ? 0 : panels < FEW || lays_out_once ? groups : groups * 3 / 4 / thread.all * thread.all;
       thread.share(whole, 1, [&](long g) {
         for (long panel = 0; panel < panels; ++panel) multiply_one(g, panel);
       });
@@ -316,7 +322,7 @@ struct Product {
     char* own = scratch<char, 10>(4 * units * most);
     thread.share(blocks(n, most), 1, [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
-      lay_out<Numbers>(b, first, b.is_transposed, k, units, columns, PANEL, own, Thread{1});
+      lay_out<Numbers>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread{1});
       const auto* rows = static_cast<const char*>(a.data);
       const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
       Ahead ahead{rows + P::ROWS * row, blocks(P::ROWS * row / 64, steps)};  // the next rows, in equal parts
@@ -348,8 +354,7 @@ struct Product {
   void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
     Sums s = to;
     float* waiting = scratch<float, 12>(GROUP * PANEL);
-    const long steps = blocks(end - first, P::ROWS) * std::max(1L, units / P::UNITS);
-    Ahead ahead{columns + 4 * PANEL * units, blocks(4 * PANEL * units / 64, steps)};  // the next panel, in equal parts
+    Ahead ahead{};  // nothing: the processor finds that panel follows panel
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;

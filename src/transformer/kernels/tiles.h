@@ -20,6 +20,7 @@ struct Factors {
   const char *a, *b, *last;
   long row, unit, units;
   bool b_stays;
+  const void* before = nullptr;  // sums that the product is added to, in rows as the result's
 };
 
 // The tiles of this thread, for as long as this lives.
@@ -87,10 +88,17 @@ template <bool is_int8, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
 void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile) {
   constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
   __asm__ volatile("" ::: "memory");  // what is loaded has been written
-  _tile_zero(0);
-  if (has_right) _tile_zero(1);
-  if (has_lower) _tile_zero(2);
-  if (has_lower && has_right) _tile_zero(3);
+  if (const auto* before = static_cast<const char*>(f.before)) {
+    _tile_loadd(0, before, stride);
+    if (has_right) _tile_loadd(1, before + 64, stride);
+    if (has_lower) _tile_loadd(2, before + 16 * stride, stride);
+    if (has_lower && has_right) _tile_loadd(3, before + 16 * stride + 64, stride);
+  } else {
+    _tile_zero(0);
+    if (has_right) _tile_zero(1);
+    if (has_lower) _tile_zero(2);
+    if (has_lower && has_right) _tile_zero(3);
+  }
   const char* a = f.a;
   const auto add = [&](const char* b) {
     LOAD(6, b, f.unit, b_stays);
