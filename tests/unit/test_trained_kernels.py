@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformer.blocks.attention import joint_maps
 from transformer.blocks.feed_forward import feed_forward
 from transformer.kernels import library, why_not
 from transformer.kernels.cross_entropy import to_gradient
-from transformer.kernels.elementwise import gelu, sum_columns
+from transformer.kernels.elementwise import gelu, sum_columns, sum_of_squares
 from transformer.kernels.matmul import Finish, matmul
 from transformer.training.hardware import Hardware
 from transformer.training.loss import smoothed_cross_entropy
@@ -294,6 +295,16 @@ def test_sums_of_columns(shape: tuple[int, int]) -> None:
     """Catches columns that are left out, and sums in bfloat16."""
     for x in (torch.randn(shape), torch.randn(shape).to(BF16)):
         torch.testing.assert_close(sum_columns(x).double(), x.double().sum(0), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 70, 4096, 30_001])
+def test_sums_of_squares(n: int) -> None:
+    """Catches an element that is left out or read beyond the last, and what is no number being lost."""
+    x = torch.randn(n + 1)[:n]
+    assert sum_of_squares(x) == pytest.approx(x.double().square().sum().item(), rel=1e-5)
+    if n:
+        x[-1] = torch.nan
+        assert math.isnan(sum_of_squares(x))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])

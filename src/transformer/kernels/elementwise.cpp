@@ -1,5 +1,7 @@
-// What training computes element by element, in float32 or bfloat16: GELU and its gradient, dropout, sums of columns.
+// What training computes element by element, in float32 or bfloat16: GELU and its gradient, dropout, sums of columns and
+// of squares.
 #include <algorithm>
+#include <numeric>
 
 #include "activations.h"
 #include "random.h"
@@ -54,6 +56,17 @@ void sum_columns(const T* x, long stride, long rows, long columns, float* out, i
   }
 }
 
+double sum_of_squares(const float* x, long n) {
+  constexpr int VECTORS = 4;
+  Floats sums[VECTORS] = {};
+  for (long i = 0; i < n; i += VECTORS * LANES)
+    for (int v = 0; v < VECTORS; ++v) {
+      const Floats found = load(x + i + v * LANES, lanes(std::max(0L, n - i - v * LANES)));
+      sums[v] = multiply_add(found, found, sums[v]);
+    }
+  return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
 }  // namespace
 }  // namespace transformer
 
@@ -86,4 +99,14 @@ extern "C" void transformer_sum_columns(const void* x, long stride, long rows, l
     sum_columns(static_cast<const uint16_t*>(x), stride, rows, columns, out, threads);
   else
     sum_columns(static_cast<const float*>(x), stride, rows, columns, out, threads);
+}
+
+// Block after block, whichever thread took them.
+extern "C" double transformer_sum_of_squares(const float* x, long n, int threads) {
+  using namespace transformer;
+  const long blocks = (n + BLOCK - 1) / BLOCK;
+  double* parts = scratch<double, 13>(blocks);
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
+  for (long i = 0; i < blocks; ++i) parts[i] = sum_of_squares(x + i * BLOCK, std::min(BLOCK, n - i * BLOCK));
+  return std::accumulate(parts, parts + blocks, 0.0);
 }

@@ -73,3 +73,11 @@ def sum_columns(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
         x.data_ptr(), x.stride(0), *x.shape, out.data_ptr(), x.dtype == torch.bfloat16, threads_for(COST * x.numel())
     )
     return out
+
+
+def sum_of_squares(x: Float[Tensor, "*shape"]) -> float:
+    """Of elements in float32, for what `multiplies` says the kernels take; the same for any number of threads."""
+    compiled = library()
+    assert compiled is not None
+    x = x.contiguous()
+    return compiled.transformer_sum_of_squares(x.data_ptr(), x.numel(), threads_for(COST * x.numel()))

@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 15
+VERSION: Final = 16
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
@@ -22,6 +22,7 @@ SIGNATURES: Final = {
     "transformer_gelu": (POINTER, LONG, POINTER, POINTER, INT, INT, INT),
     "transformer_drop_out": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
+    "transformer_sum_of_squares": (POINTER, LONG, INT),
     "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
@@ -111,6 +112,7 @@ def _load(name: str) -> ctypes.CDLL | None:
         function = getattr(compiled, each)
         function.argtypes, function.restype = arguments, None
     compiled.transformer_columns_of_a_strip.restype = LONG
+    compiled.transformer_sum_of_squares.restype = ctypes.c_double
     compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
     return compiled
 

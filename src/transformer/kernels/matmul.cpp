@@ -275,7 +275,7 @@ struct Product {
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
-  const long width = std::max<long>((by_columns ? P::HELD : ROOM) / bytes / PANEL, by_columns ? 1 : threads) * PANEL;
+  const long width = std::max<long>((by_columns ? P::HELD / 2 : ROOM) / bytes / PANEL, by_columns ? FEW : threads) * PANEL;
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
@@ -392,8 +392,9 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   Layout left = *a, right = *b;
   const long size = c_is_bfloat16 ? 2 : 4;
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
-  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, is_in_lines && m * n * size >= PASSED_ON, nullptr};
+  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
+  s.passes_on = is_in_lines && m * n * size >= PASSED_ON && k <= most && !finish->is_added;
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
     if (from + part >= k) s.finish = *finish;  // until then, C holds sums

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from transformer.errors import NonFiniteError
+from transformer.kernels.elementwise import sum_of_squares
+from transformer.kernels.matmul import multiplies
 from transformer.protocols import Batch
 from transformer.training.distributed import ALONE, World
 from transformer.training.hardware import CPU_FLOAT32, Hardware
@@ -137,6 +139,8 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
 
 def _gradient_norm(objective: nn.Module) -> torch.Tensor:
     gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
+    if multiplies(*gradients) and all(each.dtype == torch.float32 for each in gradients):
+        return torch.tensor(math.sqrt(math.fsum(map(sum_of_squares, gradients))))
     return whole_tensor(nn.utils.get_total_norm(gradients))
 
 
