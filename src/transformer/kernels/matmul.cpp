@@ -70,8 +70,8 @@ struct Sums {
   void* c;
   long stride, rows, columns;
   bool c_is_bfloat16, is_first, is_last;
-  bool is_bent;   // rectified, or gated
-  bool passes_on;  // whole lines of C to memory: they are needed after much else, and a cache would first read what is there
+  bool is_bent;    // rectified, or gated
+  bool passes_on;  // whole lines to memory: a cache would first read what is there, and soon need the room
   float* waiting;
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
@@ -171,9 +171,9 @@ struct Ahead {
 };
 
 // How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
-// inner axis there is a multiple of `UNITS`, and parts have `LONGEST` at most, of rows that lie right too where they are
-// `CUT`; columns of up to `SHORT` are shared. `HELD` bytes of rows or columns stay in the second cache. Of columns,
-// `SWATH` are laid out in one go, a multiple of all panels.
+// inner axis there is a multiple of `UNITS`, and parts have `LONGEST` at most; where rows lie right, they are cut so only
+// if `IS_CUT`, and threads share columns of up to `SHORT` units. `HELD` bytes of rows or columns stay in the second cache.
+// Of columns, `SWATH` are laid out in one go, a multiple of all panels.
 template <typename P>
 struct ByVectors {
   using Numbers = P;
