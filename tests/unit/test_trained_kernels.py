@@ -39,7 +39,7 @@ def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) 
     "sizes",
     [
         (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (5, 64, 300),
-        (6, 513, 64), (50, 64, 70), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0),
+        (6, 513, 64), (50, 64, 70), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0), (3, 32, 0), (0, 32, 3),
     ],
 )  # fmt: skip
 def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int, int]) -> None:

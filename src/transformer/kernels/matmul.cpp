@@ -318,7 +318,7 @@ struct Product {
 
   // Some columns at a time, laid out by the thread that multiplies all rows with them, and stay in its second cache.
   void share_columns(P& by, Thread thread) const {
-    const long most = std::min(width, blocks(blocks(n, PANEL), thread.all) * PANEL);
+    const long most = std::clamp(blocks(blocks(n, PANEL), thread.all) * PANEL, PANEL, width);
     char* own = scratch<char, 10>(4 * units * most);
     thread.share(blocks(n, most), 1, [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
