@@ -118,12 +118,12 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
 
 @pytest.mark.parametrize(("precision", "out_type"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
 @pytest.mark.parametrize("columns", [1056, 1061])
-@pytest.mark.parametrize("k", [96, 1088])
+@pytest.mark.parametrize("k", [96, 1090, 2080])
 def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: int, k: int) -> None:
     """Catches whole lines that are written without what belongs to them, and columns that two threads, or none, take.
 
-    By AMX the shorter products are shared by columns, of which each thread lays out its own, and all of these results
-    are written past the caches.
+    By AMX threads share columns of the shortest product and rows of the others, of which those of the second are laid
+    out, and what several threads compute is written past the caches.
     """
     a, b, bias = torch.randn(205, k).to(precision), torch.randn(k, columns), torch.randn(columns)
     gate = torch.randn(205, columns).to(precision)
@@ -297,11 +297,19 @@ def test_sums_of_columns(shape: tuple[int, int]) -> None:
         torch.testing.assert_close(sum_columns(x).double(), x.double().sum(0), atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize("n", [0, 1, 70, 4096, 30_001])
+@pytest.mark.parametrize("n", [0, 1, 70, 4096, 90_001])
 def test_sums_of_squares(n: int) -> None:
-    """Catches an element that is left out or read beyond the last, and what is no number being lost."""
-    x = torch.randn(n + 1)[:n]
-    assert sum_of_squares(x) == pytest.approx(x.double().square().sum().item(), rel=1e-5)
+    """Catches an element left out or read beyond the last, a sum that depends on threads, and NaN being lost."""
+    x, threads = torch.randn(n + 1)[:n], torch.get_num_threads()
+    found: set[float] = set()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.add(sum_of_squares(x))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1
+    assert found.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
     if n:
         x[-1] = torch.nan
         assert math.isnan(sum_of_squares(x))

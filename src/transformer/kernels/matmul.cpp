@@ -5,7 +5,8 @@
 // processors of fewer registers; of the last panel, as many vectors as have columns. By AMX it is 32 rows and columns. B is
 // laid out in panels, for each unit along the inner axis those of a panel's columns; A is read where it lies if its rows
 // do, else laid out in rows, by the thread that multiplies them. A thread takes a group of rows, which stay in its second
-// cache, through all panels. Parts of the inner axis are done one after another; their sums wait there too. Every element
+// cache, through all panels; by AMX, where rows lie right and are not long, it lays out columns of its own, which stay
+// there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too. Every element
 // is summed in the same order, however many threads there are.
 #include "layouts.h"
 #include "tiles.h"
@@ -24,7 +25,8 @@ constexpr long FEW = 8;                  // panels that are not worth laying out
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
-constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches
+constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
+constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
 
 // One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
 struct Thread {
@@ -271,7 +273,6 @@ struct Product {
   const bool a_lies_right =
       READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (Numbers::INPUTS == 1 || a.is_bfloat16);
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
-  const bool lays_out_once = !P::GOES_BY_PANELS && !a_lies_right;  // rows, which is worth waiting for a slower core
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
@@ -305,7 +306,9 @@ struct Product {
         const char* columns = b_panels + 4 * panel * PANEL * units;
         multiply_group(by, rows_of(first, end, laid_out), first, end, columns, left + panel * PANEL);
       };
-      const long whole = by_panels ? 0 : panels < FEW || lays_out_once ? groups : groups * 3 / 4 / thread.all * thread.all;
+      // To lay out rows once is worth waiting for a slower core, not for one that has none to lay out.
+      const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.all);
+      const long whole = by_panels ? 0 : is_once ? groups : groups * 3 / 4 / thread.all * thread.all;
       thread.share(whole, 1, [&](long g) {
         for (long panel = 0; panel < panels; ++panel) multiply_one(g, panel);
       });
@@ -325,11 +328,14 @@ struct Product {
       lay_out<Numbers>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread{1});
       const auto* rows = static_cast<const char*>(a.data);
       const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
-      Ahead ahead{rows + P::ROWS * row, blocks(P::ROWS * row / 64, steps)};  // the next rows, in equal parts
-      for (long i = 0; i < m; i += P::ROWS)
+      const bool is_dense = row <= 8 * units;
+      for (long i = 0; i < m; i += P::ROWS) {
+        const bool asks = is_dense && i + P::ROWS < m;
+        Ahead ahead{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};  // the next, in equal parts
         for (long j = 0; j < columns; j += PANEL)
           by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
                                            i, first + j, false, ahead);
+      }
     });
   }
 
@@ -394,7 +400,8 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
   Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
-  s.passes_on = is_in_lines && m * n * size >= PASSED_ON && k <= most && !finish->is_added;
+  s.passes_on = uses_tiles && is_bfloat16 && is_in_lines && k <= most && !finish->is_added &&
+                m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
     if (from + part >= k) s.finish = *finish;  // until then, C holds sums
