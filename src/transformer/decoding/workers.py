@@ -113,8 +113,9 @@ class Workers:
         """
         is_ours, self._made_by = self._made_by == os.getpid(), -1
         if is_ours:
-            for end in (self._pool._result_queue._writer, self._pool._call_queue._reader):  # pyright: ignore[reportAttributeAccessIssue]
-                end.close()  # before a thread of the pool might, which sees the processes end
+            self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
+            if not self._pool._broken:  # else the pool's thread, which saw a process end, is closing this one itself
+                self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
             for process in list((self._pool._processes or {}).values()):
                 process.kill()
             self._pool.shutdown(cancel_futures=True)
