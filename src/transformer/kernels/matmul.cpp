@@ -49,8 +49,7 @@ struct Thread {
 };
 
 // `width` columns of the matrix from `first` on; a column is a row of memory where it is `is_along`. The piece of a
-// thread is some columns and a stretch of their inputs, so that what it reads and writes stays in its first cache. Units
-// beyond the inputs are zeros.
+// thread is `swath` columns and a stretch of their inputs. Units beyond the inputs are zeros.
 template <typename P>
 void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
              char* to, Thread thread) {
@@ -179,7 +178,8 @@ struct Ahead {
 template <typename P>
 struct ByVectors {
   using Numbers = P;
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES, SWATH = 192;
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
+  static constexpr long SWATH = 192;  // what is read and written of it stays in the first cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
@@ -196,7 +196,7 @@ struct ByVectors {
 struct ByTiles {
   using Numbers = Bfloat16;
   static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 256, SHORT = 1024, HELD = 1 << 20;
-  static constexpr long SWATH = 512;
+  static constexpr long SWATH = 512;  // long pieces of rows come from memory at its rate
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
   // `b_stays` as in `Factors`.
