@@ -281,6 +281,22 @@ def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, in
         assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-6
 
 
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+def test_what_is_masked_or_far_below_weighs_nothing(precision: torch.dtype) -> None:
+    """Catches an exponential that ends at the smallest normal number and not at 0, which the largest value shows."""
+    query = torch.ones(1, 1, 1, 16, dtype=precision)
+    keys = (
+        torch.tensor([0.0, -60.0, 0.0], dtype=precision)[:, None].expand(1, 1, 3, 16).contiguous()
+    )  # scores 0, -240, 0
+    values = torch.tensor([1.0, 3e38, 3e38], dtype=precision)[:, None].expand(1, 1, 3, 16).contiguous()
+    allowed = torch.tensor([True, True, False]).expand(1, 1, 1, 3)
+    for tensor in (query, keys, values):
+        tensor.requires_grad_()
+    out = attend(query, keys, values, allowed)
+    assert "_Attention" in str(out.grad_fn)
+    assert (out == 1).all()
+
+
 def test_attention_with_a_bias_is_left_to_torch() -> None:
     """Catches a bias that is forgotten, or has no gradient."""
     q = torch.randn(2, 3, 5, 8, requires_grad=True)
