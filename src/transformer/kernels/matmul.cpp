@@ -14,6 +14,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace transformer {
@@ -26,6 +27,7 @@ constexpr long STRETCH = 64;             // units of a panel laid out before the
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
 constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
+constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 is part of, on an average
 constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
 
 // One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
@@ -53,15 +55,20 @@ struct Thread {
 template <typename P>
 void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
              char* to, Thread thread) {
+  units /= P::PARTS;
   const long stretches = blocks(units, STRETCH);
   thread.share(blocks(width, swath) * stretches, 1, [=](long task) {
     const long column = task / stretches * swath, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
     const Piece piece{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
-    char* own = to + 4 * column * units;
-    if constexpr (P::INPUTS == 2)
+    char* own = to + 4 * column * units * P::PARTS;
+    if constexpr (sizeof(typename P::Input) == 2)
       if (x.is_bfloat16) return lay_out<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_along, piece, own);
-    lay_out<P>(static_cast<const float*>(x.data) + offset, x.stride, is_along, piece, own);
+    const auto* from = static_cast<const float*>(x.data) + offset;
+    if constexpr (P::PARTS == 3)
+      lay_out_three(from, x.stride, is_along, piece, own);
+    else
+      lay_out<P>(from, x.stride, is_along, piece, own);
   });
 }
 
@@ -177,8 +184,8 @@ struct Ahead {
 // Of columns, `SWATH` are laid out in one go, a multiple of all panels.
 template <typename P>
 struct ByVectors {
-  using Numbers = P;
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
+  using Input = P;
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, INPUTS = P::INPUTS, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
   static constexpr long SWATH = 192;  // what is read and written of it stays in the first cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
@@ -193,9 +200,12 @@ struct ByVectors {
 // in its second one, rows while all panels pass by or columns while all rows do, and parts of laid out rows and panels in
 // the first; rows that lie where they are often fall on few places of that, and parts gain nothing. Meanwhile vectors
 // finish the tile before.
+template <typename P>
 struct ByTiles {
-  using Numbers = Bfloat16;
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE, LONGEST = 256, SHORT = 1024, HELD = 1 << 20;
+  using Input = P;
+  static constexpr bool IS_WHOLE = P::PARTS == 1;
+  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE * P::PARTS, INPUTS = UNITS_OF_A_TILE * P::INPUTS;
+  static constexpr long LONGEST = IS_WHOLE ? 256 : std::numeric_limits<long>::max(), SHORT = 1024, HELD = 1 << 20;
   static constexpr long SWATH = 512;  // long pieces of rows come from memory at its rate
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
@@ -208,10 +218,10 @@ struct ByTiles {
     const float* before = s.is_first ? nullptr : s.waiting;
     const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    tiles.multiply<false>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+    tiles.multiply<IS_WHOLE ? Numbers::bfloat16 : Numbers::three_bfloat16>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
                           4 * PANEL, [&] {
                             ahead.ask();
-                            if (s.is_last) s.ask_ahead<uint16_t>(std::min(at_once, s.rows - asked), asked, j, PANEL);
+                            if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL);
                             asked += at_once;
                             finish(at_once);
                           });
@@ -236,12 +246,12 @@ struct ByTiles {
     for (; next < last; ++next, from += COLUMNS) {
       const Floats left_sum = load(from) + left_bias, right_sum = load(from + LANES) + right_bias;
       if (!passes_on) {
-        write<uint16_t>(of, left_sum, next, column, left);
-        if (right) write<uint16_t>(of, right_sum, next, column + LANES, right);
+        write<typename P::Input>(of, left_sum, next, column, left);
+        if (right) write<typename P::Input>(of, right_sum, next, column + LANES, right);
         continue;
       }
-      const Floats y = finished<uint16_t>(of, left_sum, next, column, left);
-      const Floats z = finished<uint16_t>(of, right_sum, next, column + LANES, right);
+      const Floats y = finished<typename P::Input>(of, left_sum, next, column, left);
+      const Floats z = finished<typename P::Input>(of, right_sum, next, column + LANES, right);
       const long place = next * of.stride + column;
       if (of.c_is_bfloat16) {
         pass_on(static_cast<uint16_t*>(of.c) + place, to_pairs(y, z));
@@ -262,16 +272,16 @@ struct ByTiles {
 
 template <typename P, int VECTORS>
 struct Product {
-  using Numbers = typename P::Numbers;
+  using Input = typename P::Input;
   static constexpr long PANEL = VECTORS * LANES;
   Layout a, b;
   Sums to;
   long m, k, threads;
-  const long n = to.columns, units = blocks(blocks(k, Numbers::INPUTS), P::UNITS) * P::UNITS;
+  const long n = to.columns, units = blocks(k, P::INPUTS) * P::UNITS;
   const long bytes = 4 * std::max(1L, units);  // of a row or column
-  const bool is_whole = Numbers::INPUTS * units == k || (P::UNITS == 1 && a.is_padded);
+  const bool is_whole = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
   const bool a_lies_right =
-      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && (Numbers::INPUTS == 1 || a.is_bfloat16);
+      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && a.is_bfloat16 == (sizeof(typename Input::Input) == 2) && Input::PARTS == 1;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
@@ -295,7 +305,7 @@ struct Product {
   void share_rows(P& by, Thread thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
-      lay_out<Numbers>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels,
+      lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels,
                        thread);
       thread.wait();
       const long panels = blocks(std::min(width, n - left), PANEL);
@@ -325,7 +335,7 @@ struct Product {
     char* own = scratch<char, 10>(4 * units * most);
     thread.share(blocks(n, most), 1, [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
-      lay_out<Numbers>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread{1});
+      lay_out<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread{1});
       const auto* rows = static_cast<const char*>(a.data);
       const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
       const bool is_dense = row <= 8 * units;
@@ -352,7 +362,7 @@ struct Product {
   const char* rows_of(long first, long end, long& laid_out) const {
     if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
     char* own = scratch<char, 11>(GROUP * apart);
-    if (std::exchange(laid_out, first) != first) lay_out_rows<Numbers>(a, first, k, end - first, own, apart);
+    if (std::exchange(laid_out, first) != first) lay_out_rows<Input>(a, first, k, end - first, own, apart);
     return own;
   }
 
@@ -397,10 +407,11 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   using namespace transformer;
   Layout left = *a, right = *b;
   const long size = c_is_bfloat16 ? 2 : 4;
+  const bool by_tiles = uses_tiles && (is_bfloat16 || m * n >= WORTH_TAKING_APART * (m + n));
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
   Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
-  s.passes_on = uses_tiles && is_bfloat16 && is_in_lines && k <= most && !finish->is_added &&
+  s.passes_on = by_tiles && is_in_lines && k <= most && !finish->is_added &&
                 m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
@@ -409,8 +420,9 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
-    const auto matrices = !is_bfloat16 ? by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
-                          : uses_tiles ? matmul<ByTiles, VECTORS_OF_TILES>
+    const auto matrices = by_tiles && is_bfloat16 ? matmul<ByTiles<Bfloat16>, VECTORS_OF_TILES>
+                          : by_tiles ? matmul<ByTiles<Float32AsThree>, VECTORS_OF_TILES>
+                          : !is_bfloat16 ? by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
                                        : by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);

@@ -39,6 +39,7 @@ struct Bfloat16 {
   using Input = uint16_t;
   using Sum = Floats;
   static constexpr long GROUP = 2, TILED_FROM = 1;
+  static constexpr Numbers NUMBERS = Numbers::bfloat16;
   using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
@@ -48,6 +49,7 @@ struct Int8 {
   using Input = Byte;
   using Sum = Ints;
   static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
+  static constexpr Numbers NUMBERS = Numbers::int8;
   using Number = int32_t;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
@@ -177,7 +179,7 @@ void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float
   alignas(64) Number sums[ROWS_OF_TILES * PANEL];
   alignas(64) float aside[PANEL];
   for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-    tiles.multiply<P::GROUP == 4>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
+    tiles.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
                                    stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, false},
                                   rows, vectors - v, sums + v * LANES, 4 * PANEL, [&ahead, lines] {
                                     for (long i = 0; i < lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);

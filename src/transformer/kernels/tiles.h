@@ -11,10 +11,11 @@ namespace transformer {
 extern bool uses_tiles;  // whether the processor has them, and they are wanted
 
 constexpr long UNITS_OF_A_TILE = 16;  // of a row of a: four bytes each, two bfloat16 or four int8
+enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last: float32, in layouts.h
 constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
-// `units`, a multiple of 16, in b, and after those 16 in `last` if that is not null. What is read again soon is to stay in
+// `units`, a multiple of 16, or of 48 where each is there three times, in b, and after those 16 in `last` if that is not null. What is read again soon is to stay in
 // the first cache, b or a; the other one does not displace it.
 struct Factors {
   const char *a, *b, *last;
@@ -31,13 +32,14 @@ class Tiles {
   ~Tiles();
 
   // The product of `rows` rows, at most 32, with one vector of columns, or two if there are; rows of sums are `stride`
-  // bytes apart. Numbers of a are unsigned where they are int8. With every 16 units, `meanwhile` is called: vectors are idle.
-  template <bool is_int8, typename Meanwhile>
+  // bytes apart. Numbers of a are unsigned where they are int8. With all units of a tile, `meanwhile` is called: vectors are
+  // idle.
+  template <Numbers numbers, typename Meanwhile>
   void multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile);
 
  private:
   void shape(long rows);
-  template <bool is_int8, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
+  template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
   static void run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile);
   long rows_ = 0;
 };
@@ -70,7 +72,7 @@ inline void Tiles::shape(long rows) {
 // The numbers of tiles are part of the instructions.
 #define ADD_PRODUCT(sums, a, b)      \
   do {                               \
-    if (is_int8)                     \
+    if (numbers == Numbers::int8)    \
       _tile_dpbusd(sums, a, b);      \
     else                             \
       _tile_dpbf16ps(sums, a, b);    \
@@ -84,7 +86,7 @@ inline void Tiles::shape(long rows) {
       _tile_stream_loadd(tile, from, stride); \
   } while (false)
 
-template <bool is_int8, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
+template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
 void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile) {
   constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
   __asm__ volatile("" ::: "memory");  // what is loaded has been written
@@ -99,25 +101,42 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
     if (has_lower) _tile_zero(2);
     if (has_lower && has_right) _tile_zero(3);
   }
-  const char* a = f.a;
-  const auto add = [&](const char* b) {
-    LOAD(6, b, f.unit, b_stays);
+  const auto load_a = [&f](const char* a) {
     LOAD(4, a, f.row, !b_stays);
-    ADD_PRODUCT(0, 4, 6);
-    if (has_right) {
-      LOAD(7, b + 64, f.unit, b_stays);
-      ADD_PRODUCT(1, 4, 7);
-    }
-    if (has_lower) {
-      LOAD(5, a + 16 * f.row, f.row, !b_stays);
-      ADD_PRODUCT(2, 5, 6);
-    }
-    if (has_lower && has_right) ADD_PRODUCT(3, 5, 7);
-    a += 64;
-    meanwhile();
+    if (has_lower) LOAD(5, a + 16 * f.row, f.row, !b_stays);
   };
-  for (long u = 0; u < f.units; u += UNITS_OF_A_TILE) add(f.b + u * f.unit);
-  if (f.last) add(f.last);
+  const auto load_b = [&f](const char* b) {
+    LOAD(6, b, f.unit, b_stays);
+    if (has_right) LOAD(7, b + 64, f.unit, b_stays);
+  };
+  const auto add = [] {
+    ADD_PRODUCT(0, 4, 6);
+    if (has_right) ADD_PRODUCT(1, 4, 7);
+    if (has_lower) ADD_PRODUCT(2, 5, 6);
+    if (has_lower && has_right) ADD_PRODUCT(3, 5, 7);
+  };
+  const char* a = f.a;
+  if constexpr (numbers == Numbers::three_bfloat16) {
+    const long part = UNITS_OF_A_TILE * f.unit;
+    for (const char *b = f.b, *end = b + f.units * f.unit; b < end; a += 3 * 64, b += 3 * part) {
+      // Of nine products of parts, the three that are left out lie below the last bit of float32.
+      load_a(a + 128), load_b(b), add();
+      load_a(a + 64), add();
+      load_b(b + part), add();
+      load_a(a), add();
+      load_b(b), add();
+      load_b(b + 2 * part), add();
+      meanwhile();
+    }
+  } else {
+    const auto add_tile = [&](const char* b) {
+      load_b(b), load_a(a), add();
+      a += 64;
+      meanwhile();
+    };
+    for (long u = 0; u < f.units; u += UNITS_OF_A_TILE) add_tile(f.b + u * f.unit);
+    if (f.last) add_tile(f.last);
+  }
   _tile_stored(0, sums, stride);
   if (has_right) _tile_stored(1, sums + 64, stride);
   if (has_lower) _tile_stored(2, sums + 16 * stride, stride);
@@ -127,7 +146,7 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
 #undef ADD_PRODUCT
 #undef LOAD
 
-template <bool is_int8, typename Meanwhile>
+template <Numbers numbers, typename Meanwhile>
 void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile) {
   shape(rows);
   auto* to = static_cast<char*>(sums);
@@ -135,9 +154,9 @@ void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long
     constexpr bool b_stays = stays;
     const bool is_wide = vectors > 1;
     if (rows > 16)
-      is_wide ? run<is_int8, b_stays, 2, 2>(f, to, stride, meanwhile) : run<is_int8, b_stays, 2, 1>(f, to, stride, meanwhile);
+      is_wide ? run<numbers, b_stays, 2, 2>(f, to, stride, meanwhile) : run<numbers, b_stays, 2, 1>(f, to, stride, meanwhile);
     else
-      is_wide ? run<is_int8, b_stays, 1, 2>(f, to, stride, meanwhile) : run<is_int8, b_stays, 1, 1>(f, to, stride, meanwhile);
+      is_wide ? run<numbers, b_stays, 1, 2>(f, to, stride, meanwhile) : run<numbers, b_stays, 1, 1>(f, to, stride, meanwhile);
   };
   f.b_stays ? multiply(std::true_type()) : multiply(std::false_type());
 }
@@ -145,7 +164,7 @@ void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long
 #else
 
 inline Tiles::~Tiles() {}
-template <bool is_int8, typename Meanwhile>
+template <Numbers numbers, typename Meanwhile>
 void Tiles::multiply(const Factors&, long, long, void*, long, const Meanwhile&) {}
 
 #endif
