@@ -38,7 +38,7 @@ def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) 
 @pytest.mark.parametrize(
     "sizes",
     [
-        (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (5, 64, 300),
+        (1, 1, 1), (7, 5, 3), (50, 33, 70), (197, 1025, 130), (9, 9001, 70), (500, 30, 200), (267, 71, 229), (5, 64, 300),
         (6, 513, 64), (50, 64, 70), (49, 2, 65), (4, 0, 3), (0, 4, 3), (3, 4, 0), (3, 32, 0), (0, 32, 3),
     ],
 )  # fmt: skip
@@ -85,6 +85,29 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
     gate[:] = torch.nan  # what is not known passes nothing on as 0
     assert matmul(a, b, Finish(gate=gate), precision=precision, out=found).abs().sum() > 0
     assert matmul(a.fill_(float("nan")), b, Finish(is_rectified=True), precision=precision, out=found).isnan().all()
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("unit", [1.0, 1e-18, 1e-34, 1e18])
+def test_float32_is_as_exact_as_its_24_bits(turned: tuple[int, int], unit: float) -> None:
+    """Catches bits that are lost, or mixed up, where numbers are taken apart, also where their last bits are subnormal."""
+    k = 300
+    a, b = (stored(*sizes, FLOAT32, is_transposed=bool(each)) for sizes, each in zip(((230, k), (k, 210)), turned, strict=True))
+    a *= unit
+    a[7] *= 10.0 ** torch.linspace(-6, 0, k)
+    exact, most = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    found = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
+    assert ((found - exact).abs() <= 4e-7 * most + k * 2.0**-126).all()
+
+
+def test_what_is_too_large_stays_known_as_such() -> None:
+    """Catches an overflow that comes out as a number, and numbers near the largest that are taken for infinite."""
+    a, b = torch.ones(230, 64), torch.full((64, 210), 0.01)
+    a[1, 2], a[2, 3], a[3, 4], a[4, 5] = math.inf, math.nan, 3.4e38, -3.4e38
+    found = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
+    assert not found[1:3].isfinite().any()
+    torch.testing.assert_close(found[3:5], torch.tensor([3.4e36, -3.4e36])[:, None].expand(2, 210))
+    assert (matmul(a[3:4].expand(230, 64) * 1.0, b * 1e3, precision=FLOAT32, out=found) == math.inf).all()
 
 
 def test_rows_of_odd_length_are_read_where_they_lie() -> None:

@@ -8,6 +8,10 @@
 // cache, through all panels; by AMX, where rows lie right and are not long, it lays out columns of its own, which stay
 // there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too. Every element
 // is summed in the same order, however many threads there are.
+//
+// AMX has no float32, but multiplies bfloat16 so fast that six products of the parts of float32 numbers take less time than
+// one of vectors, where matrices are large enough for taking their numbers apart to be worth it. Their sums are float32, as
+// those of vectors, but in another order.
 #include "layouts.h"
 #include "tiles.h"
 
@@ -203,9 +207,9 @@ struct ByVectors {
 template <typename P>
 struct ByTiles {
   using Input = P;
-  static constexpr bool IS_WHOLE = P::PARTS == 1;
   static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE * P::PARTS, INPUTS = UNITS_OF_A_TILE * P::INPUTS;
-  static constexpr long LONGEST = IS_WHOLE ? 256 : std::numeric_limits<long>::max(), SHORT = 1024, HELD = 1 << 20;
+  static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();  // six products wait for less
+  static constexpr long SHORT = 1024, HELD = 1 << 20;
   static constexpr long SWATH = 512;  // long pieces of rows come from memory at its rate
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
@@ -218,7 +222,7 @@ struct ByTiles {
     const float* before = s.is_first ? nullptr : s.waiting;
     const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    tiles.multiply<IS_WHOLE ? Numbers::bfloat16 : Numbers::three_bfloat16>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+    tiles.multiply<P::PARTS == 1 ? Numbers::bfloat16 : Numbers::three_bfloat16>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
                           4 * PANEL, [&] {
                             ahead.ask();
                             if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL);
