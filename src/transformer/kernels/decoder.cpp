@@ -19,15 +19,16 @@ void attend(const Attention& a, int threads) {
 
 // x is the residual stream; `sublayer` writes what is added to it, given what it reads.
 template <typename Sublayer>
-void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, Sublayer sublayer) {
+void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads, Sublayer sublayer) {
   float* added = scratch<float, ADDED>(rows * width);
+  threads = threads_for(OPERATIONS_OF_A_NORM * rows * width, threads);
   if (!is_pre) {
     sublayer(x, added);
-    transformer_add_norm(x, added, norm.alpha, norm.beta, norm.eps, rows, width, x);
+    transformer_add_norm(x, added, norm.alpha, norm.beta, norm.eps, rows, width, x, threads);
     return;
   }
   float* normed = scratch<float, NORMED>(rows * width);
-  transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normed);
+  transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normed, threads);
   sublayer(normed, added);
   for (long i = 0; i < rows * width; i += LANES) {
     const Mask m = lanes(rows * width - i);
@@ -48,7 +49,7 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
   float* fetched = scratch<float, FETCHED>(rows * heads);
   std::memcpy(x, from, rows * width * sizeof(float));
   own->out = fetched;
-  residual(x, rows, width, layer->norms[0], layer->is_pre, [&](const float* from, float* to) {
+  residual(x, rows, width, layer->norms[0], layer->is_pre, threads, [&](const float* from, float* to) {
     float* projected = scratch<float, PROJECTED>(rows * 3 * heads);
     multiply(*layer->queries_keys_values, from, rows, projected, threads);
     const auto remember = [&](const float* fresh, const void* cache, long row, long head, long position) {
@@ -64,7 +65,7 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
   });
   if (source) {
     source->out = fetched;
-    residual(x, rows, width, layer->norms[1], layer->is_pre, [&](const float* from, float* to) {
+    residual(x, rows, width, layer->norms[1], layer->is_pre, threads, [&](const float* from, float* to) {
       float* projected = scratch<float, PROJECTED>(rows * heads);
       multiply(*layer->source_query, from, rows, projected, threads);
       source->query = projected;
@@ -74,7 +75,7 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
       multiply(*layer->source_out, fetched, rows, to, threads);
     });
   }
-  residual(x, rows, width, layer->norms[source ? 2 : 1], layer->is_pre, [&](const float* from, float* to) {
+  residual(x, rows, width, layer->norms[source ? 2 : 1], layer->is_pre, threads, [&](const float* from, float* to) {
     float* inner = scratch<float, INNER>(rows * layer->linear_1->columns);
     multiply(*layer->linear_1, from, rows, inner, threads);
     multiply(*layer->linear_2, inner, rows, to, threads);

@@ -86,6 +86,7 @@ struct Layer {
 
 // Multiplications that one thread finishes sooner than several could agree to share them.
 constexpr long ONE_THREAD_UP_TO = 1 << 19;
+constexpr long OPERATIONS_OF_A_NORM = 8;  // for each number, about
 inline int threads_for(long operations, int threads) { return operations >= ONE_THREAD_UP_TO ? threads : 1; }
 
 }  // namespace transformer
@@ -99,5 +100,5 @@ void transformer_remember(const float* fresh, long stride, void* cache, long row
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,
                           int is_bfloat16);
 void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long rows,
-                          long width, float* out);
+                          long width, float* out, int threads);
 }

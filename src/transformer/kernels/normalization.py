@@ -1,11 +1,16 @@
 """The sum of a residual connection and its norm in one pass over memory."""
 
+from typing import Final
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.kernels.library import library
+from transformer.kernels.library import library, threads_for
+
+OPERATIONS_OF_A_NORM: Final = 8
+"""For each number, about; as in kernels.h."""
 
 
 def add_norm(
@@ -30,6 +35,6 @@ def add_norm(
     compiled.transformer_add_norm(
         x.data_ptr(), None if other is None else other.data_ptr(),
         alpha.data_ptr(), beta.data_ptr(), eps,
-        x.numel() // x.size(-1), x.size(-1), out.data_ptr(),
+        x.numel() // x.size(-1), x.size(-1), out.data_ptr(), threads_for(OPERATIONS_OF_A_NORM * x.numel()),
     )  # fmt: skip
     return out

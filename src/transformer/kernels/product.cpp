@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <omp.h>
 
@@ -23,6 +24,7 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
+constexpr long MANY = 96;  // rows, of which some stay in the first cache while several panels pass by
 constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; bfloat16 always takes tiles, which sum in another order than vectors
 
 struct Float32 {
@@ -167,56 +169,149 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
-// Up to 32 rows times one panel, by tiles; whole tiles of its weights, and in `last` what is left of them. With each
-// 16 units, `lines` lines are asked for from `ahead` on.
-template <typename P>
-void multiply(Tiles& tiles, const typename P::Input* x, long stride, const float* units, const Matrix& w, long first,
-              long rows, float* y, const PartRanking* ranking, long row, const char* last, const char* ahead, long lines) {
-  using Number = typename P::Number;
-  const long groups = blocks_of(w.inner, P::GROUP), whole = groups / UNITS_OF_A_TILE * UNITS_OF_A_TILE;
-  const long width = std::min(PANEL, w.columns - first), vectors = blocks_of(width, LANES);
-  const char* weight = w.weight + first * groups * 4;
-  alignas(64) Number sums[ROWS_OF_TILES * PANEL];
-  alignas(64) float aside[PANEL];
-  for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-    tiles.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x), weight + v * 64, last ? last + v * 64 : nullptr,
-                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, false},
-                                  rows, vectors - v, sums + v * LANES, 4 * PANEL, [&ahead, lines] {
-                                    for (long i = 0; i < lines; ++i, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
-                                  });
-  for (long r = 0; r < rows; ++r) {
-    for (long v = 0; v < width; v += LANES) {
-      const Floats sum = finish(load_sums(sums + r * PANEL + v), w, first + v, units ? units[r] : 0.0f);
-      if (ranking || w.activation)
-        store(aside + v, sum);
-      else
-        store(y + r * w.columns + first + v, lanes(width - v), sum);
-    }
-    if (ranking)
-      ranking->add(aside, row + r, first, width);
-    else if (w.activation)
-      activate(aside, 1, width, y + r * w.columns + first, w.columns, w.activation);
-  }
-}
+// What the sums of a panel's columns become, as by `finish`.
+template <typename Sum>
+struct OfColumns {
+  Floats bias[VECTORS];
 
-template <typename P>
-void multiply_all(Tiles& tiles, const typename P::Input* inputs, long padded, const float* units, const Matrix& w,
-                  long panel, long rows, float* y, const PartRanking* ranking) {
-  const long groups = blocks_of(w.inner, P::GROUP), left = groups % UNITS_OF_A_TILE;
-  alignas(64) char last[UNITS_OF_A_TILE * PANEL * 4];
-  if (left) {  // beyond them lies the next panel, or nothing
-    std::memcpy(last, w.weight + (panel * groups + groups - left) * PANEL * 4, left * PANEL * 4);
-    std::memset(last + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+  OfColumns(const Matrix& w, long first) {
+    for (int v = 0; v < VECTORS; ++v)
+      bias[v] = w.bias ? load(w.bias + first + v * LANES, lanes(std::max(0L, w.columns - first - v * LANES))) : spread(0.0f);
   }
-  // The next panel is asked for in equal parts, one with each 16 units.
-  constexpr long RUNS = VECTORS / VECTORS_OF_TILES;
-  const long steps = blocks_of(groups, UNITS_OF_A_TILE), parts = blocks_of(rows, ROWS_OF_TILES) * RUNS * steps;
-  const long lines = panel + 1 < blocks_of(w.columns, PANEL) ? blocks_of(groups * PANEL * 4 / 64, parts) : 0;
-  const char* ahead = w.weight + (panel + 1) * groups * PANEL * 4;
-  for (long i = 0; i < rows; i += ROWS_OF_TILES, ahead += lines * 64 * steps * RUNS)
-    multiply<P>(tiles, inputs + i * padded, padded, units + i, w, panel * PANEL, std::min(ROWS_OF_TILES, rows - i),
-                y ? y + i * w.columns : nullptr, ranking, i, left ? last : nullptr, ahead, lines);
-}
+  Floats finish(Floats sum, int v, float) const { return sum + bias[v]; }
+};
+
+template <>
+struct OfColumns<int32_t> : OfColumns<float> {
+  Floats scales[VECTORS];
+  Ints offsets[VECTORS];
+
+  OfColumns(const Matrix& w, long first) : OfColumns<float>(w, first) {
+    for (int v = 0; v < VECTORS; ++v) {
+      scales[v] = load(w.scales + first + v * LANES);
+      offsets[v] = BYTES_ARE_AROUND_128 ? load_ints(w.offsets + first + v * LANES) : spread_int(0);
+    }
+  }
+  Floats finish(Ints sum, int v, float unit) const {
+    return multiply_add(to_floats(subtract_ints(sum, offsets[v])), scales[v] * spread(unit), bias[v]);
+  }
+};
+
+Floats same(Floats x) { return x; }
+
+// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
+struct Ahead {
+  const char* from;
+  long lines;
+
+  void ask() {
+    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
+  }
+};
+
+// Products by tiles of one thread. Vectors finish a block of sums, up to 32 rows of a panel, while the next are multiplied.
+template <typename P>
+class Tiled {
+ public:
+  explicit Tiled(const Matrix& w)
+      : w_(w), groups_(blocks_of(w.inner, P::GROUP)), steps_(blocks_of(groups_, UNITS_OF_A_TILE)) {}
+
+  // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
+  // next panel is asked for in equal parts, one with each 16 units.
+  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, float* y,
+                const PartRanking* ranking) {
+    const long parts = blocks_of(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_;
+    const long lines = panel + 1 < blocks_of(w_.columns, PANEL) ? blocks_of(groups_ * PANEL * 4 / 64, parts) : 0;
+    Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
+    for (long i = 0; i < rows; i += ROWS_OF_TILES)
+      multiply(inputs + i * padded, padded, {units + i, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
+                                             std::min(ROWS_OF_TILES, rows - i)}, ahead);
+  }
+
+  // All rows times some panels, which stay in the second cache while rows pass by, a few of which stay in the first.
+  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, float* y) {
+    const long at_once = std::max(1L, HELD / (groups_ * PANEL * 4));
+    Ahead nothing{};
+    for (; panel < end; panel += at_once)
+      for (long i = 0; i < rows; i += ROWS_OF_TILES)
+        for (long own = panel; own < std::min(end, panel + at_once); ++own)
+          multiply(inputs + i * padded, padded,
+                   {units + i, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)}, nothing);
+  }
+
+  void finish() { finish(ROWS_OF_TILES); }
+
+ private:
+  using Number = typename P::Number;
+  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES, HELD = 1 << 20;
+  struct Block {
+    const float* units;
+    float* y;
+    const PartRanking* ranking;
+    long first, row;  // column and row
+    long next, rows;  // of which those before `next` are finished
+  };
+
+  void multiply(const typename P::Input* x, long stride, const Block& block, Ahead& ahead) {
+    const long whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
+    const long vectors = blocks_of(std::min(PANEL, w_.columns - block.first), LANES);
+    const long at_once = blocks_of(ROWS_OF_TILES, std::max(1L, whole / UNITS_OF_A_TILE) * blocks_of(vectors, VECTORS_OF_TILES));
+    const char* weight = w_.weight + block.first * groups_ * 4;
+    if (left) {  // beyond them lies the next panel, or nothing
+      std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
+      std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+    }
+    Number* sums = sums_[is_second_ = !is_second_];
+    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
+      tiles_.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x), weight + v * 64, left ? last_ + v * 64 : nullptr,
+                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, false},
+                                  block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
+                                    ahead.ask();
+                                    finish(at_once);
+                                  });
+    finish();
+    of_ = block, from_ = sums;
+  }
+
+  // Up to `rows` more rows of the block before.
+  void finish(long rows) {
+    const long end = std::min(of_.rows, of_.next + rows);
+    if (of_.next == end) return;
+    switch (of_.ranking ? 0 : w_.activation) {
+      case 0: return finish<same>(end);
+      case 1: return finish<relu>(end);
+      case 2: return finish<silu>(end);
+      case 3: return finish<gelu>(end);
+      default: return finish<gelu_by_tanh>(end);
+    }
+  }
+
+  // In few instructions: those that wait for tiles are to find place beside them in the processor.
+  template <Floats function(Floats)>
+  __attribute__((noinline)) void finish(long end) {
+    const long columns = w_.columns, first = of_.first, width = std::min(PANEL, columns - first);
+    const OfColumns<Number> own(w_, first);
+    const Number* from = std::exchange(from_, from_ + (end - of_.next) * PANEL);
+    for (long r = std::exchange(of_.next, end); r < end; ++r, from += PANEL) {
+      alignas(64) float aside[PANEL];
+      float* y = of_.ranking ? aside : of_.y + r * columns + first;
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v)
+        store(y + v * LANES, lanes(std::max(0L, width - v * LANES)),
+              function(own.finish(load_sums(from + v * LANES), v, of_.units[r])));
+      if (of_.ranking) of_.ranking->add(aside, of_.row + r, first, width);
+    }
+  }
+
+  const Matrix& w_;
+  const long groups_, steps_;
+  Tiles tiles_;
+  alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
+  alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
+  bool is_second_ = false;
+  Block of_{};  // the block before, of which the sums that are left are in `from_`
+  const Number* from_ = nullptr;
+};
 
 // All rows times one panel.
 template <typename P>
@@ -244,6 +339,25 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
   }
 }
 
+// The panels of a thread, each by `multiply`; `finish` ends what was begun.
+template <typename Multiply, typename End>
+void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
+  const long panels = blocks_of(w.columns, PANEL);
+  if (!ranking) {
+#pragma omp for schedule(static) nowait
+    for (long panel = 0; panel < panels; ++panel) multiply(panel, nullptr);
+    return finish();
+  }
+  constexpr long together = PART_COLUMNS / PANEL;
+#pragma omp for schedule(static) nowait
+  for (long part = 0; part < ranking->parts; ++part) {
+    const PartRanking own = ranking->begin(omp_get_thread_num());
+    for (long panel = part * together; panel < std::min(panels, (part + 1) * together); ++panel) multiply(panel, &own);
+    finish();
+    ranking->end(own, part);
+  }
+}
+
 // Writes `y`, or ranks what would be written.
 template <typename P>
 void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
@@ -251,7 +365,6 @@ void product(const Matrix& w, const float* x, long rows, float* y, const Ranking
   constexpr bool prepared = P::GROUP > 1;
   const bool is_tiled = uses_tiles && rows >= P::TILED_FROM;
   const long step = P::GROUP * (is_tiled ? UNITS_OF_A_TILE : 1), padded = blocks_of(w.inner, step) * step;
-  const long panels = blocks_of(w.columns, PANEL);
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -261,25 +374,22 @@ void product(const Matrix& w, const float* x, long rows, float* y, const Ranking
       for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
     }
     const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
-    Tiles tiles;
-    const auto multiply_panel = [&](long panel, const PartRanking* own) {
-      if constexpr (prepared)
-        if (is_tiled) return multiply_all<P>(tiles, inputs, padded, units, w, panel, rows, y, own);
-      multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
-    };
-    if (ranking) {
-      constexpr long together = PART_COLUMNS / PANEL;
-#pragma omp for schedule(static)
-      for (long part = 0; part < ranking->parts; ++part) {
-        const PartRanking own = ranking->begin(omp_get_thread_num());
-        for (long panel = part * together; panel < std::min(panels, (part + 1) * together); ++panel)
-          multiply_panel(panel, &own);
-        ranking->end(own, part);
+    if constexpr (prepared)
+      if (is_tiled) {
+        Tiled<P> tiled(w);
+        if (!ranking && rows >= MANY) {
+          const long panels = blocks_of(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
+          tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
+          tiled.finish();
+        } else
+          share(w, ranking, [&](long panel, const PartRanking* own) {
+          tiled.multiply(inputs, padded, units, panel, rows, y, own);
+        }, [&] { tiled.finish(); });
       }
-    } else {
-#pragma omp for schedule(static)
-      for (long panel = 0; panel < panels; ++panel) multiply_panel(panel, nullptr);
-    }
+    if (!is_tiled)
+      share(w, ranking, [&](long panel, const PartRanking* own) {
+        multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
+      }, [] {});
   }
 }
 
