@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     names = ("source", "target", "validation_source", "validation_target")
-    data = dict(zip(names, (path.resolve() for path in arguments.corpus + arguments.validation), strict=True))
+    data: dict[str, Path] = dict(zip(names, (path.resolve() for path in arguments.corpus + arguments.validation), strict=True))
     figures: dict[str, dict[str, float]] = {}
     for name, case in CASES.items():
         if arguments.only and arguments.only not in name:

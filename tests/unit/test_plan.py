@@ -156,11 +156,13 @@ def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatc
         lambda state, source, ids: tried.append((len(ids), int(source.lengths[ids].max()))),
     )
     plan_run(state, source, settings)
-    assert tried == [(40, 5), (40, 5), (2, 39), (2, 39)]
+    largest = [(40, 5), (2, 39)]
+    assert tried[:2] == tried[-2:] == largest
+    assert sorted(tried[2:-2]) == sorted([*largest, (20, 5)])  # and all others, since they are few
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
         plan_run(state, source, settings)
-    assert len(tried) == 4
+    assert len(tried) == 7
 
 
 def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

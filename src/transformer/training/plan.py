@@ -1,5 +1,6 @@
 """What a run will cost, found out and said before its first step."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,8 +22,9 @@ from transformer.training.replicas import unwrapped
 from transformer.training.settings import TrainingSettings
 from transformer.training.step import TrainingState
 
-TRIES: Final = 2
-"""How often the largest batches are gone through: what is freed leaves holes, and the second time takes more."""
+OTHERS: Final = 8
+"""Batches of other sizes that are gone through before the largest once more: what is freed leaves holes, in which what
+comes next does not always find room."""
 SAMPLE: Final = 256
 """Batches over which the mean of operations is taken."""
 AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
@@ -47,18 +49,17 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
         operations = np.mean([_operations(objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
         in_all = operations * (settings.max_steps or 0)
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
-    memory: list[MemoryPlan] = []
-    for largest in _largest(source, settings):
-        found = plan_memory(state, source, largest)
-        if found:
+    largest = _largest(source, settings)
+    plans: list[MemoryPlan] = []
+    for ids in largest:
+        if found := plan_memory(state, source, ids):
             refuse_too_large(found, settings.budget)
-        for _ in range(TRIES):
-            peak = peak_of(state, lambda largest=largest: try_batch(state, source, largest))
-            if found and peak:
-                memory.append(replace(found, predicted=peak))
-    if memory:
+            plans.append(found)
+    tried = [*largest, *_others(batches, settings), *largest]
+    peaks = [peak_of(state, lambda ids=ids: try_batch(state, source, ids)) or 0 for ids in tried]
+    if plans:
         of_each = " on each rank" if state.world.size > 1 else ""
-        lines.append(f"{max(memory, key=lambda plan: plan.predicted)}{of_each}")
+        lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
     return lines
 
 
@@ -74,6 +75,12 @@ def _largest(source: Source, settings: TrainingSettings) -> list[NDArray[np.inte
     """The micro-batches of an epoch that may need most memory."""
     batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
     return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
+
+
+def _others(batches: Sequence[NDArray[np.integer[Any]]], settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+    """Micro-batches from all parts of an epoch."""
+    chosen = [batches[place] for place in np.linspace(0, len(batches) - 1, min(OTHERS, len(batches))).astype(int)]
+    return [split_micro(ids, settings.accumulation or 1)[0] for ids in chosen]
 
 
 def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:
