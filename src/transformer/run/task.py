@@ -117,7 +117,7 @@ class Task(ABC):
     def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
         """Figures of the model on the validation examples."""
         objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
-        return Scores(validation_loss(objective, material.validation, training.budget, hardware))
+        return Scores(validation_loss(objective, material.validation, training.budget_at_once, hardware))
 
     def kept(self, material: Material, outputs: list[str]) -> str:
         """The content of the run's `translations.jsonl`; empty where the model writes nothing."""

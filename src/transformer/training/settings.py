@@ -111,3 +111,8 @@ class TrainingSettings(Settings):
         """`batch_tokens`, once "auto" is settled."""
         assert self.batch_tokens != "auto"
         return self.batch_tokens
+
+    @property
+    def budget_at_once(self) -> int:
+        """What a micro-batch has of it, which is all that is in memory at a time."""
+        return max(1, self.budget // (self.accumulation or 1))

@@ -87,7 +87,7 @@ class TranslationTask(Task):
         assert self.corpus is not None
         plain = training.model_copy(update={"activation_checkpointing": False})
         objective = self.objective(model, plain, material)
-        values = validation_loss(objective, self.corpus.validation, training.budget, hardware)
+        values = validation_loss(objective, self.corpus.validation, training.budget_at_once, hardware)
         sources, references = zip(*self.corpus.validation_text, strict=True)
         longest = self.corpus.report.longest_source
         assert material.text is not None
