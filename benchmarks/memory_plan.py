@@ -91,8 +91,9 @@ def main() -> None:
     parser.add_argument("--only", help="cases whose name holds this")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    names = ("source", "target", "validation_source", "validation_target")
-    data: dict[str, Path] = dict(zip(names, (path.resolve() for path in arguments.corpus + arguments.validation), strict=True))
+    names: list[str] = ["source", "target", "validation_source", "validation_target"]
+    paths = [path.resolve() for path in arguments.corpus + arguments.validation]
+    data: dict[str, Path] = dict(zip(names, paths, strict=True))
     figures: dict[str, dict[str, float]] = {}
     for name, case in CASES.items():
         if arguments.only and arguments.only not in name:
