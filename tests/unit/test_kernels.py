@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.blocks import causal_mask
@@ -116,10 +117,23 @@ def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(
     ("rows", "inner", "columns"),
-    [(1, 37, 70), (5, 64, 64), (7, 3, 1), (13, 65, 130), (23, 128, 192), (49, 200, 81), (64, 64, 33)],
+    [
+        (1, 37, 70),
+        (5, 64, 64),
+        (7, 3, 1),
+        (13, 65, 130),
+        (23, 128, 192),
+        (49, 200, 81),
+        (64, 64, 33),
+        (99, 4, 65),
+        (130, 800, 700),
+    ],
 )
 def test_products(by: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
-    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign."""
+    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign.
+
+    Of the largest, by AMX, more panels are multiplied than the second cache holds, by rows that pass them in blocks.
+    """
     x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
     expected = expected_product(x, weight, precision)
     plain = PackedMatrix(Weight.of(weight, precision))
@@ -233,17 +247,19 @@ def test_int8_weights_are_within_half_a_unit() -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precision) -> None:
     """Catches one scale for a whole batch, and sums in another order in another block: equal to the last bit."""
-    matrix = PackedMatrix(Weight.of(torch.randn(1000, 100), precision), bias=torch.randn(1000))
-    x = torch.randn(45, 100)
-    x[3] *= 1000
-    together = matrix(x)
-    for row in range(45):
-        assert torch.equal(matrix(x[row]), together[row])
-    torch.set_num_threads(2)
-    try:
-        assert torch.equal(matrix(x), together)
-    finally:
-        torch.set_num_threads(1)
+    for rows, inner in ((45, 100), (130, 1100)):
+        matrix = PackedMatrix(Weight.of(torch.randn(1000, inner), precision), bias=torch.randn(1000), activation="gelu")
+        x = torch.randn(rows, inner)
+        x[3] *= 1000
+        together = matrix(x)
+        for row in range(rows):
+            assert torch.equal(matrix(x[row]), together[row])
+        for threads in (2, 3):
+            torch.set_num_threads(threads)
+            try:
+                assert torch.equal(matrix(x), together)
+            finally:
+                torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("cached", [torch.float32, torch.bfloat16])
@@ -406,6 +422,21 @@ def test_add_norm(by: str) -> None:
             mean, variance = total.mean(-1, keepdim=True), total.var(-1, keepdim=True, unbiased=False)
             expected = alpha * (total - mean) / (variance + 1e-6).sqrt() + beta
             torch.testing.assert_close(add_norm(x, other, alpha, beta, 1e-6).double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_norms_do_not_depend_on_threads() -> None:
+    """Catches rows that two threads take, or none: there are enough of them to be shared."""
+    x, y, alpha, beta = torch.randn(401, 300), torch.randn(401, 300), torch.randn(300), torch.randn(300)
+    threads, found = torch.get_num_threads(), list[Tensor]()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(add_norm(x, y, alpha, beta, 1e-6))
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(found[1], F.layer_norm(x + y, (300,), alpha, beta, 1e-6), atol=1e-5, rtol=1e-5)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 @needs_kernels

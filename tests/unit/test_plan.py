@@ -165,13 +165,6 @@ def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatc
     assert len(tried) == 7
 
 
-def test_validation_takes_no_more_at_once_than_training() -> None:
-    """Catches a validation that needs the memory of the whole batch, which accumulation was to save."""
-    assert TrainingSettings(batch_tokens=16384, accumulation=4).budget_at_once == 4096
-    assert TrainingSettings(batch_tokens=3, accumulation=4).budget_at_once == 1
-    assert TrainingSettings(batch_tokens=512).budget_at_once == 512
-
-
 def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches gradients left behind, random numbers drawn, parameters moved: a run must not depend on its plan."""
     state = state_of(d_model=8, N=1, h=2, d_ff=12)

@@ -18,8 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from conftest import tiny_recipe
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
 from transformer.protocols import LossSum, PairBatch
+from transformer.recipe import parse_recipe
+from transformer.run import train as train_by_recipe
 from transformer.training import loss as loss_module
 from transformer.training.interruption import watch_signals
 from transformer.training.loop import Hooks, batches_from, train
@@ -468,6 +471,24 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
         assert (ids.tolist(), after) == (expected[step], batches[step][1])
     assert [after for _, after in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
+
+
+def test_validation_takes_no_more_at_once_than_training(
+    digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a validation of whole batches, whose memory accumulation was to save."""
+    forward, tokens = TranslationObjective.forward, list[int]()
+
+    def counted(self: TranslationObjective, batch: PairBatch) -> LossSum:
+        if not self.training:
+            tokens.append(max(batch.src.numel(), batch.labels.numel()))
+        return forward(self, batch)
+
+    monkeypatch.setattr(TranslationObjective, "forward", counted)
+    recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, accumulation=4, max_steps=1))
+    train_by_recipe(recipe, tmp_path / "run", quiet=True)
+    assert tokens
+    assert max(tokens) <= 256 // 4
 
 
 def test_validation_loss_is_over_all_tokens() -> None:

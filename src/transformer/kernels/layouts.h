@@ -110,7 +110,7 @@ void prefetch(const T* from, long n) {
     _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
 }
 
-// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
+// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input; so below.
 void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
   const auto [width, panel, inner, units, first_unit, end_unit] = piece;
   Ints parts[3][16];
@@ -200,6 +200,7 @@ void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
   for (long i = 0; i < 16; ++i) store_ints(to + (16 + i) * apart, high[i]);
 }
 
+// As `lay_out_rows` below, of whole tiles.
 void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
   Ints parts[3][16];
   for (long u = 0; 2 * u < inner; u += LANES)

@@ -30,8 +30,8 @@ constexpr long FEW = 8;                  // panels that are not worth laying out
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
-constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
 constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 is part of, on an average
+constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
 constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
 
 // One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
@@ -172,16 +172,6 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
   }
 }
 
-// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
-struct Ahead {
-  const char* from;
-  long lines;
-
-  void ask() {
-    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
-  }
-};
-
 // How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
 // inner axis there is a multiple of `UNITS`, and parts have `LONGEST` at most; where rows lie right, they are cut so only
 // if `IS_CUT`, and threads share columns of up to `SHORT` units. `HELD` bytes of rows or columns stay in the second cache.
@@ -222,13 +212,15 @@ struct ByTiles {
     const float* before = s.is_first ? nullptr : s.waiting;
     const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    tiles.multiply<P::PARTS == 1 ? Numbers::bfloat16 : Numbers::three_bfloat16>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
-                          4 * PANEL, [&] {
-                            ahead.ask();
-                            if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL);
-                            asked += at_once;
-                            finish(at_once);
-                          });
+    constexpr Numbers numbers = P::PARTS == 1 ? Numbers::bfloat16 : Numbers::three_bfloat16;
+    const auto meanwhile = [&] {
+      ahead.ask();
+      if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL);
+      asked += at_once;
+      finish(at_once);
+    };
+    tiles.multiply<numbers>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+                            4 * PANEL, meanwhile);
     if (!s.is_last) return;
     finish();
     of = s, from = to, next = i, end = i + rows, column = j;
@@ -284,8 +276,8 @@ struct Product {
   const long n = to.columns, units = blocks(k, P::INPUTS) * P::UNITS;
   const long bytes = 4 * std::max(1L, units);  // of a row or column
   const bool is_whole = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
-  const bool a_lies_right =
-      READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && a.is_bfloat16 == (sizeof(typename Input::Input) == 2) && Input::PARTS == 1;
+  const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
+  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
@@ -309,8 +301,7 @@ struct Product {
   void share_rows(P& by, Thread thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
-      lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels,
-                       thread);
+      lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
       thread.wait();
       const long panels = blocks(std::min(width, n - left), PANEL);
       const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
@@ -424,10 +415,10 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
-    const auto matrices = by_tiles && is_bfloat16 ? matmul<ByTiles<Bfloat16>, VECTORS_OF_TILES>
-                          : by_tiles ? matmul<ByTiles<Float32AsThree>, VECTORS_OF_TILES>
-                          : !is_bfloat16 ? by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>)
-                                       : by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>);
+    const auto matrices =
+        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, VECTORS_OF_TILES> : matmul<ByTiles<Float32AsThree>, VECTORS_OF_TILES>
+        : is_bfloat16 ? by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>)
+                      : by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>);
     matrices(left, right, s, m, part, threads);
     move(left, left.is_transposed ? part * left.stride : part);
     move(right, right.is_transposed ? part : part * right.stride);

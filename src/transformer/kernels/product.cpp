@@ -199,16 +199,6 @@ struct OfColumns<int32_t> : OfColumns<float> {
 
 Floats same(Floats x) { return x; }
 
-// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
-struct Ahead {
-  const char* from;
-  long lines;
-
-  void ask() {
-    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
-  }
-};
-
 // Products by tiles of one thread. Vectors finish a block of sums, up to 32 rows of a panel, while the next are multiplied.
 template <typename P>
 class Tiled {
@@ -220,7 +210,7 @@ class Tiled {
   // next panel is asked for in equal parts, one with each 16 units.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, float* y,
                 const PartRanking* ranking) {
-    const long parts = blocks_of(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_;
+    const long parts = std::max(1L, blocks_of(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
     const long lines = panel + 1 < blocks_of(w_.columns, PANEL) ? blocks_of(groups_ * PANEL * 4 / 64, parts) : 0;
     Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
     for (long i = 0; i < rows; i += ROWS_OF_TILES)
@@ -228,9 +218,10 @@ class Tiled {
                                              std::min(ROWS_OF_TILES, rows - i)}, ahead);
   }
 
-  // All rows times some panels, which stay in the second cache while rows pass by, a few of which stay in the first.
+  // All rows times some panels. As many panels as the second cache holds stay there while rows pass by, of which those that
+  // are multiplied stay in the first.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, float* y) {
-    const long at_once = std::max(1L, HELD / (groups_ * PANEL * 4));
+    const long at_once = std::max(1L, HELD / (std::max(1L, groups_) * PANEL * 4));
     Ahead nothing{};
     for (; panel < end; panel += at_once)
       for (long i = 0; i < rows; i += ROWS_OF_TILES)
@@ -381,15 +372,17 @@ void product(const Matrix& w, const float* x, long rows, float* y, const Ranking
           const long panels = blocks_of(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
           tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
           tiled.finish();
-        } else
-          share(w, ranking, [&](long panel, const PartRanking* own) {
-          tiled.multiply(inputs, padded, units, panel, rows, y, own);
-        }, [&] { tiled.finish(); });
+        } else {
+          const auto by_tiles = [&](long panel, const PartRanking* own) {
+            tiled.multiply(inputs, padded, units, panel, rows, y, own);
+          };
+          share(w, ranking, by_tiles, [&] { tiled.finish(); });
+        }
       }
-    if (!is_tiled)
-      share(w, ranking, [&](long panel, const PartRanking* own) {
-        multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
-      }, [] {});
+    const auto by_vectors = [&](long panel, const PartRanking* own) {
+      multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
+    };
+    if (!is_tiled) share(w, ranking, by_vectors, [] {});
   }
 }
 

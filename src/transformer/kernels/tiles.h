@@ -15,8 +15,8 @@ enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last: float32, in
 constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
-// `units`, a multiple of 16, or of 48 where each is there three times, in b, and after those 16 in `last` if that is not null. What is read again soon is to stay in
-// the first cache, b or a; the other one does not displace it.
+// `units`, a multiple of 16, or of 48 where each is there three times, in b, and after those 16 in `last` if that is not
+// null. What is read again soon is to stay in the first cache, b or a; the other one does not displace it.
 struct Factors {
   const char *a, *b, *last;
   long row, unit, units;
@@ -42,6 +42,16 @@ class Tiles {
   template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
   static void run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile);
   long rows_ = 0;
+};
+
+// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
+struct Ahead {
+  const char* from;
+  long lines;
+
+  void ask() {
+    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
+  }
 };
 
 #ifdef TRANSFORMER_TILES
@@ -119,7 +129,7 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
   if constexpr (numbers == Numbers::three_bfloat16) {
     const long part = UNITS_OF_A_TILE * f.unit;
     for (const char *b = f.b, *end = b + f.units * f.unit; b < end; a += 3 * 64, b += 3 * part) {
-      // Of nine products of parts, the three that are left out lie below the last bit of float32.
+      // Of nine products of parts, the three that are left out come to the last bit of float32 at most.
       load_a(a + 128), load_b(b), add();
       load_a(a + 64), add();
       load_b(b + part), add();
