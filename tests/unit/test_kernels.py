@@ -126,14 +126,11 @@ def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
         (49, 200, 81),
         (64, 64, 33),
         (99, 4, 65),
-        (130, 800, 700),
+        (130, 300, 200),
     ],
 )
 def test_products(by: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
-    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign.
-
-    Of the largest, by AMX, more panels are multiplied than the second cache holds, by rows that pass them in blocks.
-    """
+    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign."""
     x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
     expected = expected_product(x, weight, precision)
     plain = PackedMatrix(Weight.of(weight, precision))
@@ -246,7 +243,10 @@ def test_int8_weights_are_within_half_a_unit() -> None:
 @needs_kernels
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precision) -> None:
-    """Catches one scale for a whole batch, and sums in another order in another block: equal to the last bit."""
+    """Catches one scale for a whole batch, and sums in another order in another block: equal to the last bit.
+
+    By AMX, many rows pass by panels, of which the second cache does not hold all of the larger matrix.
+    """
     for rows, inner in ((45, 100), (130, 1100)):
         matrix = PackedMatrix(Weight.of(torch.randn(1000, inner), precision), bias=torch.randn(1000), activation="gelu")
         x = torch.randn(rows, inner)

@@ -92,7 +92,7 @@ class TranslationTask(Task):
         longest = self.corpus.report.longest_source
         assert material.text is not None
         translator = Translator(model, material.text, max_source_tokens=longest, search=Search(guard=False))
-        translator.batch_tokens = 8192
+        translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
         translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
         outputs = [translation.text for translation in translations]
         translated = corpus_scores(outputs, references)
