@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,20 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.step == 0
     assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0])
     assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch", lines[1])
+
+
+def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a validation that needs more than any batch and is not told of."""
+    state, rehearsed = state_of(d_model=8, N=1, h=2, d_ff=12), list[int]()
+
+    def peak(run: Callable[[], None]) -> int:
+        run()
+        return 3 * GIB if rehearsed else GIB
+
+    monkeypatch.setattr(memory, "_meter", lambda _: peak)
+    settings = TrainingSettings(batch_tokens=100, max_steps=10)
+    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
+    assert "about 3.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
 
 
 def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain, cycle
 from pathlib import Path
 
@@ -39,6 +40,8 @@ from transformer.training.step import StepResult, TrainingState, train_step
 from transformer.training.tensorboard import TensorBoard
 from transformer.training.validation import validation_loss
 from transformer.transformer import build_transformer
+from transformer.translated import NOTHING, Translation
+from transformer.translation import Translator
 
 
 def test_paper_schedule_by_hand() -> None:
@@ -489,6 +492,28 @@ def test_validation_takes_no_more_at_once_than_training(
     train_by_recipe(recipe, tmp_path / "run", quiet=True)
     assert tokens
     assert max(tokens) <= 256 // 4
+
+
+def test_validation_rehearses_its_largest_batch_and_keeps_lines_in_order(
+    digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a first validation that needs memory of which nothing was said, and outputs in the order of batches."""
+    asked: list[list[str]] = []
+
+    def echo(self: Translator, lines: Sequence[str]) -> list[Translation]:
+        asked.append(list(lines))
+        return [Translation((replace(NOTHING, text=line.upper()),)) for line in lines]
+
+    monkeypatch.setattr(Translator, "translations", echo)
+    recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, accumulation=4, max_steps=1))
+    train_by_recipe(recipe, tmp_path / "run", quiet=True)
+    rehearsed, *validated = asked
+    assert len(validated) > 1
+    assert rehearsed in validated
+    assert len(rehearsed) == max(map(len, validated))
+    kept = [json.loads(line) for line in (tmp_path / "run" / "translations.jsonl").read_text().splitlines()]
+    assert len(kept) == sum(map(len, validated)) == 20
+    assert all(pair["output"] == pair["source"].upper() for pair in kept)
 
 
 def test_validation_loss_is_over_all_tokens() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from transformer.averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.bundle import Bundle, save_bundle
 from transformer.inspection.machine import machine
+from transformer.memory import give_back_holes
 from transformer.recipe import Recipe
 from transformer.reporting.record import TRANSLATIONS
 from transformer.resuming import OPTIMIZER, record_of
@@ -71,7 +72,9 @@ class Parts:
             return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
 
     def _scores(self, model: nn.Module) -> dict[str, float]:
+        give_back_holes()  # those that batches leave are of other sizes than what validation asks for, and so back
         found = self.task.scores(model, self.recipe.training, self.material, self.state.hardware)
+        give_back_holes()
         self.outputs[:] = found.outputs
         self.signatures.update(found.signatures)
         return found.values
@@ -179,7 +182,15 @@ class Parts:
         """What the rest of the run will cost, found out by all ranks together; nothing where it is finished."""
         if why_finished(self.progress, self.recipe.training):
             return []
-        return plan_run(self.state, self.material.train, self.recipe.training)
+        return plan_run(self.state, self.material.train, self.recipe.training, self._rehearse)
+
+    def _rehearse(self) -> None:
+        """What validation takes most memory for, done once before the first step."""
+        self.replicas.gather()
+        if self.world.is_main:
+            give_back_holes()
+            self.task.rehearse(self.model, self.recipe.training, self.material)
+            give_back_holes()
 
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
         finite = {name: value if isfinite(value) else None for name, value in scores.items()}

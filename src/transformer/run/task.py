@@ -119,6 +119,10 @@ class Task(ABC):
         objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
         return Scores(validation_loss(objective, material.validation, training.budget_at_once, hardware))
 
+    def rehearse(self, model: nn.Module, training: TrainingSettings, material: Material) -> None:
+        """Does what of `scores` may take more memory than a batch of training does: of the loss alone nothing."""
+        del model, training, material
+
     def kept(self, material: Material, outputs: list[str]) -> str:
         """The content of the run's `translations.jsonl`; empty where the model writes nothing."""
         del material, outputs

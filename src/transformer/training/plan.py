@@ -1,7 +1,8 @@
 """What a run will cost, found out and said before its first step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,10 +32,18 @@ AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
 """For "auto": the budget tried first, the most that is chosen (the paper's), and the share of memory it may take."""
 
 
-def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -> list[str]:
+def plan_run(
+    state: TrainingState, source: Source, settings: TrainingSettings, rehearse: Callable[[], None] = lambda: None
+) -> list[str]:
     """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
 
     What is predicted from parts of a batch decides whether all of it is tried, and what this took is told.
+
+    Args:
+        state: of the run.
+        source: training examples.
+        settings: of the run.
+        rehearse: does what else the run will do and may take more memory than a batch.
 
     Returns:
         Lines for the reader.
@@ -56,7 +65,8 @@ def plan_run(state: TrainingState, source: Source, settings: TrainingSettings) -
             refuse_too_large(found, settings.budget)
             plans.append(found)
     tried = [*largest, *_others(batches, settings), *largest]
-    peaks = [peak_of(state, lambda ids=ids: try_batch(state, source, ids)) or 0 for ids in tried]
+    trials = [*(partial(try_batch, state, source, ids) for ids in tried), rehearse]
+    peaks = [peak_of(state, trial) or 0 for trial in trials]
     if plans:
         of_each = " on each rank" if state.world.size > 1 else ""
         lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from transformer.protocols import Source
@@ -24,7 +25,7 @@ def validation_loss(
     loss_sum = nll_sum = right = 0.0
     count = 0
     has_right = False
-    for ids in _batches(source, batch_tokens):
+    for ids in longest_first(source.lengths.max(axis=1), batch_tokens):
         with hardware.computing():
             result = objective(source.fetch(ids).to(hardware.device))
         loss_sum += result.loss_sum.item()
@@ -40,14 +41,13 @@ def validation_loss(
     }
 
 
-def _batches(source: Source, batch_tokens: int) -> list[np.ndarray]:
-    """All examples, longest first, in batches of at most the budget."""
-    longest = source.lengths.max(axis=1)
-    order = np.argsort(-longest, kind="stable")
-    batches: list[np.ndarray] = []
+def longest_first(lengths: NDArray[np.int32], batch_tokens: int) -> list[NDArray[np.int64]]:
+    """The examples with the given lengths, longest first, in batches of at most the budget, padding counted."""
+    order = np.argsort(-lengths, kind="stable")
+    batches: list[NDArray[np.int64]] = []
     start = 0
     while start < len(order):
-        size = max(1, batch_tokens // int(longest[order[start]]))
+        size = max(1, batch_tokens // int(lengths[order[start]]))
         batches.append(order[start : start + size])
         start += size
     return batches

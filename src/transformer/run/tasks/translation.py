@@ -1,8 +1,11 @@
 """Translation: sentence pairs, teacher forcing, BLEU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
@@ -12,15 +15,16 @@ from transformer.data.settings import DataSettings
 from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
+from transformer.memory import give_back_holes
 from transformer.recipe import Defaults, Recipe, fill_in
 from transformer.reporting.record import translation_lines
 from transformer.run.task import Material, Scores, Task, refuse_metric, sized
 from transformer.training.hardware import Hardware
 from transformer.training.objectives import TranslationObjective
 from transformer.training.settings import TrainingSettings
-from transformer.training.validation import validation_loss
+from transformer.training.validation import longest_first, validation_loss
 from transformer.transformer import Transformer
-from transformer.translation import Translator
+from transformer.translation import EXTRA_TOKENS, Translator
 
 DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -88,16 +92,42 @@ class TranslationTask(Task):
         plain = training.model_copy(update={"activation_checkpointing": False})
         objective = self.objective(model, plain, material)
         values = validation_loss(objective, self.corpus.validation, training.budget_at_once, hardware)
-        sources, references = zip(*self.corpus.validation_text, strict=True)
-        longest = self.corpus.report.longest_source
-        assert material.text is not None
-        translator = Translator(model, material.text, max_source_tokens=longest, search=Search(guard=False))
-        translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
-        translations = translator.translations(sources)  # `translate` would warn of every line that does not end yet
-        outputs = [translation.text for translation in translations]
+        batches = longest_first(self.corpus.validation.lengths[:, 0], training.budget_at_once)
+        found = self._translations(model, training, material, batches)
+        references = [reference for _, reference in self.corpus.validation_text]
+        outputs = [found[line] for line in range(len(references))]
         translated = corpus_scores(outputs, references)
         signatures = {score.name.lower(): score.signature for score in translated}
         return Scores(values | {score.name.lower(): score.value for score in translated}, signatures, outputs)
+
+    def rehearse(self, model: nn.Module, training: TrainingSettings, material: Material) -> None:
+        """Translates those validation sources that take most room: rows x positions of source and translation.
+
+        They are many and short, for each may become `EXTRA_TOKENS` longer, as those of an untrained model do.
+        """
+        assert self.corpus is not None
+        lengths = self.corpus.validation.lengths[:, 0]
+        batches = longest_first(lengths, training.budget_at_once)
+        largest = max(batches, key=lambda lines: len(lines) * (2 * int(lengths[lines].max()) + EXTRA_TOKENS))
+        self._translations(model, training, material, [largest])
+
+    def _translations(
+        self, model: nn.Module, training: TrainingSettings, material: Material, batches: Sequence[NDArray[np.int64]]
+    ) -> dict[int, str]:
+        """What the model makes of each line of the batches; what one batch leaves is given back before the next."""
+        assert isinstance(model, Transformer)
+        assert self.corpus is not None
+        assert material.text is not None
+        longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
+        translator = Translator(model, material.text, max_source_tokens=longest, search=Search(guard=False))
+        translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
+        found: dict[int, str] = {}
+        for lines in batches:
+            give_back_holes()
+            # `translate` would warn of every line that does not end yet.
+            translations = translator.translations([sources[line] for line in lines])
+            found |= {int(line): each.text for line, each in zip(lines, translations, strict=True)}
+        return found
 
     def kept(self, material: Material, outputs: list[str]) -> str:
         """Validation pairs with their translations."""
