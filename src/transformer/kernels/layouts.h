@@ -6,13 +6,12 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "three.h"
 
 namespace transformer {
 namespace {
 
 constexpr long AHEAD = 16;            // units laid out before which others are asked for
-
-long blocks(long n, long size) { return (n + size - 1) / size; }
 
 struct Float32 {
   using Input = float;
@@ -70,39 +69,6 @@ Ints units_along(Bfloat16, const float* from, long n) {
   return to_pairs(load(from, lanes(n)), n > LANES ? load(from + LANES, lanes(n - LANES)) : spread(0.0f));
 }
 
-// The three bfloat16, as float32. What is infinite becomes NaN, as does all that it is multiplied with. What is left of
-// numbers below 1e-33 may be subnormal, which tiles take for zero.
-void take_apart(Floats x, Floats (&parts)[3]) {
-  const auto cut = [](Floats y) { return as_floats(bits_and(as_ints(y), spread_int(-65536))); };
-  parts[0] = cut(x);
-  const Floats rest = x - parts[0];
-  parts[1] = as_floats(shift_left(to_halves(rest), 16));
-  parts[2] = cut(rest - parts[1]);
-}
-
-// Sixteen units, 32 inputs, of sixteen lines, that are rows of A or columns of B: `parts[p][i]` has all units of line i
-// where their inputs lie side by side in memory, else unit i of all lines. Zeros where there are no more.
-template <bool is_along>
-void take_apart(const float* from, long stride, long inputs, long lines_there, Ints (&parts)[3][16]) {
-  for (long i = 0; i < 16; ++i) {
-    Floats first[3] = {}, second[3] = {};
-    if (is_along ? i < lines_there : 2 * i < inputs) {
-      const float* at = from + (is_along ? i : 2 * i) * stride;
-      take_apart(load(at, lanes(is_along ? inputs : lines_there)), first);
-      if (is_along ? inputs > LANES : 2 * i + 1 < inputs)
-        take_apart(is_along ? load(at + LANES, lanes(inputs - LANES)) : load(at + stride, lanes(lines_there)), second);
-    }
-    for (int p = 0; p < 3; ++p)
-      parts[p][i] = is_along ? to_pairs(first[p], second[p]) : bits_or(shift_right(as_ints(first[p]), 16), as_ints(second[p]));
-  }
-}
-
-// What a thread lays out: `width` columns as panels of `panel` columns, of their inputs those of some of the units, of
-// which there may be more than inputs.
-struct Piece {
-  long width, panel, inner, units, first_unit, end_unit;
-};
-
 // Asks for what is laid out soon.
 template <typename T>
 void prefetch(const T* from, long n) {
@@ -110,32 +76,7 @@ void prefetch(const T* from, long n) {
     _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
 }
 
-// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input; so below.
-void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
-  const auto [width, panel, inner, units, first_unit, end_unit] = piece;
-  Ints parts[3][16];
-  const auto write = [&](long column, long u) {  // sixteen columns and units
-    char* own = to + 4 * (column / panel * panel * 3 * units + 3 * u * panel + column % panel);
-    for (int p = 0; p < 3; ++p) {
-      if (is_along) transpose(parts[p]);
-      for (long i = 0; i < 16; ++i) store_ints(own + 4 * (16 * p + i) * panel, parts[p][i]);
-    }
-  };
-  if (is_along) {
-    for (long column = 0; column < width; column += LANES)
-      for (long u = first_unit; u < end_unit; u += LANES) {
-        take_apart<true>(from + column * stride + 2 * u, stride, inner - 2 * u, width - column, parts);
-        write(column, u);
-      }
-    return;
-  }
-  for (long u = first_unit; u < end_unit; u += LANES)
-    for (long column = 0; column < width; column += LANES) {
-      take_apart<false>(from + 2 * u * stride + column, stride, inner - 2 * u, width - column, parts);
-      write(column, u);
-    }
-}
-
+// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
 template <typename P, typename T>
 void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
   const auto [width, panel, inner, units, first_unit, end_unit] = piece;
@@ -198,22 +139,6 @@ void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
   for (long i = 0; i < 16; ++i) store_ints(to + i * apart, low[i]);
   transpose(high);
   for (long i = 0; i < 16; ++i) store_ints(to + (16 + i) * apart, high[i]);
-}
-
-// As `lay_out_rows` below, of whole tiles.
-void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
-  Ints parts[3][16];
-  for (long u = 0; 2 * u < inner; u += LANES)
-    for (long start = 0; start < rows; start += LANES) {
-      const long there = rows - start, inputs = inner - 2 * u;
-      is_transposed ? take_apart<false>(from + 2 * u * stride + start, stride, inputs, there, parts)
-                    : take_apart<true>(from + start * stride + 2 * u, stride, inputs, there, parts);
-      for (int p = 0; p < 3; ++p) {
-        if (is_transposed) transpose(parts[p]);
-        for (long i = 0; i < std::min(LANES, there); ++i)
-          store_ints(to + (start + i) * apart + 4 * (3 * u + 16 * p), parts[p][i]);
-      }
-    }
 }
 
 // `rows` rows to rows `apart` bytes apart, of which one is a column of memory where the matrix is transposed. Rows are

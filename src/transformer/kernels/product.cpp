@@ -3,17 +3,18 @@
 // A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one where registers are few, the weight
 // lies in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction
 // multiplies and adds), the group's weights of all columns. Up to six rows of x (32 by AMX) are multiplied at a time with
-// as many vectors of a panel as their sums have registers. Each sum is formed in the same order whatever other rows there are, so that the result of a row does not
-// depend on its batch.
+// as many vectors of a panel as their sums have registers. Each sum is formed in the same order whatever other rows there
+// are, so that the result of a row does not depend on its batch. Only float32 by AMX, which takes numbers apart and is for
+// many rows alone, has sums that differ from those of vectors, in the last of their bits.
 #include "activations.h"
 #include "kernels.h"
 #include "ranking.h"
+#include "three.h"
 #include "tiles.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include <omp.h>
@@ -26,11 +27,17 @@ static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
 constexpr long MANY = 96;  // rows, of which some stay in the first cache while several panels pass by
 constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; bfloat16 always takes tiles, which sum in another order than vectors
+constexpr long FEWEST_FOR_THREE = 48;  // rows of float32, for which weights are taken apart
+constexpr long HELD = 1 << 20;         // bytes of panels that stay in the second cache while rows pass by
+constexpr long AT_ONCE = 1024;         // rows of float32 that are taken apart before they are multiplied
+constexpr long MOST_INPUTS = 512;      // of them, that are summed before others are taken apart
 
 struct Float32 {
   using Input = float;
   using Sum = Floats;
-  static constexpr long GROUP = 1, TILED_FROM = std::numeric_limits<long>::max();
+  static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // or more
+  static constexpr Numbers NUMBERS = Numbers::three_bfloat16;
+  using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
   static Sum multiply(Sum sum, const float* x, const char* w) {
     return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
@@ -118,8 +125,6 @@ void activate(const float* sums, int rows, long width, float* y, long stride, in
   }
 }
 
-long blocks_of(long n, long size) { return (n + size - 1) / size; }
-
 // From one vector of a panel's columns to the next, in the weights of a group.
 constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES * 4 : LANES * 4; }
 
@@ -128,7 +133,7 @@ constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES 
 template <typename P, int R, int V>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y,
               float* aside, const char* ahead) {
-  const long groups = blocks_of(w.inner, P::GROUP), apart = bytes_apart(groups);
+  const long groups = blocks(w.inner, P::GROUP), apart = bytes_apart(groups);
   const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
   typename P::Sum sums[R][V] = {};
   for (long g = 0; g < groups; ++g, weight += STRIP * 4) {
@@ -199,42 +204,114 @@ struct OfColumns<int32_t> : OfColumns<float> {
 
 Floats same(Floats x) { return x; }
 
+// Some of the inputs. What they add up to is added to what those before have.
+struct Inputs {
+  long first, count;
+};
+
+// Panels of float32, taken apart for tiles.
+class Apart {
+ public:
+  Apart(const Matrix& w, Inputs inputs)
+      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * UNITS_OF_A_TILE) * UNITS_OF_A_TILE) {}
+
+  long bytes() const { return 3 * 4 * PANEL * units_; }
+  bool two_stay() const { return 2 * bytes() <= HELD; }  // in the second cache
+  const char* at(long panel) const { return now_ + (panel - first_) * bytes(); }
+
+  // Some panels.
+  void take(long panel, long end) {
+    char* room = scratch<char, ROOM>((end - panel) * bytes());
+    for (now_ = room, first_ = panel; panel < end; ++panel, room += bytes()) begin(panel, room), go_on(end_);
+  }
+
+  // A panel; `go_on` then goes on with the next.
+  void take(long panel) {
+    char* room = scratch<char, ROOM>(2 * bytes());
+    if (panel_ != panel) begin(panel, room);
+    go_on(end_);
+    now_ = to_, first_ = panel;
+    if (panel + 1 < blocks(w_.columns, PANEL)) begin(panel + 1, now_ == room ? room + bytes() : room);
+  }
+
+  // So many sixteens of columns and units.
+  void go_on(long count) {
+    for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
+      lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
+                    done_ / VECTORS * UNITS_OF_A_TILE);
+  }
+
+ private:
+  static constexpr int ROOM = 14;
+
+  void begin(long panel, char* to) {
+    from_ = reinterpret_cast<const float*>(w_.weight) + (panel * w_.inner + inputs_.first) * PANEL;
+    panel_ = panel, to_ = to, done_ = 0, end_ = units_ / UNITS_OF_A_TILE * VECTORS;
+  }
+
+  const Matrix& w_;
+  const Inputs inputs_;
+  const long units_;
+  const char* now_ = nullptr;  // panels from `first_` on
+  const float* from_ = nullptr;
+  char* to_ = nullptr;
+  long first_ = 0, panel_ = -1, done_ = 0, end_ = 0;
+};
+
+// What is multiplied as it is.
+struct AsItIs {
+  AsItIs(const Matrix&, Inputs) {}
+};
+
 // Products by tiles of one thread. Vectors finish a block of sums, up to 32 rows of a panel, while the next are multiplied.
 template <typename P>
 class Tiled {
  public:
-  explicit Tiled(const Matrix& w)
-      : w_(w), groups_(blocks_of(w.inner, P::GROUP)), steps_(blocks_of(groups_, UNITS_OF_A_TILE)) {}
+  static constexpr bool IS_TAKEN_APART = P::NUMBERS == Numbers::three_bfloat16;
+  static constexpr long PARTS = IS_TAKEN_APART ? 3 : 1;
+
+  Tiled(const Matrix& w, Inputs inputs)
+      : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
+
+  // Along the inner axis: instructions that multiply tiles, or six of them.
+  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
 
   // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
-  // next panel is asked for in equal parts, one with each 16 units.
+  // next panel is asked for in equal parts, one with each step.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, float* y,
                 const PartRanking* ranking) {
-    const long parts = std::max(1L, blocks_of(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
-    const long lines = panel + 1 < blocks_of(w_.columns, PANEL) ? blocks_of(groups_ * PANEL * 4 / 64, parts) : 0;
+    const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
+    const long lines = panel + 1 < blocks(w_.columns, PANEL) ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
     Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
+    if constexpr (IS_TAKEN_APART) {
+      apart_.two_stay() ? apart_.take(panel) : apart_.take(panel, panel + 1);
+      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, ROWS_OF_TILES)) : 0;
+    }
     for (long i = 0; i < rows; i += ROWS_OF_TILES)
-      multiply(inputs + i * padded, padded, {units + i, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
+      multiply(inputs + i * padded, padded, {units ? units + i : nullptr, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
                                              std::min(ROWS_OF_TILES, rows - i)}, ahead);
   }
 
   // All rows times some panels. As many panels as the second cache holds stay there while rows pass by, of which those that
   // are multiplied stay in the first.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, float* y) {
-    const long at_once = std::max(1L, HELD / (std::max(1L, groups_) * PANEL * 4));
+    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * UNITS_OF_A_TILE * PANEL * 4));
     Ahead nothing{};
-    for (; panel < end; panel += at_once)
+    for (; panel < end; panel += at_once) {
+      if constexpr (IS_TAKEN_APART) apart_.take(panel, std::min(end, panel + at_once));
       for (long i = 0; i < rows; i += ROWS_OF_TILES)
         for (long own = panel; own < std::min(end, panel + at_once); ++own)
           multiply(inputs + i * padded, padded,
-                   {units + i, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)}, nothing);
+                   {units ? units + i : nullptr, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)},
+                   nothing);
+    }
   }
 
   void finish() { finish(ROWS_OF_TILES); }
 
  private:
   using Number = typename P::Number;
-  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES, HELD = 1 << 20;
+  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES;
   struct Block {
     const float* units;
     float* y;
@@ -244,21 +321,28 @@ class Tiled {
   };
 
   void multiply(const typename P::Input* x, long stride, const Block& block, Ahead& ahead) {
-    const long whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
-    const long vectors = blocks_of(std::min(PANEL, w_.columns - block.first), LANES);
-    const long at_once = blocks_of(ROWS_OF_TILES, std::max(1L, whole / UNITS_OF_A_TILE) * blocks_of(vectors, VECTORS_OF_TILES));
-    const char* weight = w_.weight + block.first * groups_ * 4;
-    if (left) {  // beyond them lies the next panel, or nothing
-      std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
-      std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+    const long vectors = blocks(std::min(PANEL, w_.columns - block.first), LANES);
+    const long at_once = blocks(ROWS_OF_TILES, std::max(1L, steps_) * blocks(vectors, VECTORS_OF_TILES));
+    long whole = steps_ * PARTS * UNITS_OF_A_TILE, left = 0;
+    const char* weight;
+    if constexpr (IS_TAKEN_APART) {
+      weight = apart_.at(block.first / PANEL);
+    } else {
+      whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
+      weight = w_.weight + block.first * groups_ * 4;
+      if (left) {  // beyond them lies the next panel, or nothing
+        std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
+        std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+      }
     }
     Number* sums = sums_[is_second_ = !is_second_];
     for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
       tiles_.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x), weight + v * 64, left ? last_ + v * 64 : nullptr,
-                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, false},
+                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, IS_TAKEN_APART},
                                   block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
                                     ahead.ask();
                                     finish(at_once);
+                                    if constexpr (IS_TAKEN_APART) apart_.go_on(sixteens_);
                                   });
     finish();
     of_ = block, from_ = sums;
@@ -287,15 +371,22 @@ class Tiled {
       alignas(64) float aside[PANEL];
       float* y = of_.ranking ? aside : of_.y + r * columns + first;
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v)
-        store(y + v * LANES, lanes(std::max(0L, width - v * LANES)),
-              function(own.finish(load_sums(from + v * LANES), v, of_.units[r])));
+      for (int v = 0; v < VECTORS; ++v) {
+        const Mask m = lanes(std::max(0L, width - v * LANES));
+        Floats sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
+        if constexpr (IS_TAKEN_APART)
+          if (is_added_) sum = sum + load(y + v * LANES, m);
+        store(y + v * LANES, m, function(sum));
+      }
       if (of_.ranking) of_.ranking->add(aside, of_.row + r, first, width);
     }
   }
 
   const Matrix& w_;
   const long groups_, steps_;
+  const bool is_added_;  // to what is there
+  long sixteens_ = 0;    // of the next panel, with each step
+  std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
   Tiles tiles_;
   alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
   alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
@@ -309,11 +400,11 @@ template <typename P>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
                   float* y, const PartRanking* ranking) {
   constexpr long most = std::min(TILE_ROWS, P::REGISTERS / REGISTERS_OF_A_VECTOR);
-  const long blocks = blocks_of(rows, most), groups = blocks_of(w.inner, P::GROUP);
+  const long all = blocks(rows, most), groups = blocks(w.inner, P::GROUP);
   const char* weight = w.weight + panel * PANEL * groups * 4;
-  const bool has_next = panel + 1 < blocks_of(w.columns, PANEL);
-  for (long block = 0, i = 0; block < blocks; ++block) {
-    const long n = (rows - i + blocks - block - 1) / (blocks - block);  // blocks of like size
+  const bool has_next = panel + 1 < blocks(w.columns, PANEL);
+  for (long block = 0, i = 0; block < all; ++block) {
+    const long n = (rows - i + all - block - 1) / (all - block);  // blocks of like size
     const auto* from = inputs + i * padded;
     const float* unit = units ? units + i : nullptr;
     float* to = y ? y + i * w.columns : nullptr;
@@ -333,7 +424,7 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
 // The panels of a thread, each by `multiply`; `finish` ends what was begun.
 template <typename Multiply, typename End>
 void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
-  const long panels = blocks_of(w.columns, PANEL);
+  const long panels = blocks(w.columns, PANEL);
   if (!ranking) {
 #pragma omp for schedule(static) nowait
     for (long panel = 0; panel < panels; ++panel) multiply(panel, nullptr);
@@ -351,11 +442,10 @@ void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, co
 
 // Writes `y`, or ranks what would be written.
 template <typename P>
-void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+void by_vectors(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
   constexpr bool prepared = P::GROUP > 1;
-  const bool is_tiled = uses_tiles && rows >= P::TILED_FROM;
-  const long step = P::GROUP * (is_tiled ? UNITS_OF_A_TILE : 1), padded = blocks_of(w.inner, step) * step;
+  const long padded = blocks(w.inner, P::GROUP) * P::GROUP;
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -365,25 +455,79 @@ void product(const Matrix& w, const float* x, long rows, float* y, const Ranking
       for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
     }
     const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
-    if constexpr (prepared)
-      if (is_tiled) {
-        Tiled<P> tiled(w);
-        if (!ranking && rows >= MANY) {
-          const long panels = blocks_of(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
-          tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
-          tiled.finish();
-        } else {
-          const auto by_tiles = [&](long panel, const PartRanking* own) {
-            tiled.multiply(inputs, padded, units, panel, rows, y, own);
-          };
-          share(w, ranking, by_tiles, [&] { tiled.finish(); });
-        }
-      }
-    const auto by_vectors = [&](long panel, const PartRanking* own) {
+    const auto multiply = [&](long panel, const PartRanking* own) {
       multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
     };
-    if (!is_tiled) share(w, ranking, by_vectors, [] {});
+    share(w, ranking, multiply, [] {});
   }
+}
+
+// The same; all threads have prepared the rows.
+template <typename P>
+void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* inputs, long padded, const float* units, long rows,
+                       float* y, const Ranking* ranking) {
+  Tiled<P> tiled(w, part);
+  if (!ranking && rows >= MANY) {
+    const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
+    tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
+    return tiled.finish();
+  }
+  const auto multiply = [&](long panel, const PartRanking* own) {
+    tiled.multiply(inputs, padded, units, panel, rows, y, own);
+  };
+  share(w, ranking, multiply, [&] { tiled.finish(); });
+}
+
+template <typename P>
+void by_tiles(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  using Input = typename P::Input;
+  constexpr long step = P::GROUP * UNITS_OF_A_TILE;
+  const long padded = blocks(w.inner, step) * step;
+  Input* room = scratch<Input>(rows * padded);
+  float* units = scratch<float>(rows);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+#pragma omp for schedule(static)
+    for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
+    multiply_by_tiles<P>(w, {0, w.inner}, room, padded, units, rows, y, ranking);
+  }
+}
+
+// Some rows after others, and where they are many, of each some inputs after others: what is taken apart is to stay in
+// caches.
+template <>
+void by_tiles<Float32>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
+  const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * UNITS_OF_A_TILE;
+  const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);  // odd, lest rows fall on one place of the cache
+  const long at_once = ranking ? rows : std::min(rows, AT_ONCE);
+  float* room = scratch<float>(at_once * padded);
+  Matrix sums = w;  // of all inputs but the last
+  sums.bias = nullptr, sums.activation = 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  for (long first = 0; first < rows; first += at_once)
+    for (long k = 0; k < w.inner || k == 0; k += inputs) {
+      const Inputs part{k, std::min(inputs, w.inner - k)};
+      const long own = std::min(at_once, rows - first);
+      const float* from = x + first * w.inner + k;
+      if (first || k) {
+#pragma omp barrier
+      }
+#pragma omp for schedule(static)
+      for (long i = 0; i < own; i += LANES)
+        lay_out_three_rows(from + i * w.inner, w.inner, false, part.count, std::min(LANES, own - i),
+                           reinterpret_cast<char*>(room + i * padded), 4 * padded);
+      multiply_by_tiles<Float32>(k + inputs < w.inner ? sums : w, part, room, padded, nullptr, own,
+                                 y ? y + first * w.columns : nullptr, ranking);
+    }
+}
+
+template <typename P>
+void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  constexpr bool IS_TAKEN_APART = Tiled<P>::IS_TAKEN_APART;
+  const bool is_worth_it = !IS_TAKEN_APART || rows >= MANY || Apart(w, {0, w.inner}).two_stay();
+  uses_tiles && rows >= P::TILED_FROM && is_worth_it ? by_tiles<P>(w, x, rows, y, ranking, threads)
+                                                     : by_vectors<P>(w, x, rows, y, ranking, threads);
 }
 
 void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {

@@ -92,7 +92,8 @@ class PackedMatrix:
 
     The compiled kernel reads the weight in the order in which it is multiplied, see `product.cpp`; elsewhere torch
     multiplies. In int8, each row of x is rounded in units of its own largest number / 127 and the products are summed
-    exactly, so that a row's result does not depend on its neighbours; this holds for the kernel's other precisions too.
+    exactly, so that a row's result does not depend on its neighbours; this holds for bf16 too, and for float32 except
+    that AMX multiplies many rows in another way than few: the last bits of their sums may differ.
 
     Args:
         weights: all of one precision; their outputs stand side by side.
