@@ -29,7 +29,7 @@ from transformer.kernels import (
     reorder,
     why_not,
 )
-from transformer.kernels.library import INSTRUCTIONS, KINDS, _found
+from transformer.kernels.library import INSTRUCTIONS, KINDS, _found, kind
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
 CAPABILITIES = torch.cpu.get_capabilities()
@@ -323,6 +323,69 @@ def test_attention_of_whole_sequences(positions: int, width: int) -> None:
         alone = fetch(query[own, :length], keys[own, :, :length], values[own, :, :length], is_whole=True)
         assert alone is not None
         assert torch.equal(alone[0], together[row, :length])
+
+
+@needs_kernels
+@pytest.mark.parametrize(("positions", "width"), [(1, 8), (5, 24), (18, 32), (67, 64), (130, 80), (13, 128)])
+def test_attention_of_whole_sequences_that_may_be_rounded(positions: int, width: int) -> None:
+    """Catches, by AMX, tiles of the wrong head or position, padding and masks that count, and neighbours that do.
+
+    Weights become bfloat16, 8 bits, as do queries, keys and values, which are that already here.
+    """
+    batch, heads = 3, 2
+    inputs = torch.randn(batch, positions, 3 * heads * width).bfloat16()
+    query, keys, values = inputs.float().chunk(3, dim=-1)
+    keys, values, split = (x.unflatten(2, (heads, width)).transpose(1, 2) for x in (keys, values, query))
+    lengths = torch.tensor([positions, max(1, positions // 2), 1])
+    padding = (torch.arange(positions) < lengths[:, None])[:, None, None, :]
+    drawn = torch.rand(batch, 1, positions, positions) < 0.5
+    drawn[0, 0, positions // 2] = False
+    for mask in (None, padding, causal_mask(positions) & padding, drawn):
+        found = fetch(query, keys, values, mask, is_whole=True, may_round=True)
+        assert found is not None
+        expected = attention(split.double(), keys.double(), values.double(), mask).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(found.double(), expected, atol=1e-2, rtol=0)
+        if kind() == "amx":
+            rounded = [query.bfloat16(), keys.bfloat16(), values.bfloat16()]
+            as_bfloat16 = fetch(*rounded, mask, is_whole=True, may_round=True)
+            assert as_bfloat16 is not None
+            assert torch.equal(as_bfloat16, found.bfloat16())
+    together = fetch(query, keys, values, padding, is_whole=True, may_round=True)
+    assert together is not None
+    for row, length in enumerate(lengths.tolist()):
+        own = slice(row, row + 1)
+        shorter = query[own, :length], keys[own, :, :length], values[own, :, :length]
+        alone = fetch(*shorter, is_whole=True, may_round=True)
+        assert alone is not None
+        assert torch.equal(alone[0], together[row, :length])
+    keys[0, 1, 0] = torch.nan
+    found = fetch(query, keys, values, is_whole=True, may_round=True)
+    assert found is not None
+    assert found[0, :, width:].isnan().all()
+    assert found[0, :, :width].isfinite().all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
+def test_products_that_pass_on_what_they_round(activation: str) -> None:
+    """Catches, by AMX, results rounded in another way than the next product would, or read as what they are not."""
+    for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200)):
+        bias = torch.randn(columns)
+        matrix = PackedMatrix(Weight.of(torch.randn(columns, inner) / 8, "bf16"), bias=bias, activation=activation)
+        x = torch.randn(rows, inner)
+        plain, rounded = matrix(x), matrix(x, rounded=True)
+        if not matrix.takes_rounded:
+            assert torch.equal(rounded, plain)
+            continue
+        assert rounded.dtype == torch.bfloat16
+        if activation in ("none", "relu"):
+            assert torch.equal(rounded, plain.bfloat16())
+        torch.testing.assert_close(rounded.float(), plain, rtol=2**-8 + 2e-3, atol=1e-6)
+        assert torch.equal(matrix(x.bfloat16()), plain)
+        assert torch.equal(matrix(x.bfloat16(), rounded=True), rounded)
+        x[0, 0] = torch.nan
+        assert matrix(x, rounded=True)[0].isnan().all()
+    assert not PackedMatrix(Weight.of(torch.randn(8, 8), "int8")).takes_rounded
 
 
 @needs_kernels

@@ -1,48 +1,12 @@
 // Attention without ever holding more than one row of weights: softmax(Q K^T / sqrt(d_k)) V.
-#include "kernels.h"
+#include "attention.h"
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace transformer {
 
 namespace {
-
-constexpr float NEVER = -std::numeric_limits<float>::infinity();
-
-// Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
-// They are rewritten up to the next whole vector.
-float exponentials(float* scores, long positions, const bool* mask) {
-  Floats most = spread(NEVER), total = spread(0.0f);
-  for (long s = 0; s < positions; s += LANES) {
-    Mask m = lanes(positions - s);
-    if (mask) m = are_true(mask + s, m);
-    const Floats found = choose(m, load(scores + s, m), spread(NEVER));
-    store(scores + s, 0xffff, found);
-    most = larger(most, found);
-  }
-  const float largest = largest_of(most);
-  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
-  for (long s = 0; s < positions; s += LANES) {
-    const Floats e = exponential(load(scores + s, 0xffff) - shift);
-    store(scores + s, 0xffff, e);
-    total = total + e;
-  }
-  const float sum = sum_of(total);
-  return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
-}
-
-// How many of the first positions hold all that these queries may attend to.
-long attended(const Attention& a, const bool* mask, long queries, long positions) {
-  const auto nobody_attends = [&](long s) {
-    for (long r = 0; r < (a.mask_query ? queries : 1); ++r)
-      if (mask[r * a.mask_query + s]) return false;
-    return true;
-  };
-  while (mask && positions && nobody_attends(positions - 1)) --positions;
-  return positions;
-}
 
 // R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
 // whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
@@ -109,108 +73,13 @@ void attend_all(const Attention& a, int threads) {
         n = a.queries - t >= TOGETHER ? TOGETHER : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
         const long positions = attended(a, mask, n, a.last ? std::min(a.positions, a.last[b] + 1) : a.positions);
-        const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
-        float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
+        const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
+        float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
         switch (n) {
           case 1: attend<T, V, whole, 1>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
           case 2: attend<T, V, whole, 2>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
           default: attend<T, V, whole, TOGETHER>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out);
         }
-      }
-    }
-}
-
-constexpr long TILE = TILE_VECTORS * LANES;
-
-// R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
-template <int R, int V>
-void tile(const float* x, long x_stride, long inner, const float* columns, long stride, float* y, long y_stride) {
-  Floats sums[R][V] = {};
-  for (long k = 0; k < inner; ++k, columns += stride) {
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        sums[r][v] = multiply_add(spread(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < V; ++v) store(y + r * y_stride + v * LANES, 0xffff, sums[r][v]);
-}
-
-// Any number of columns, which lie in vectors that are filled up.
-template <int R>
-void multiply(const float* x, long x_stride, long inner, const float* columns, long n, long stride, long next, float* y,
-              long y_stride) {
-  for (; n > 0; n -= TILE, columns += next, y += TILE) {
-    switch (std::min<long>(TILE_VECTORS, (n + LANES - 1) / LANES)) {
-      case 1: tile<R, 1>(x, x_stride, inner, columns, stride, y, y_stride); break;
-      case 2: tile<R, 2>(x, x_stride, inner, columns, stride, y, y_stride); break;
-      case 3: tile<R, 3>(x, x_stride, inner, columns, stride, y, y_stride); break;
-      default: tile<R, 4>(x, x_stride, inner, columns, stride, y, y_stride);
-    }
-  }
-}
-
-// Keys as columns: of TILE of them, element after element.
-void transpose(const float* keys, long stride, long positions, long width, float* room) {
-  for (long s = 0; s < positions; ++s) {
-    float* column = room + s / TILE * width * TILE + s % TILE;
-    for (long e = 0; e < width; ++e) column[e * TILE] = keys[s * stride + e];
-  }
-}
-
-// R queries of one head, from `query` on; `width` rounded up to whole vectors is the distance of values and results.
-template <int R>
-void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,
-                 float* out) {
-  const long reach = (a.positions + TILE - 1) / TILE * TILE, padded = (a.width + LANES - 1) / LANES * LANES;
-  float *weights = scratch<float, 1>(TILE_ROWS * reach), *sums = scratch<float, 2>(TILE_ROWS * (padded + TILE));
-  const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
-  const long positions = attended(a, mask, R, a.positions);
-  multiply<R>(query, a.query_stride, a.width, keys, positions, TILE, a.width * TILE, weights, reach);
-  float shares[R];
-  for (int r = 0; r < R; ++r) {
-    for (long s = 0; s < positions; s += LANES)
-      store(weights + r * reach + s, 0xffff, load(weights + r * reach + s, 0xffff) * spread(a.scale));
-    shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
-  }
-  multiply<R>(weights, reach, positions, values, a.width, padded, TILE, sums, padded + TILE);
-  for (int r = 0; r < R; ++r)
-    for (long e = 0; e < a.width; e += LANES)
-      store(out + r * a.heads * a.width + e, lanes(a.width - e),
-            load(sums + r * (padded + TILE) + e, 0xffff) * spread(shares[r]));
-}
-
-// The queries of whole sequences, some at a time: keys and values are read once for all of them.
-void attend_whole(const Attention& a, int threads) {
-  const float *keys = static_cast<const float*>(a.keys), *values = static_cast<const float*>(a.values);
-  const long tiles = (a.positions + TILE - 1) / TILE, padded = (a.width + LANES - 1) / LANES * LANES;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
-  for (long b = 0; b < a.batch; ++b)
-    for (long h = 0; h < a.heads; ++h) {
-      float* columns = scratch<float, 3>(tiles * TILE * a.width + a.positions * padded + TILE);
-      float* rows = columns + tiles * TILE * a.width;
-      transpose(keys + b * a.key_batch + h * a.key_head, a.key_stride, a.positions, a.width, columns);
-      const float* own_values = values + b * a.value_batch + h * a.value_head;
-      for (long s = 0; s < a.positions; ++s)
-        for (long e = 0; e < padded; e += LANES)
-          store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, lanes(std::max(0L, a.width - e))));
-      const long blocks = (a.queries + TILE_ROWS - 1) / TILE_ROWS;
-      for (long block = 0, t = 0; block < blocks; ++block) {
-        const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of like size
-        const float* query = a.query + b * a.query_batch + t * a.query_stride + h * a.width;
-        float* out = a.out + ((b * a.queries + t) * a.heads + h) * a.width;
-        switch (n) {
-          case 1: attend_rows<1>(a, b, t, query, columns, rows, out); break;
-          case 2: attend_rows<2>(a, b, t, query, columns, rows, out); break;
-          case 3: attend_rows<3>(a, b, t, query, columns, rows, out); break;
-          case 4: attend_rows<4>(a, b, t, query, columns, rows, out); break;
-          case 5: attend_rows<5>(a, b, t, query, columns, rows, out); break;
-          default: attend_rows<6>(a, b, t, query, columns, rows, out);
-        }
-        t += n;
       }
     }
 }
@@ -236,7 +105,7 @@ extern "C" long transformer_size_of_attention() { return sizeof(transformer::Att
 
 extern "C" void transformer_attention(const transformer::Attention* a, int threads) {
   using namespace transformer;
-  if (a->is_whole) return attend_whole(*a, threads);
+  if (a->is_whole) return transformer_attention_of_whole(a, threads);
   const bool whole = a->width % LANES == 0;
   if (a->is_bfloat16)
     whole ? attend_by_width<uint16_t, true>(*a, threads) : attend_by_width<uint16_t, false>(*a, threads);

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import kind, library, threads_for
 
 WIDEST_HEAD = 128
 
@@ -24,6 +24,7 @@ class Attention(ctypes.Structure):
             "holders_stride",
         )),
         ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_whole", ctypes.c_int),
+        ("may_round", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -34,16 +35,19 @@ def fetch(
     mask: Bool[Tensor, "..."] | None = None,
     *,
     is_whole: bool = False,
+    may_round: bool = False,
 ) -> Float[Tensor, "B T D"] | None:
     """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
 
     Args:
-        query: all heads side by side, float32.
+        query: all heads side by side, float32; of whole sequences, bfloat16 where keys are and AMX multiplies: the
+            result is bfloat16, too.
         keys: float32 or bfloat16; a position's elements lie side by side.
         values: likewise.
         mask: True = may attend; (B or 1, 1, T or 1, S).
         is_whole: several queries at a time share what is read, which pays where there are many; the result of a query
             is another one in the last bits, but does not depend on how many there are either. For float32.
+        may_round: of whole sequences, products may be those of bfloat16, where that is faster; sums are float32.
     """
     compiled = library()
     is_known = keys.dtype in (torch.float32, torch.bfloat16)
@@ -60,14 +64,16 @@ def fetch(
         mask = mask.expand(-1, -1, -1, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
-    query = query.float()
+    is_rounded = is_whole and may_round and kind() == "amx" and query.dtype == keys.dtype == torch.bfloat16
+    query = query if is_rounded else query.float()
     if query.size(-1) != heads * width or values.shape != keys.shape or values.dtype != keys.dtype:
         raise ValueError(f"queries of {query.size(-1)} do not go with {tuple(keys.shape)} keys of {heads} heads")
     if query.stride(-1) != 1 or keys.stride(-1) != 1 or values.stride(-1) != 1:
         query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
-    out = torch.empty(batch, queries, heads * width, dtype=torch.float32, device="cpu")
+    out = torch.empty(batch, queries, heads * width, dtype=query.dtype, device="cpu")
     asked = cached(keys, values, positions, queries, mask=mask)
-    asked.query, asked.out, asked.is_whole = query.data_ptr(), out.data_ptr(), is_whole and keys.dtype == torch.float32
+    asked.query, asked.out = query.data_ptr(), out.data_ptr()
+    asked.is_whole, asked.may_round = is_rounded or (is_whole and keys.dtype == torch.float32), may_round
     asked.query_batch, asked.query_stride = query.stride()[:2]
     compiled.transformer_attention(ctypes.byref(asked), threads_for(4 * batch * heads * queries * positions * width))
     return out
@@ -104,7 +110,7 @@ def cached(
         batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
         0 if holders is None else holders.stride(0),
-        1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0,
+        1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0, 0,
     )  # fmt: skip
 
 

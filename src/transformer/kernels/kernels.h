@@ -18,19 +18,19 @@ struct Matrix {
 // The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
 // by side, and so do the elements of a head.
 struct Attention {
-  const float* query;
-  const void *keys, *values;
+  const void *query, *keys, *values;
   const bool* mask;        // true = may attend; or null
   const int64_t* last;     // the last position that each row may attend to; or null
   const int32_t* holders;  // which row of keys and values holds each position of a row; or null: its own
-  float* out;              // heads side by side
+  void* out;               // heads side by side, of the type of the query
   long batch, queries, positions, heads, width;
   long query_batch, query_stride;
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
   long mask_batch, mask_query, holders_stride;
   float scale;
-  int is_bfloat16;
-  int is_whole;            // the queries are those of whole sequences, and float32 the keys and values
+  int is_bfloat16;         // keys and values, and of whole sequences, by tiles, the query as well
+  int is_whole;            // the queries are those of whole sequences
+  int may_round;           // of whole sequences: products may be those of bfloat16
 };
 
 // A matrix in memory; the same fields in the same order as `Layout` in matmul.py.
@@ -96,6 +96,7 @@ void transformer_product(const transformer::Matrix* w, const float* x, long rows
 void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const transformer::Finish* finish,
                         void* c, int c_is_bfloat16, long stride, long m, long n, long k, int is_bfloat16, int threads);
 void transformer_attention(const transformer::Attention* a, int threads);
+void transformer_attention_of_whole(const transformer::Attention* a, int threads);
 void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,
                           int is_bfloat16);

@@ -6,96 +6,12 @@
 // as many vectors of a panel as their sums have registers. Each sum is formed in the same order whatever other rows there
 // are, so that the result of a row does not depend on its batch. Only float32 by AMX, which takes numbers apart and is for
 // many rows alone, has sums that differ from those of vectors, in the last of their bits.
-#include "activations.h"
-#include "kernels.h"
-#include "ranking.h"
-#include "three.h"
-#include "tiles.h"
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <utility>
+#include "tiled.h"
 
 #include <omp.h>
 
 namespace transformer {
 namespace {
-
-constexpr long PANEL = 64;
-static_assert(PANEL == TILE_COLUMNS);
-constexpr int VECTORS = PANEL / LANES;
-constexpr long MANY = 96;  // rows, of which some stay in the first cache while several panels pass by
-constexpr long FEWEST_FOR_TILES = 7;  // rows of int8; bfloat16 always takes tiles, which sum in another order than vectors
-constexpr long FEWEST_FOR_THREE = 48;  // rows of float32, for which weights are taken apart
-constexpr long HELD = 1 << 20;         // bytes of panels that stay in the second cache while rows pass by
-constexpr long AT_ONCE = 1024;         // rows of float32 that are taken apart before they are multiplied
-constexpr long MOST_INPUTS = 512;      // of them, that are summed before others are taken apart
-
-struct Float32 {
-  using Input = float;
-  using Sum = Floats;
-  static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // or more
-  static constexpr Numbers NUMBERS = Numbers::three_bfloat16;
-  using Number = float;
-  static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
-  static Sum multiply(Sum sum, const float* x, const char* w) {
-    return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
-  }
-};
-
-struct Bfloat16 {
-  using Input = uint16_t;
-  using Sum = Floats;
-  static constexpr long GROUP = 2, TILED_FROM = 1;
-  static constexpr Numbers NUMBERS = Numbers::bfloat16;
-  using Number = float;
-  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
-  static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
-};
-
-struct Int8 {
-  using Input = Byte;
-  using Sum = Ints;
-  static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
-  static constexpr Numbers NUMBERS = Numbers::int8;
-  using Number = int32_t;
-  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
-  static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
-};
-
-// What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
-const float* prepare(const float* x, long, long, float*, float*, Float32) { return x; }
-
-const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room, float*, Bfloat16) {
-  for (long k = 0; k < padded; k += LANES) {
-    const Floats v = load(x + k, lanes(std::max(0L, inner - k)));
-    store(room + k, lanes(padded - k), v);
-  }
-  return room;
-}
-
-const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* unit, Int8) {
-  Floats most = spread(0.0f);
-  Mask nan = 0;  // a maximum forgets it
-  for (long k = 0; k < inner; k += LANES) {
-    const Floats v = load(x + k, lanes(inner - k));
-    most = larger(most, absolute(v));
-    nan |= bits_of(is_nan(v));
-  }
-  const float largest = largest_of(most);
-  *unit = nan || std::isinf(largest) ? std::nanf("") : largest / 127.0f;
-  const float per_unit = 127.0f / largest;  // infinite where all are zeros or next to it
-  const Floats factor = spread(std::isfinite(per_unit) ? per_unit : 0.0f);
-  for (long k = 0; k < padded; k += LANES) {
-    const Floats v = load(x + k, lanes(std::max(0L, inner - k))) * factor;
-    store_bytes(room + k, lanes(padded - k), to_ints(v));
-  }
-  return room;
-}
-
-Floats load_sums(const float* x) { return load(x); }
-Ints load_sums(const int32_t* x) { return load_ints(x); }
 
 // A vector of sums in units of its row and columns, plus bias.
 Floats finish(Floats sum, const Matrix& w, long column, float) {
@@ -174,227 +90,6 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
-// What the sums of a panel's columns become, as by `finish`.
-template <typename Sum>
-struct OfColumns {
-  Floats bias[VECTORS];
-
-  OfColumns(const Matrix& w, long first) {
-    for (int v = 0; v < VECTORS; ++v)
-      bias[v] = w.bias ? load(w.bias + first + v * LANES, lanes(std::max(0L, w.columns - first - v * LANES))) : spread(0.0f);
-  }
-  Floats finish(Floats sum, int v, float) const { return sum + bias[v]; }
-};
-
-template <>
-struct OfColumns<int32_t> : OfColumns<float> {
-  Floats scales[VECTORS];
-  Ints offsets[VECTORS];
-
-  OfColumns(const Matrix& w, long first) : OfColumns<float>(w, first) {
-    for (int v = 0; v < VECTORS; ++v) {
-      scales[v] = load(w.scales + first + v * LANES);
-      offsets[v] = BYTES_ARE_AROUND_128 ? load_ints(w.offsets + first + v * LANES) : spread_int(0);
-    }
-  }
-  Floats finish(Ints sum, int v, float unit) const {
-    return multiply_add(to_floats(subtract_ints(sum, offsets[v])), scales[v] * spread(unit), bias[v]);
-  }
-};
-
-Floats same(Floats x) { return x; }
-
-// Some of the inputs. What they add up to is added to what those before have.
-struct Inputs {
-  long first, count;
-};
-
-// Panels of float32, taken apart for tiles.
-class Apart {
- public:
-  Apart(const Matrix& w, Inputs inputs)
-      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * UNITS_OF_A_TILE) * UNITS_OF_A_TILE) {}
-
-  long bytes() const { return 3 * 4 * PANEL * units_; }
-  bool two_stay() const { return 2 * bytes() <= HELD; }  // in the second cache
-  const char* at(long panel) const { return now_ + (panel - first_) * bytes(); }
-
-  // Some panels.
-  void take(long panel, long end) {
-    char* room = scratch<char, ROOM>((end - panel) * bytes());
-    for (now_ = room, first_ = panel; panel < end; ++panel, room += bytes()) begin(panel, room), go_on(end_);
-  }
-
-  // A panel; `go_on` then goes on with the next.
-  void take(long panel) {
-    char* room = scratch<char, ROOM>(2 * bytes());
-    if (panel_ != panel) begin(panel, room);
-    go_on(end_);
-    now_ = to_, first_ = panel;
-    if (panel + 1 < blocks(w_.columns, PANEL)) begin(panel + 1, now_ == room ? room + bytes() : room);
-  }
-
-  // So many sixteens of columns and units.
-  void go_on(long count) {
-    for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
-      lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
-                    done_ / VECTORS * UNITS_OF_A_TILE);
-  }
-
- private:
-  static constexpr int ROOM = 14;
-
-  void begin(long panel, char* to) {
-    from_ = reinterpret_cast<const float*>(w_.weight) + (panel * w_.inner + inputs_.first) * PANEL;
-    panel_ = panel, to_ = to, done_ = 0, end_ = units_ / UNITS_OF_A_TILE * VECTORS;
-  }
-
-  const Matrix& w_;
-  const Inputs inputs_;
-  const long units_;
-  const char* now_ = nullptr;  // panels from `first_` on
-  const float* from_ = nullptr;
-  char* to_ = nullptr;
-  long first_ = 0, panel_ = -1, done_ = 0, end_ = 0;
-};
-
-// What is multiplied as it is.
-struct AsItIs {
-  AsItIs(const Matrix&, Inputs) {}
-};
-
-// Products by tiles of one thread. Vectors finish a block of sums, up to 32 rows of a panel, while the next are multiplied.
-template <typename P>
-class Tiled {
- public:
-  static constexpr bool IS_TAKEN_APART = P::NUMBERS == Numbers::three_bfloat16;
-  static constexpr long PARTS = IS_TAKEN_APART ? 3 : 1;
-
-  Tiled(const Matrix& w, Inputs inputs)
-      : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
-
-  // Along the inner axis: instructions that multiply tiles, or six of them.
-  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
-
-  // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
-  // next panel is asked for in equal parts, one with each step.
-  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, float* y,
-                const PartRanking* ranking) {
-    const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
-    const long lines = panel + 1 < blocks(w_.columns, PANEL) ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
-    Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
-    if constexpr (IS_TAKEN_APART) {
-      apart_.two_stay() ? apart_.take(panel) : apart_.take(panel, panel + 1);
-      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, ROWS_OF_TILES)) : 0;
-    }
-    for (long i = 0; i < rows; i += ROWS_OF_TILES)
-      multiply(inputs + i * padded, padded, {units ? units + i : nullptr, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
-                                             std::min(ROWS_OF_TILES, rows - i)}, ahead);
-  }
-
-  // All rows times some panels. As many panels as the second cache holds stay there while rows pass by, of which those that
-  // are multiplied stay in the first.
-  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, float* y) {
-    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * UNITS_OF_A_TILE * PANEL * 4));
-    Ahead nothing{};
-    for (; panel < end; panel += at_once) {
-      if constexpr (IS_TAKEN_APART) apart_.take(panel, std::min(end, panel + at_once));
-      for (long i = 0; i < rows; i += ROWS_OF_TILES)
-        for (long own = panel; own < std::min(end, panel + at_once); ++own)
-          multiply(inputs + i * padded, padded,
-                   {units ? units + i : nullptr, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)},
-                   nothing);
-    }
-  }
-
-  void finish() { finish(ROWS_OF_TILES); }
-
- private:
-  using Number = typename P::Number;
-  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES;
-  struct Block {
-    const float* units;
-    float* y;
-    const PartRanking* ranking;
-    long first, row;  // column and row
-    long next, rows;  // of which those before `next` are finished
-  };
-
-  void multiply(const typename P::Input* x, long stride, const Block& block, Ahead& ahead) {
-    const long vectors = blocks(std::min(PANEL, w_.columns - block.first), LANES);
-    const long at_once = blocks(ROWS_OF_TILES, std::max(1L, steps_) * blocks(vectors, VECTORS_OF_TILES));
-    long whole = steps_ * PARTS * UNITS_OF_A_TILE, left = 0;
-    const char* weight;
-    if constexpr (IS_TAKEN_APART) {
-      weight = apart_.at(block.first / PANEL);
-    } else {
-      whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
-      weight = w_.weight + block.first * groups_ * 4;
-      if (left) {  // beyond them lies the next panel, or nothing
-        std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
-        std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
-      }
-    }
-    Number* sums = sums_[is_second_ = !is_second_];
-    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-      tiles_.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x), weight + v * 64, left ? last_ + v * 64 : nullptr,
-                                   stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole, IS_TAKEN_APART},
-                                  block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
-                                    ahead.ask();
-                                    finish(at_once);
-                                    if constexpr (IS_TAKEN_APART) apart_.go_on(sixteens_);
-                                  });
-    finish();
-    of_ = block, from_ = sums;
-  }
-
-  // Up to `rows` more rows of the block before.
-  void finish(long rows) {
-    const long end = std::min(of_.rows, of_.next + rows);
-    if (of_.next == end) return;
-    switch (of_.ranking ? 0 : w_.activation) {
-      case 0: return finish<same>(end);
-      case 1: return finish<relu>(end);
-      case 2: return finish<silu>(end);
-      case 3: return finish<gelu>(end);
-      default: return finish<gelu_by_tanh>(end);
-    }
-  }
-
-  // In few instructions: those that wait for tiles are to find place beside them in the processor.
-  template <Floats function(Floats)>
-  __attribute__((noinline)) void finish(long end) {
-    const long columns = w_.columns, first = of_.first, width = std::min(PANEL, columns - first);
-    const OfColumns<Number> own(w_, first);
-    const Number* from = std::exchange(from_, from_ + (end - of_.next) * PANEL);
-    for (long r = std::exchange(of_.next, end); r < end; ++r, from += PANEL) {
-      alignas(64) float aside[PANEL];
-      float* y = of_.ranking ? aside : of_.y + r * columns + first;
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) {
-        const Mask m = lanes(std::max(0L, width - v * LANES));
-        Floats sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
-        if constexpr (IS_TAKEN_APART)
-          if (is_added_) sum = sum + load(y + v * LANES, m);
-        store(y + v * LANES, m, function(sum));
-      }
-      if (of_.ranking) of_.ranking->add(aside, of_.row + r, first, width);
-    }
-  }
-
-  const Matrix& w_;
-  const long groups_, steps_;
-  const bool is_added_;  // to what is there
-  long sixteens_ = 0;    // of the next panel, with each step
-  std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
-  Tiles tiles_;
-  alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
-  alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
-  bool is_second_ = false;
-  Block of_{};  // the block before, of which the sums that are left are in `from_`
-  const Number* from_ = nullptr;
-};
-
 // All rows times one panel.
 template <typename P>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
@@ -463,10 +158,10 @@ void by_vectors(const Matrix& w, const float* x, long rows, float* y, const Rank
 }
 
 // The same; all threads have prepared the rows.
-template <typename P>
+template <typename P, typename Y>
 void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* inputs, long padded, const float* units, long rows,
-                       float* y, const Ranking* ranking) {
-  Tiled<P> tiled(w, part);
+                       Y* y, const Ranking* ranking) {
+  Tiled<P, Y> tiled(w, part);
   if (!ranking && rows >= MANY) {
     const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
     tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
@@ -478,13 +173,19 @@ void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* in
   share(w, ranking, multiply, [&] { tiled.finish(); });
 }
 
-template <typename P>
-void by_tiles(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+template <typename P, typename X, typename Y>
+void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
   constexpr long step = P::GROUP * UNITS_OF_A_TILE;
   const long padded = blocks(w.inner, step) * step;
-  Input* room = scratch<Input>(rows * padded);
   float* units = scratch<float>(rows);
+  if constexpr (std::is_same_v<X, Input>)
+    if (padded == w.inner) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+      multiply_by_tiles<P>(w, {0, w.inner}, x, padded, units, rows, y, ranking);
+      return;
+    }
+  Input* room = scratch<Input>(rows * padded);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #pragma omp for schedule(static)
@@ -496,7 +197,7 @@ void by_tiles(const Matrix& w, const float* x, long rows, float* y, const Rankin
 // Some rows after others, and where they are many, of each some inputs after others: what is taken apart is to stay in
 // caches.
 template <>
-void by_tiles<Float32>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
   const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * UNITS_OF_A_TILE;
   const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);  // odd, lest rows fall on one place of the cache
@@ -585,6 +286,20 @@ extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix
 
 extern "C" void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads) {
   transformer::product(*w, x, rows, y, nullptr, threads);
+}
+
+// The same for weights of bfloat16 where there are tiles: what these take may be there already, and what is written be
+// what others take.
+extern "C" void transformer_rounded_product(const transformer::Matrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
+                                            int y_is_bfloat16, int threads) {
+  using namespace transformer;
+  const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
+    by_tiles<Bfloat16>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
+  };
+  const auto to = [&](const auto* rows_of_x) {
+    y_is_bfloat16 ? multiply(rows_of_x, static_cast<uint16_t*>(y)) : multiply(rows_of_x, static_cast<float*>(y));
+  };
+  x_is_bfloat16 ? to(static_cast<const uint16_t*>(x)) : to(static_cast<const float*>(x));
 }
 
 // The k largest of each row of y and the logarithms of their shares in the sum of e^y, of which y is never written down.

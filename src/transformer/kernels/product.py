@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import kind, library, threads_for
 from transformer.kernels.ranking import MOST_RANKED, best_tokens
 
 Precision = Literal["float32", "bf16", "int8"]
@@ -196,15 +196,30 @@ class PackedMatrix:
         held = (self.values, self.scales, self.bias)
         return sum(tensor.nbytes for tensor in held if tensor is not None)
 
-    def __call__(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows N"]:
-        """Returns the outputs of every row, in float32."""
+    @property
+    def takes_rounded(self) -> bool:
+        """Whether tiles multiply it, which take and write bfloat16 where that is wanted; it halves what is moved."""
+        return self.precision == "bf16" and kind() == "amx"
+
+    def __call__(self, x: Float[Tensor, "*rows K"], *, rounded: bool = False) -> Float[Tensor, "*rows N"]:
+        """Returns the outputs of every row.
+
+        Args:
+            x: float32; bfloat16 is what others round to.
+            rounded: bfloat16 if it `takes_rounded`, for another product; otherwise float32.
+        """
         rows = x.numel() // self.inner
         if self._compiled is None:
             return self._by_torch(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
-        x = self._readable(x)
-        y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.float32, device="cpu")
         threads = threads_for(rows * self.inner * self.columns)
-        self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
+        is_rounded, rounded = self.takes_rounded and x.dtype == torch.bfloat16, self.takes_rounded and rounded
+        x = self._readable(x, x.dtype if is_rounded else torch.float32)
+        y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.bfloat16 if rounded else torch.float32, device="cpu")
+        if is_rounded or rounded:
+            own = x.data_ptr(), is_rounded, rows, y.data_ptr(), rounded
+            self._compiled.transformer_rounded_product(self.address, *own, threads)
+        else:
+            self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
 
     def best(
@@ -236,11 +251,11 @@ class PackedMatrix:
             raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
         return numbers
 
-    def _readable(self, x: Float[Tensor, "*rows K"]) -> Float[Tensor, "*rows K"]:
+    def _readable(self, x: Float[Tensor, "*rows K"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*rows K"]:
         """As the kernel reads it."""
         if x.size(-1) != self.inner:
             raise ValueError(f"rows of {x.size(-1)} do not go with a weight of {self.inner} inputs")
-        return x.float().contiguous()
+        return x.to(dtype).contiguous()
 
     def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
         bias = None if self.bias is None else self.bias[: self.columns]

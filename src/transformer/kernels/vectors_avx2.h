@@ -60,6 +60,8 @@ inline Floats reciprocal(Floats x) {
   return {_mm256_div_ps(one, x.low), _mm256_div_ps(one, x.high)};
 }
 
+inline Floats rough_reciprocal(Floats x) { return reciprocal(x); }
+
 inline float sum_of(Floats x) {
   const __m256 eight = _mm256_add_ps(x.low, x.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

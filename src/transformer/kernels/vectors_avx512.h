@@ -47,9 +47,11 @@ inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_scalef_ps(x
 inline float sum_of(Floats x) { return _mm512_reduce_add_ps(x); }
 inline float largest_of(Floats x) { return _mm512_reduce_max_ps(x); }
 
+inline Floats rough_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }  // to 6e-5 of it
+
 // 1 / x for 1 <= x < 1e38 or NaN, to 2e-7 of it: an approximation and a step of Newton's take a third of a division.
 inline Floats reciprocal(Floats x) {
-  const Floats r = _mm512_rcp14_ps(x);
+  const Floats r = rough_reciprocal(x);
   return r * negative_multiply_add(x, r, spread(2.0f));
 }
 

@@ -19,8 +19,8 @@ QUERIES_KEYS_VALUES: Final = 3
 class PackedAttention(nn.Module):
     """As `MultiHeadAttention`; the projections of one input are one product.
 
-    Keys and values are cached in bfloat16 where weights are rounded too. A scale of the products other than
-    1 / sqrt(d_k) is put into the weights and biases of the queries.
+    Keys and values are cached in bfloat16 where weights are rounded too, and by AMX whole sequences attend in it. A scale
+    of the products other than 1 / sqrt(d_k) is put into the weights and biases of the queries.
     """
 
     def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
@@ -50,7 +50,8 @@ class PackedAttention(nn.Module):
         assert key is value
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
-        queries, keys, values = self.self_projection(query).chunk(QUERIES_KEYS_VALUES, dim=-1)
+        projected = self.self_projection(query, rounded=bias is None)
+        queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split(keys), self._split(values))
         return self._fetch(queries, source, mask, bias, is_whole=True)
 
@@ -111,10 +112,11 @@ class PackedAttention(nn.Module):
         allowed = None if mask is None else mask.bool()
         heads = None
         if bias is None:
-            heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole)
+            may_round = self.cached_type == torch.bfloat16
+            heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole, may_round=may_round)
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
-            heads = attention(self._split(queries), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)
+            heads = attention(self._split(queries.float()), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)
         return self.W_o(heads)
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:

@@ -30,7 +30,7 @@ class PackedFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns FFN(x)."""
-        inner = self.linear_1(x)
+        inner = self.linear_1(x, rounded=self.fused is not None and self.linear_2.takes_rounded)
         return self.linear_2(inner if self.fused else self.activation(inner))
 
 

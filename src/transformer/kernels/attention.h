@@ -1,0 +1,46 @@
+// What the kernels of attention share.
+#pragma once
+#include "kernels.h"
+
+#include <limits>
+
+namespace transformer {
+namespace {
+
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+// Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
+// They are rewritten up to the next whole vector.
+float exponentials(float* scores, long positions, const bool* mask) {
+  Floats most = spread(NEVER), total = spread(0.0f);
+  for (long s = 0; s < positions; s += LANES) {
+    Mask m = lanes(positions - s);
+    if (mask) m = are_true(mask + s, m);
+    const Floats found = choose(m, load(scores + s, m), spread(NEVER));
+    store(scores + s, 0xffff, found);
+    most = larger(most, found);
+  }
+  const float largest = largest_of(most);
+  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
+  for (long s = 0; s < positions; s += LANES) {
+    const Floats e = exponential(load(scores + s, 0xffff) - shift);
+    store(scores + s, 0xffff, e);
+    total = total + e;
+  }
+  const float sum = sum_of(total);
+  return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
+}
+
+// How many of the first positions hold all that these queries may attend to.
+long attended(const Attention& a, const bool* mask, long queries, long positions) {
+  const auto nobody_attends = [&](long s) {
+    for (long r = 0; r < (a.mask_query ? queries : 1); ++r)
+      if (mask[r * a.mask_query + s]) return false;
+    return true;
+  };
+  while (mask && positions && nobody_attends(positions - 1)) --positions;
+  return positions;
+}
+
+}  // namespace
+}  // namespace transformer

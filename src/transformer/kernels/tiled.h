@@ -1,0 +1,278 @@
+// Products of packed weights by tiles.
+#pragma once
+#include "activations.h"
+#include "packed.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+namespace transformer {
+namespace {
+
+constexpr long MANY = 96;         // rows, of which some stay in the first cache while several panels pass by
+constexpr long HELD = 1 << 20;    // bytes of panels that stay in the second cache while rows pass by
+constexpr long AT_ONCE = 1024;    // rows of float32 that are taken apart before they are multiplied
+constexpr long MOST_INPUTS = 512; // of them, that are summed before others are taken apart
+
+// What the sums of a panel's columns become, as by `finish`.
+template <typename Sum>
+struct OfColumns {
+  Floats bias[VECTORS];
+
+  OfColumns(const Matrix& w, long first) {
+    for (int v = 0; v < VECTORS; ++v)
+      bias[v] = w.bias ? load(w.bias + first + v * LANES, lanes(std::max(0L, w.columns - first - v * LANES))) : spread(0.0f);
+  }
+  Floats finish(Floats sum, int v, float) const { return sum + bias[v]; }
+};
+
+template <>
+struct OfColumns<int32_t> : OfColumns<float> {
+  Floats scales[VECTORS];
+  Ints offsets[VECTORS];
+
+  OfColumns(const Matrix& w, long first) : OfColumns<float>(w, first) {
+    for (int v = 0; v < VECTORS; ++v) {
+      scales[v] = load(w.scales + first + v * LANES);
+      offsets[v] = BYTES_ARE_AROUND_128 ? load_ints(w.offsets + first + v * LANES) : spread_int(0);
+    }
+  }
+  Floats finish(Ints sum, int v, float unit) const {
+    return multiply_add(to_floats(subtract_ints(sum, offsets[v])), scales[v] * spread(unit), bias[v]);
+  }
+};
+
+Floats same(Floats x) { return x; }
+
+// Two vectors side by side.
+void store_both(uint16_t* y, Floats first, Floats second) { store_ints(y, to_pairs(first, second)); }
+void store_both(float* y, Floats first, Floats second) {
+  store(y, first);
+  store(y + LANES, second);
+}
+
+// Some of the inputs. What they add up to is added to what those before have.
+struct Inputs {
+  long first, count;
+};
+
+// Panels of float32, taken apart for tiles.
+class Apart {
+ public:
+  Apart(const Matrix& w, Inputs inputs)
+      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * UNITS_OF_A_TILE) * UNITS_OF_A_TILE) {}
+
+  long bytes() const { return 3 * 4 * PANEL * units_; }
+  bool two_stay() const { return 2 * bytes() <= HELD; }  // in the second cache
+  const char* at(long panel) const { return now_ + (panel - first_) * bytes(); }
+
+  // Some panels.
+  void take(long panel, long end) {
+    char* room = scratch<char, ROOM>((end - panel) * bytes());
+    for (now_ = room, first_ = panel; panel < end; ++panel, room += bytes()) begin(panel, room), go_on(end_);
+  }
+
+  // A panel; `go_on` then goes on with the next.
+  void take(long panel) {
+    char* room = scratch<char, ROOM>(2 * bytes());
+    if (panel_ != panel) begin(panel, room);
+    go_on(end_);
+    now_ = to_, first_ = panel;
+    if (panel + 1 < blocks(w_.columns, PANEL)) begin(panel + 1, now_ == room ? room + bytes() : room);
+  }
+
+  // So many sixteens of columns and units.
+  void go_on(long count) {
+    for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
+      lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
+                    done_ / VECTORS * UNITS_OF_A_TILE);
+  }
+
+ private:
+  static constexpr int ROOM = 14;
+
+  void begin(long panel, char* to) {
+    from_ = reinterpret_cast<const float*>(w_.weight) + (panel * w_.inner + inputs_.first) * PANEL;
+    panel_ = panel, to_ = to, done_ = 0, end_ = units_ / UNITS_OF_A_TILE * VECTORS;
+  }
+
+  const Matrix& w_;
+  const Inputs inputs_;
+  const long units_;
+  const char* now_ = nullptr;  // panels from `first_` on
+  const float* from_ = nullptr;
+  char* to_ = nullptr;
+  long first_ = 0, panel_ = -1, done_ = 0, end_ = 0;
+};
+
+// What is multiplied as it is.
+struct AsItIs {
+  AsItIs(const Matrix&, Inputs) {}
+};
+
+// Products by tiles of one thread, written as Y. Vectors finish a block of sums, up to 32 rows of a panel, while the next are
+// multiplied.
+template <typename P, typename Y = float>
+class Tiled {
+ public:
+  static constexpr bool IS_TAKEN_APART = P::NUMBERS == Numbers::three_bfloat16;
+  static constexpr long PARTS = IS_TAKEN_APART ? 3 : 1;
+
+  Tiled(const Matrix& w, Inputs inputs)
+      : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
+
+  // Along the inner axis: instructions that multiply tiles, or six of them.
+  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
+
+  // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
+  // next panel is asked for in equal parts, one with each step.
+  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, Y* y,
+                const PartRanking* ranking) {
+    const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
+    const long lines = panel + 1 < blocks(w_.columns, PANEL) ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
+    Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
+    if constexpr (IS_TAKEN_APART) {
+      apart_.two_stay() ? apart_.take(panel) : apart_.take(panel, panel + 1);
+      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, ROWS_OF_TILES)) : 0;
+    }
+    for (long i = 0; i < rows; i += ROWS_OF_TILES)
+      multiply(inputs + i * padded, padded, {units ? units + i : nullptr, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
+                                             std::min(ROWS_OF_TILES, rows - i)}, ahead, {0, steps_, nullptr});
+  }
+
+  // All rows times some panels. As many panels as the second cache holds stay there while rows pass by, of which those that
+  // are multiplied stay in the first: of long ones a part, with all these panels, before the next.
+  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, Y* y) {
+    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * UNITS_OF_A_TILE * PANEL * 4));
+    const long parts = IS_TAKEN_APART ? 1 : std::max(1L, blocks(steps_, MOST_STEPS)), depth = blocks(steps_, parts);
+    Number* waiting = scratch<Number, WAITING>(parts > 1 ? std::min(at_once, end - panel) * ROWS_OF_TILES * PANEL : 0);
+    Ahead nothing{};
+    for (; panel < end; panel += at_once) {
+      if constexpr (IS_TAKEN_APART) apart_.take(panel, std::min(end, panel + at_once));
+      for (long i = 0; i < rows; i += ROWS_OF_TILES)
+        for (long part = 0; part < parts; ++part)
+          for (long own = panel; own < std::min(end, panel + at_once); ++own)
+            multiply(inputs + i * padded, padded,
+                     {units ? units + i : nullptr, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)},
+                     nothing, {part * depth, std::min(steps_, (part + 1) * depth), waiting + (own - panel) * ROWS_OF_TILES * PANEL});
+    }
+  }
+
+  void finish() { finish(ROWS_OF_TILES); }
+
+ private:
+  using Number = typename P::Number;
+  static constexpr bool IS_ROUNDED = std::is_same_v<Y, uint16_t>;
+  static constexpr long MOST_STEPS = 16;  // whose rows stay in the first cache
+  static constexpr int WAITING = 15;
+  static constexpr long AT_LEAST = 8;  // rows to finish at a time where little is to be done with them
+  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES;
+  struct Block {
+    const float* units;
+    Y* y;
+    const PartRanking* ranking;
+    long first, row;  // column and row
+    long next, rows;  // of which those before `next` are finished
+  };
+
+  // Some of the steps along the inner axis, and where their sums wait for those of the next.
+  struct Steps {
+    long first, end;
+    Number* waiting;
+  };
+
+  void multiply(const typename P::Input* x, long stride, const Block& block, Ahead& ahead, const Steps& steps) {
+    const long vectors = blocks(std::min(PANEL, w_.columns - block.first), LANES);
+    const long in_turn = blocks(ROWS_OF_TILES, std::max(1L, steps_) * blocks(vectors, VECTORS_OF_TILES));
+    const long at_once = w_.activation > 1 ? in_turn : std::max(AT_LEAST, in_turn);
+    const bool is_last = steps.end == steps_;
+    const long first = steps.first * PARTS * UNITS_OF_A_TILE;
+    long whole = steps.end * PARTS * UNITS_OF_A_TILE, left = 0;
+    const char* weight;
+    if constexpr (IS_TAKEN_APART) {
+      weight = apart_.at(block.first / PANEL);
+    } else {
+      weight = w_.weight + block.first * groups_ * 4;
+      if (is_last) whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
+      if (left) {  // beyond them lies the next panel, or nothing
+        std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
+        std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+      }
+    }
+    Number* sums = is_last ? sums_[is_second_ = !is_second_] : steps.waiting;
+    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
+      tiles_.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
+                                   left ? last_ + v * 64 : nullptr, stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole - first,
+                                   IS_TAKEN_APART, steps.first ? steps.waiting + v * LANES : nullptr},
+                                  block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
+                                    ahead.ask();
+                                    finish(at_once);
+                                    if constexpr (IS_TAKEN_APART) apart_.go_on(sixteens_);
+                                  });
+    if (!is_last) return;
+    finish();
+    of_ = block, from_ = sums;
+  }
+
+  // Up to `rows` more rows of the block before.
+  void finish(long rows) {
+    const long end = std::min(of_.rows, of_.next + rows);
+    if (of_.next == end) return;
+    switch (of_.ranking ? 0 : w_.activation) {
+      case 0: return finish<same>(end);
+      case 1: return finish<relu>(end);
+      case 2: return finish<IS_ROUNDED ? rough_silu : silu>(end);
+      case 3: return finish<IS_ROUNDED ? rough_gelu : gelu>(end);
+      default: return finish<IS_ROUNDED ? rough_gelu_by_tanh : gelu_by_tanh>(end);
+    }
+  }
+
+  template <Floats function(Floats)>
+  void finish(long end) {
+    of_.ranking || w_.columns - of_.first < PANEL ? finish<function, false>(end) : finish<function, true>(end);
+  }
+
+  // In few instructions: those that wait for tiles are to find place beside them in the processor.
+  template <Floats function(Floats), bool is_whole>
+  __attribute__((noinline)) void finish(long end) {
+    const long columns = w_.columns, first = of_.first, width = is_whole ? PANEL : std::min(PANEL, columns - first);
+    const OfColumns<Number> own(w_, first);
+    const Number* from = std::exchange(from_, from_ + (end - of_.next) * PANEL);
+    for (long r = std::exchange(of_.next, end); r < end; ++r, from += PANEL) {
+      alignas(64) float aside[PANEL];
+      Y* y = of_.ranking ? nullptr : of_.y + r * columns + first;
+      const auto finished = [&](int v) {
+        const Floats sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
+        if constexpr (IS_TAKEN_APART)
+          if (is_added_) return function(sum + load(y + v * LANES, lanes(std::max(0L, width - v * LANES))));
+        return function(sum);
+      };
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; v += is_whole ? 2 : 1) {
+        if constexpr (is_whole) {
+          store_both(y + v * LANES, finished(v), finished(v + 1));
+        } else {
+          const Mask m = lanes(std::max(0L, width - v * LANES));
+          y ? store(y + v * LANES, m, finished(v)) : store(aside + v * LANES, m, finished(v));
+        }
+      }
+      if (of_.ranking) of_.ranking->add(aside, of_.row + r, first, width);
+    }
+  }
+
+  const Matrix& w_;
+  const long groups_, steps_;
+  const bool is_added_;  // to what is there
+  long sixteens_ = 0;    // of the next panel, with each step
+  std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
+  Tiles tiles_;
+  alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
+  alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
+  bool is_second_ = false;
+  Block of_{};  // the block before, of which the sums that are left are in `from_`
+  const Number* from_ = nullptr;
+};
+
+}  // namespace
+}  // namespace transformer

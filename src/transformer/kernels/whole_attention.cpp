@@ -1,0 +1,245 @@
+// Attention of whole sequences, whose keys and values are read once for many queries.
+#include "attention.h"
+#include "tiles.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace transformer {
+namespace {
+
+constexpr long TILE = TILE_VECTORS * LANES;
+
+// R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
+template <int R, int V>
+void tile(const float* x, long x_stride, long inner, const float* columns, long stride, float* y, long y_stride) {
+  Floats sums[R][V] = {};
+  for (long k = 0; k < inner; ++k, columns += stride) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = multiply_add(spread(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) store(y + r * y_stride + v * LANES, 0xffff, sums[r][v]);
+}
+
+// Any number of columns, which lie in vectors that are filled up.
+template <int R>
+void multiply(const float* x, long x_stride, long inner, const float* columns, long n, long stride, long next, float* y,
+              long y_stride) {
+  for (; n > 0; n -= TILE, columns += next, y += TILE) {
+    switch (std::min<long>(TILE_VECTORS, (n + LANES - 1) / LANES)) {
+      case 1: tile<R, 1>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      case 2: tile<R, 2>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      case 3: tile<R, 3>(x, x_stride, inner, columns, stride, y, y_stride); break;
+      default: tile<R, 4>(x, x_stride, inner, columns, stride, y, y_stride);
+    }
+  }
+}
+
+// Keys as columns: of TILE of them, element after element.
+void transpose(const float* keys, long stride, long positions, long width, float* room) {
+  for (long s = 0; s < positions; ++s) {
+    float* column = room + s / TILE * width * TILE + s % TILE;
+    for (long e = 0; e < width; ++e) column[e * TILE] = keys[s * stride + e];
+  }
+}
+
+// R queries of one head, from `query` on; `width` rounded up to whole vectors is the distance of values and results.
+template <int R>
+void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,
+                 float* out) {
+  const long reach = (a.positions + TILE - 1) / TILE * TILE, padded = (a.width + LANES - 1) / LANES * LANES;
+  float *weights = scratch<float, 1>(TILE_ROWS * reach), *sums = scratch<float, 2>(TILE_ROWS * (padded + TILE));
+  const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
+  const long positions = attended(a, mask, R, a.positions);
+  multiply<R>(query, a.query_stride, a.width, keys, positions, TILE, a.width * TILE, weights, reach);
+  float shares[R];
+  for (int r = 0; r < R; ++r) {
+    for (long s = 0; s < positions; s += LANES)
+      store(weights + r * reach + s, 0xffff, load(weights + r * reach + s, 0xffff) * spread(a.scale));
+    shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
+  }
+  multiply<R>(weights, reach, positions, values, a.width, padded, TILE, sums, padded + TILE);
+  for (int r = 0; r < R; ++r)
+    for (long e = 0; e < a.width; e += LANES)
+      store(out + r * a.heads * a.width + e, lanes(a.width - e),
+            load(sums + r * (padded + TILE) + e, 0xffff) * spread(shares[r]));
+}
+
+// The queries of whole sequences, some at a time: keys and values are read once for all of them.
+void attend_whole(const Attention& a, int threads) {
+  const float *keys = static_cast<const float*>(a.keys), *values = static_cast<const float*>(a.values);
+  const long tiles = (a.positions + TILE - 1) / TILE, padded = (a.width + LANES - 1) / LANES * LANES;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+  for (long b = 0; b < a.batch; ++b)
+    for (long h = 0; h < a.heads; ++h) {
+      float* columns = scratch<float, 3>(tiles * TILE * a.width + a.positions * padded + TILE);
+      float* rows = columns + tiles * TILE * a.width;
+      transpose(keys + b * a.key_batch + h * a.key_head, a.key_stride, a.positions, a.width, columns);
+      const float* own_values = values + b * a.value_batch + h * a.value_head;
+      for (long s = 0; s < a.positions; ++s)
+        for (long e = 0; e < padded; e += LANES)
+          store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, lanes(std::max(0L, a.width - e))));
+      const long blocks = (a.queries + TILE_ROWS - 1) / TILE_ROWS;
+      for (long block = 0, t = 0; block < blocks; ++block) {
+        const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of like size
+        const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
+        float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
+        switch (n) {
+          case 1: attend_rows<1>(a, b, t, query, columns, rows, out); break;
+          case 2: attend_rows<2>(a, b, t, query, columns, rows, out); break;
+          case 3: attend_rows<3>(a, b, t, query, columns, rows, out); break;
+          case 4: attend_rows<4>(a, b, t, query, columns, rows, out); break;
+          case 5: attend_rows<5>(a, b, t, query, columns, rows, out); break;
+          default: attend_rows<6>(a, b, t, query, columns, rows, out);
+        }
+        t += n;
+      }
+    }
+}
+
+
+// By AMX, in bfloat16: queries times keys, and what the scores become times values. Both are laid out once for all
+// queries of a head, filled up with zeros to whole tiles, which add nothing. Sums and softmax are float32.
+template <typename T>
+class ByTiles {
+ public:
+  explicit ByTiles(const Attention& a)
+      : a_(a), reach_(up(a.positions, INPUTS)), inner_(up(a.width, INPUTS)), keys_(scratch<int32_t, 4>(inner_ / 2 * reach_)),
+        values_(scratch<int32_t, 5>(reach_ / 2 * inner_)), queries_(scratch<int32_t, 6>(ROWS_OF_TILES * inner_ / 2)),
+        weights_(scratch<int32_t, 7>(ROWS_OF_TILES * reach_ / 2)), scores_(scratch<float, 8>(ROWS_OF_TILES * reach_)),
+        sums_(scratch<float, 9>(ROWS_OF_TILES * inner_)) {}
+
+  void attend(long b, long h) {
+    const bool* mask = a_.mask ? a_.mask + b * a_.mask_batch : nullptr;
+    const long most = attended(a_, mask, a_.queries, a_.positions);
+    lay_out_keys(static_cast<const T*>(a_.keys) + b * a_.key_batch + h * a_.key_head, most);
+    lay_out_values(static_cast<const T*>(a_.values) + b * a_.value_batch + h * a_.value_head, most);
+    for (long t = 0; t < a_.queries; t += ROWS_OF_TILES) {
+      const long rows = std::min(ROWS_OF_TILES, a_.queries - t);
+      const bool* own = mask ? mask + t * a_.mask_query : nullptr;
+      lay_out_queries(static_cast<const T*>(a_.query) + b * a_.query_batch + t * a_.query_stride + h * a_.width, rows);
+      attend_rows(own, rows, attended(a_, own, rows, most), static_cast<T*>(a_.out) + ((b * a_.queries + t) * a_.heads + h) * a_.width);
+    }
+  }
+
+ private:
+  static constexpr long INPUTS = 2 * UNITS_OF_A_TILE, COLUMNS = VECTORS_OF_TILES * LANES;
+  static_assert(INPUTS == COLUMNS);
+
+  static long up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
+  Mask left(long e) const { return lanes(std::max(0L, a_.width - e)); }
+  Ints pairs(const float* row, long e) const { return to_pairs(load(row + e, left(e)), load(row + e + LANES, left(e + LANES))); }
+  Ints pairs(const uint16_t* row, long e) const { return load_pairs(row + e, a_.width - e); }
+  Ints halves(const float* row, long e) const { return to_halves(load(row + e, left(e))); }
+  Ints halves(const uint16_t* row, long e) const { return load_halves(row + e, left(e)); }
+
+  // Units of a position side by side, to units of sixteen positions side by side.
+  void lay_out_keys(const T* keys, long positions) {
+    for (long s = 0; s < up(positions, INPUTS); s += LANES)
+      for (long e = 0; e < inner_; e += INPUTS) {
+        Ints units[16];
+        for (long i = 0; i < 16; ++i)
+          units[i] = s + i < positions ? pairs(keys + (s + i) * a_.key_stride, e) : spread_int(0);
+        transformer::transpose(units);
+        for (long u = 0; u < 16; ++u) store_ints(keys_ + (e / 2 + u) * reach_ + s, units[u]);
+      }
+  }
+
+  // Units are two positions.
+  void lay_out_values(const T* values, long positions) {
+    for (long s = 0; s < up(positions, INPUTS); s += 2)
+      for (long e = 0; e < inner_; e += LANES) {
+        const T* row = values + s * a_.value_stride;
+        const Ints first = s < positions ? halves(row, e) : spread_int(0);
+        const Ints second = s + 1 < positions ? halves(row + a_.value_stride, e) : spread_int(0);
+        store_ints(values_ + s / 2 * inner_ + e, bits_or(first, shift_left(second, 16)));
+      }
+  }
+
+  void lay_out_queries(const T* query, long rows) {
+    for (long r = 0; r < rows; ++r, query += a_.query_stride)
+      for (long e = 0; e < inner_; e += INPUTS)
+        store_ints(queries_ + (r * inner_ + e) / 2, pairs(query, e));
+  }
+
+  // Rows beyond those that there are hold what others left, and are not looked at.
+  void attend_rows(const bool* mask, long rows, long positions, T* out) {
+    const auto nothing = [] {};
+    const long columns = positions ? up(positions, COLUMNS) : 0;
+    for (long s = 0; s < columns; s += COLUMNS)
+      tiles_.multiply<Numbers::bfloat16>(
+          {reinterpret_cast<const char*>(queries_), reinterpret_cast<const char*>(keys_ + s), nullptr, 2 * inner_, 4 * reach_,
+           inner_ / 2, false}, ROWS_OF_TILES, VECTORS_OF_TILES, scores_ + s, 4 * reach_, nothing);
+    float shares[ROWS_OF_TILES];
+    const bool all = !mask || (!a_.mask_query && !std::memchr(mask, false, positions));
+    for (long r = 0; r < rows; ++r) {
+      const float* scores = scores_ + r * reach_;
+      int32_t* weights = weights_ + r * reach_ / 2;
+      shares[r] = all ? exponentials<false>(scores, nullptr, positions, columns, weights)
+                      : exponentials<true>(scores, mask + r * a_.mask_query, positions, columns, weights);
+    }
+    for (long e = 0; e < inner_; e += COLUMNS)
+      tiles_.multiply<Numbers::bfloat16>(
+          {reinterpret_cast<const char*>(weights_), reinterpret_cast<const char*>(values_ + e), nullptr, 2 * reach_, 4 * inner_,
+           columns / 2, true}, ROWS_OF_TILES, VECTORS_OF_TILES, sums_ + e, 4 * inner_, nothing);
+    for (long r = 0; r < rows; ++r, out += a_.heads * a_.width)
+      for (long e = 0; e < a_.width; e += LANES)
+        store(out + e, lanes(a_.width - e), load(sums_ + r * inner_ + e) * spread(shares[r]));
+  }
+
+  // Scores to e^(scale (score - the largest)) as bfloat16, 0 where the mask is and beyond the positions; returns what
+  // `transformer::exponentials` does, of the numbers as they were rounded.
+  template <bool is_masked>
+  float exponentials(const float* scores, const bool* mask, long positions, long columns, int32_t* weights) const {
+    const auto there = [=](long s) { return is_masked ? are_true(mask + s, lanes(positions - s)) : lanes(positions - s); };
+    const long whole = is_masked ? 0 : positions / LANES * LANES;
+    Floats most = spread(NEVER), total = spread(0.0f);
+    for (long s = 0; s < whole; s += LANES) most = larger(most, load(scores + s));
+    for (long s = whole; s < positions; s += LANES) most = larger(most, choose(there(s), load(scores + s), spread(NEVER)));
+    const float largest = largest_of(most), doublings = a_.scale * 1.44269504f;
+    const Floats factor = spread(doublings), shift = spread(largest == NEVER ? 0.0f : -largest * doublings);
+    const auto weight = [&](long s) {
+      const Floats power = rough_power_of_two(multiply_add(load(scores + s), factor, shift));
+      return s < whole ? power : s < positions ? keep(there(s), power) : spread(0.0f);
+    };
+    for (long s = 0; s < columns; s += 2 * LANES) {
+      const Ints pairs = to_pairs(weight(s), weight(s + LANES));
+      store_ints(weights + s / 2, pairs);
+      total = total + (as_floats(shift_left(pairs, 16)) + as_floats(bits_and(pairs, spread_int(-65536))));
+    }
+    const float sum = sum_of(total);
+    return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
+  }
+
+  const Attention& a_;
+  const long reach_, inner_;  // positions, and elements of a head, up to whole tiles
+  int32_t *keys_, *values_, *queries_, *weights_;  // pairs of bfloat16
+  float *scores_, *sums_;
+  Tiles tiles_;
+};
+
+template <typename T>
+void attend_by_tiles(const Attention& a, int threads) {
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    ByTiles<T> by(a);
+#pragma omp for collapse(2) schedule(static)
+    for (long b = 0; b < a.batch; ++b)
+      for (long h = 0; h < a.heads; ++h) by.attend(b, h);
+  }
+}
+
+}  // namespace
+}  // namespace transformer
+
+extern "C" void transformer_attention_of_whole(const transformer::Attention* a, int threads) {
+  using namespace transformer;
+  if (a->is_bfloat16) return attend_by_tiles<uint16_t>(*a, threads);
+  a->may_round && uses_tiles ? attend_by_tiles<float>(*a, threads) : attend_whole(*a, threads);
+}
