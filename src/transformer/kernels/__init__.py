@@ -1,6 +1,6 @@
 """What decoding computes most, compiled; and the same with torch where that is not possible."""
 
-from transformer.kernels.attention import cached, fetch, remember, reorder
+from transformer.kernels.attention import cached, can_fetch, fetch, remember, reorder
 from transformer.kernels.decoder import LayerStep
 from transformer.kernels.library import kind, library, why_not
 from transformer.kernels.normalization import add_norm
@@ -16,6 +16,7 @@ __all__ = [
     "add_norm",
     "best_tokens",
     "cached",
+    "can_fetch",
     "fetch",
     "kind",
     "library",

@@ -39,7 +39,9 @@ inline Floats gelu_by_tanh(Floats y) { return y * share_by_tanh(y); }
 // The same for results that become bfloat16, to 1.8e-3 of them where |y| <= 6 and 1e-8 beyond, which is less than that
 // rounds off. The share of a normal distribution below y is 1 / (1 + 2^(y p(y^2))); p is the polynomial of degree 4 whose
 // largest relative error of shares is least.
-inline Floats rough_share(Floats exponent) { return rough_reciprocal(spread(1.0f) + rough_power_of_two(exponent)); }
+inline Floats rough_share(Floats exponent) {
+  return rough_reciprocal(spread(1.0f) + rough_power_of_two(smaller(spread(127.0f), exponent)));  // in this order, NaN stays
+}
 
 inline Floats rough_silu(Floats y) { return y * rough_share(y * spread(-1.44269504f)); }
 inline Floats rough_gelu(Floats y) {

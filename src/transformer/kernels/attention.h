@@ -9,6 +9,9 @@ namespace {
 
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
+// What weights are multiplied by, of which this is the sum; NaN stays.
+float inverse(float sum) { return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum; }
+
 // Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
 // They are rewritten up to the next whole vector.
 float exponentials(float* scores, long positions, const bool* mask) {
@@ -27,8 +30,7 @@ float exponentials(float* scores, long positions, const bool* mask) {
     store(scores + s, 0xffff, e);
     total = total + e;
   }
-  const float sum = sum_of(total);
-  return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
+  return inverse(sum_of(total));
 }
 
 // How many of the first positions hold all that these queries may attend to.

@@ -12,6 +12,11 @@ from transformer.kernels.library import kind, library, threads_for
 WIDEST_HEAD = 128
 
 
+def can_fetch(width: int, mask: Bool[Tensor, "..."] | None) -> bool:
+    """Whether there is a kernel for heads of such a width and such a mask."""
+    return library() is not None and width <= WIDEST_HEAD and (mask is None or (mask.dim() == 4 and mask.size(1) == 1))
+
+
 class Attention(ctypes.Structure):
     """What the kernel is asked; the same fields in the same order as `Attention` in kernels.h."""
 
@@ -40,23 +45,19 @@ def fetch(
     """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
 
     Args:
-        query: all heads side by side, float32; of whole sequences, bfloat16 where keys are and AMX multiplies: the
-            result is bfloat16, too.
+        query: all heads side by side, float32; of whole sequences that may be rounded, bfloat16 where keys are and AMX
+            multiplies: the result is bfloat16, too.
         keys: float32 or bfloat16; a position's elements lie side by side.
         values: likewise.
         mask: True = may attend; (B or 1, 1, T or 1, S).
         is_whole: several queries at a time share what is read, which pays where there are many; the result of a query
-            is another one in the last bits, but does not depend on how many there are either. For float32.
+            is another one in the last bits, but does not depend on how many there are either. For float32 and, as said,
+            bfloat16.
         may_round: of whole sequences, products may be those of bfloat16, where that is faster; sums are float32.
     """
     compiled = library()
     is_known = keys.dtype in (torch.float32, torch.bfloat16)
-    if (
-        compiled is None
-        or not is_known
-        or keys.size(3) > WIDEST_HEAD
-        or (mask is not None and (mask.dim() != 4 or mask.size(1) > 1))
-    ):
+    if compiled is None or not is_known or not can_fetch(keys.size(3), mask):
         return None
     batch, heads, positions, width = keys.shape
     queries = query.size(1)

@@ -38,7 +38,7 @@ SIGNATURES: Final = {
 SETTING: Final = "TRANSFORMER_KERNELS"
 """Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
 KINDS: Final = {
-    "amx": "AMX for bfloat16, int8 and the float32 of training beside AVX-512",
+    "amx": "AMX for bfloat16, int8 and large products of float32 beside AVX-512",
     "avx512": "AVX-512 with VNNI and bfloat16",
     "avx2": "AVX2 with FMA",
 }

@@ -66,7 +66,8 @@ const uint16_t* prepare(const uint16_t* x, long inner, long padded, uint16_t* ro
   return room;
 }
 
-const Byte* prepare(const float* x, long inner, long padded, Byte* room, float* unit, Int8) {
+template <typename T>
+const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit, Int8) {
   Floats most = spread(0.0f);
   Mask nan = 0;  // a maximum forgets it
   for (long k = 0; k < inner; k += LANES) {

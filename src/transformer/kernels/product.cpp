@@ -13,6 +13,9 @@
 namespace transformer {
 namespace {
 
+constexpr long AT_ONCE = 1024;     // rows of float32 that are taken apart before they are multiplied
+constexpr long MOST_INPUTS = 512;  // of them, that are summed before others are taken apart
+
 // A vector of sums in units of its row and columns, plus bias.
 Floats finish(Floats sum, const Matrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
@@ -116,22 +119,23 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
   }
 }
 
-// The panels of a thread, each by `multiply`; `finish` ends what was begun.
+// The panels of a thread, each by `multiply`, which is told where they end; `finish` ends what was begun.
 template <typename Multiply, typename End>
 void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
-  const long panels = blocks(w.columns, PANEL);
+  const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
   if (!ranking) {
-#pragma omp for schedule(static) nowait
-    for (long panel = 0; panel < panels; ++panel) multiply(panel, nullptr);
+    const long end = panels * (own + 1) / all;
+    for (long panel = panels * own / all; panel < end; ++panel) multiply(panel, end, nullptr);
     return finish();
   }
   constexpr long together = PART_COLUMNS / PANEL;
 #pragma omp for schedule(static) nowait
   for (long part = 0; part < ranking->parts; ++part) {
-    const PartRanking own = ranking->begin(omp_get_thread_num());
-    for (long panel = part * together; panel < std::min(panels, (part + 1) * together); ++panel) multiply(panel, &own);
+    const PartRanking of_part = ranking->begin(own);
+    const long end = std::min(panels, (part + 1) * together);
+    for (long panel = part * together; panel < end; ++panel) multiply(panel, end, &of_part);
     finish();
-    ranking->end(own, part);
+    ranking->end(of_part, part);
   }
 }
 
@@ -150,7 +154,7 @@ void by_vectors(const Matrix& w, const float* x, long rows, float* y, const Rank
       for (long i = 0; i < rows; ++i) prepare(x + i * w.inner, w.inner, padded, room + i * padded, units + i, P());
     }
     const Input* inputs = prepared ? room : reinterpret_cast<const Input*>(x);
-    const auto multiply = [&](long panel, const PartRanking* own) {
+    const auto multiply = [&](long panel, long, const PartRanking* own) {
       multiply_all<P>(inputs, padded, units, w, panel, rows, y, own);
     };
     share(w, ranking, multiply, [] {});
@@ -167,8 +171,8 @@ void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* in
     tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
     return tiled.finish();
   }
-  const auto multiply = [&](long panel, const PartRanking* own) {
-    tiled.multiply(inputs, padded, units, panel, rows, y, own);
+  const auto multiply = [&](long panel, long end, const PartRanking* own) {
+    tiled.multiply(inputs, padded, units, panel, end, rows, y, own);
   };
   share(w, ranking, multiply, [&] { tiled.finish(); });
 }
@@ -201,13 +205,13 @@ void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows,
   const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
   const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * UNITS_OF_A_TILE;
   const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);  // odd, lest rows fall on one place of the cache
-  const long at_once = ranking ? rows : std::min(rows, AT_ONCE);
+  const long at_once = ranking ? rows : blocks(rows, std::max(1L, blocks(rows, AT_ONCE)));  // of like size
   float* room = scratch<float>(at_once * padded);
   Matrix sums = w;  // of all inputs but the last
   sums.bias = nullptr, sums.activation = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   for (long first = 0; first < rows; first += at_once)
-    for (long k = 0; k < w.inner || k == 0; k += inputs) {
+    for (long k = 0; k < w.inner || k == 0; k += std::max(1L, inputs)) {
       const Inputs part{k, std::min(inputs, w.inner - k)};
       const long own = std::min(at_once, rows - first);
       const float* from = x + first * w.inner + k;
@@ -288,13 +292,13 @@ extern "C" void transformer_product(const transformer::Matrix* w, const float* x
   transformer::product(*w, x, rows, y, nullptr, threads);
 }
 
-// The same for weights of bfloat16 where there are tiles: what these take may be there already, and what is written be
-// what others take.
+// The same for weights of bfloat16 or int8 where there are tiles, of bfloat16 or float32 to either.
 extern "C" void transformer_rounded_product(const transformer::Matrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
                                             int y_is_bfloat16, int threads) {
   using namespace transformer;
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
-    by_tiles<Bfloat16>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
+    w->precision == 1 ? by_tiles<Bfloat16>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
+                      : by_tiles<Int8>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
   };
   const auto to = [&](const auto* rows_of_x) {
     y_is_bfloat16 ? multiply(rows_of_x, static_cast<uint16_t*>(y)) : multiply(rows_of_x, static_cast<float*>(y));

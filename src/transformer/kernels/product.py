@@ -93,7 +93,8 @@ class PackedMatrix:
     The compiled kernel reads the weight in the order in which it is multiplied, see `product.cpp`; elsewhere torch
     multiplies. In int8, each row of x is rounded in units of its own largest number / 127 and the products are summed
     exactly, so that a row's result does not depend on its neighbours; this holds for bf16 too, and for float32 except
-    that AMX multiplies many rows in another way than few: the last bits of their sums may differ.
+    that AMX multiplies many rows in another way than few: the last bits of their sums may differ, and what is infinite
+    gives NaN.
 
     Args:
         weights: all of one precision; their outputs stand side by side.
@@ -199,13 +200,13 @@ class PackedMatrix:
     @property
     def takes_rounded(self) -> bool:
         """Whether tiles multiply it, which take and write bfloat16 where that is wanted; it halves what is moved."""
-        return self.precision == "bf16" and kind() == "amx"
+        return self.precision != "float32" and kind() == "amx"
 
     def __call__(self, x: Float[Tensor, "*rows K"], *, rounded: bool = False) -> Float[Tensor, "*rows N"]:
         """Returns the outputs of every row.
 
         Args:
-            x: float32; bfloat16 is what others round to.
+            x: float32, or bfloat16.
             rounded: bfloat16 if it `takes_rounded`, for another product; otherwise float32.
         """
         rows = x.numel() // self.inner

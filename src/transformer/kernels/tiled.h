@@ -12,8 +12,6 @@ namespace {
 
 constexpr long MANY = 96;         // rows, of which some stay in the first cache while several panels pass by
 constexpr long HELD = 1 << 20;    // bytes of panels that stay in the second cache while rows pass by
-constexpr long AT_ONCE = 1024;    // rows of float32 that are taken apart before they are multiplied
-constexpr long MOST_INPUTS = 512; // of them, that are summed before others are taken apart
 
 // What the sums of a panel's columns become, as by `finish`.
 template <typename Sum>
@@ -73,13 +71,13 @@ class Apart {
     for (now_ = room, first_ = panel; panel < end; ++panel, room += bytes()) begin(panel, room), go_on(end_);
   }
 
-  // A panel; `go_on` then goes on with the next.
-  void take(long panel) {
+  // A panel; `go_on` then goes on with the next, if that comes before the end.
+  void take_ahead(long panel, long end) {
     char* room = scratch<char, ROOM>(2 * bytes());
     if (panel_ != panel) begin(panel, room);
     go_on(end_);
     now_ = to_, first_ = panel;
-    if (panel + 1 < blocks(w_.columns, PANEL)) begin(panel + 1, now_ == room ? room + bytes() : room);
+    if (panel + 1 < end) begin(panel + 1, now_ == room ? room + bytes() : room);
   }
 
   // So many sixteens of columns and units.
@@ -126,14 +124,14 @@ class Tiled {
   static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
 
   // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
-  // next panel is asked for in equal parts, one with each step.
-  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long rows, Y* y,
-                const PartRanking* ranking) {
+  // next panel, if it comes before the end, is asked for in equal parts, one with each step.
+  void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows,
+                Y* y, const PartRanking* ranking) {
     const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
-    const long lines = panel + 1 < blocks(w_.columns, PANEL) ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
+    const long lines = panel + 1 < end ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
     Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
     if constexpr (IS_TAKEN_APART) {
-      apart_.two_stay() ? apart_.take(panel) : apart_.take(panel, panel + 1);
+      apart_.two_stay() ? apart_.take_ahead(panel, end) : apart_.take(panel, panel + 1);
       sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, ROWS_OF_TILES)) : 0;
     }
     for (long i = 0; i < rows; i += ROWS_OF_TILES)

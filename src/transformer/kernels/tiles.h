@@ -11,7 +11,7 @@ namespace transformer {
 extern bool uses_tiles;  // whether the processor has them, and they are wanted
 
 constexpr long UNITS_OF_A_TILE = 16;  // of a row of a: four bytes each, two bfloat16 or four int8
-enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last: float32, in layouts.h
+enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last: float32, in three.h
 constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
 
 // Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are

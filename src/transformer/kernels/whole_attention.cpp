@@ -103,7 +103,6 @@ void attend_whole(const Attention& a, int threads) {
     }
 }
 
-
 // By AMX, in bfloat16: queries times keys, and what the scores become times values. Both are laid out once for all
 // queries of a head, filled up with zeros to whole tiles, which add nothing. Sums and softmax are float32.
 template <typename T>
@@ -213,8 +212,7 @@ class ByTiles {
       store_ints(weights + s / 2, pairs);
       total = total + (as_floats(shift_left(pairs, 16)) + as_floats(bits_and(pairs, spread_int(-65536))));
     }
-    const float sum = sum_of(total);
-    return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum;
+    return inverse(sum_of(total));
   }
 
   const Attention& a_;

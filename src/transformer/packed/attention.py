@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import KeyValueCache
-from transformer.kernels import fetch, remember, why_not
+from transformer.kernels import can_fetch, fetch, remember, why_not
 from transformer.packed.cache import PackedCache
 from transformer.packed.matrices import Matrices
 
@@ -50,7 +50,7 @@ class PackedAttention(nn.Module):
         assert key is value
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
-        projected = self.self_projection(query, rounded=bias is None)
+        projected = self.self_projection(query, rounded=bias is None and can_fetch(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split(keys), self._split(values))
         return self._fetch(queries, source, mask, bias, is_whole=True)
@@ -96,7 +96,7 @@ class PackedAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B H T S"]:
-        """The weights that `forward` uses, for inspection."""
+        """The weights that `forward` uses, for inspection; in float32."""
         keys = self.W_kv(key).chunk(2, dim=-1)[0]
         return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
 

@@ -43,16 +43,18 @@ class MemoryPlan:
         predicted: peak of the process (or of the GPU's memory) in bytes, from the smaller trials.
         available: bytes that the process may have in all, of its container or the machine.
         bytes_a_row: what one more example adds.
+        of: what takes it.
     """
 
     rows: int
     predicted: int
     available: int
     bytes_a_row: float
+    of: str = "the largest batch"
 
     def __str__(self) -> str:
         """What is said before the first step."""
-        return f"memory: about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB for the largest batch"
+        return f"memory: about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB for {self.of}"
 
 
 def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]:

@@ -43,7 +43,7 @@ def plan_run(
         state: of the run.
         source: training examples.
         settings: of the run.
-        rehearse: does what else the run will do and may take more memory than a batch.
+        rehearse: does what validation will do and may take more memory than a batch.
 
     Returns:
         Lines for the reader.
@@ -69,7 +69,8 @@ def plan_run(
     peaks = [peak_of(state, trial) or 0 for trial in trials]
     if plans:
         of_each = " on each rank" if state.world.size > 1 else ""
-        lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
+        largest_of = "validation" if peaks[-1] > max(peaks[:-1]) else plans[0].of
+        lines.append(f"{replace(plans[0], predicted=max(peaks), of=largest_of)}{of_each}")
     return lines
 
 

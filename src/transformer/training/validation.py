@@ -25,7 +25,7 @@ def validation_loss(
     loss_sum = nll_sum = right = 0.0
     count = 0
     has_right = False
-    for ids in longest_first(source.lengths.max(axis=1), batch_tokens):
+    for ids in batches_longest_first(source.lengths.max(axis=1), batch_tokens):
         with hardware.computing():
             result = objective(source.fetch(ids).to(hardware.device))
         loss_sum += result.loss_sum.item()
@@ -41,7 +41,7 @@ def validation_loss(
     }
 
 
-def longest_first(lengths: NDArray[np.int32], batch_tokens: int) -> list[NDArray[np.int64]]:
+def batches_longest_first(lengths: NDArray[np.int32], batch_tokens: int) -> list[NDArray[np.int64]]:
     """The examples with the given lengths, longest first, in batches of at most the budget, padding counted."""
     order = np.argsort(-lengths, kind="stable")
     batches: list[NDArray[np.int64]] = []

@@ -22,9 +22,9 @@ from transformer.run.task import Material, Scores, Task, refuse_metric, sized
 from transformer.training.hardware import Hardware
 from transformer.training.objectives import TranslationObjective
 from transformer.training.settings import TrainingSettings
-from transformer.training.validation import longest_first, validation_loss
+from transformer.training.validation import batches_longest_first, validation_loss
 from transformer.transformer import Transformer
-from transformer.translation import EXTRA_TOKENS, Translator
+from transformer.translation import BATCH_TOKENS, EXTRA_TOKENS, Translator
 
 DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -92,8 +92,7 @@ class TranslationTask(Task):
         plain = training.model_copy(update={"activation_checkpointing": False})
         objective = self.objective(model, plain, material)
         values = validation_loss(objective, self.corpus.validation, training.budget_at_once, hardware)
-        batches = longest_first(self.corpus.validation.lengths[:, 0], training.budget_at_once)
-        found = self._translations(model, training, material, batches)
+        found = self._translations(model, training, material, self._batches(training))
         references = [reference for _, reference in self.corpus.validation_text]
         outputs = [found[line] for line in range(len(references))]
         translated = corpus_scores(outputs, references)
@@ -101,25 +100,42 @@ class TranslationTask(Task):
         return Scores(values | {score.name.lower(): score.value for score in translated}, signatures, outputs)
 
     def rehearse(self, model: nn.Module, training: TrainingSettings, material: Material) -> None:
-        """Translates those validation sources that take most room: rows x positions of source and translation.
+        """Translates those validation sources that take most room, to the longest that translations may become.
 
-        They are many and short, for each may become `EXTRA_TOKENS` longer, as those of an untrained model do.
+        They are many and short rather than few and long, since each may become `EXTRA_TOKENS` longer than its source.
         """
         assert self.corpus is not None
         lengths = self.corpus.validation.lengths[:, 0]
-        batches = longest_first(lengths, training.budget_at_once)
-        largest = max(batches, key=lambda lines: len(lines) * (2 * int(lengths[lines].max()) + EXTRA_TOKENS))
-        self._translations(model, training, material, [largest])
+        most: int = material.config.model_dump()["tgt_seq_len"]
+
+        def positions(lines: NDArray[np.int64]) -> int:
+            longest = int(lengths[lines].max())
+            return len(lines) * (longest + min(longest + EXTRA_TOKENS, most))
+
+        largest = max(self._batches(training), key=positions)
+        self._translations(model, training, material, [largest], min_tokens=most)
+
+    def _batches(self, training: TrainingSettings) -> list[NDArray[np.int64]]:
+        """Validation lines that are translated at a time."""
+        assert self.corpus is not None
+        at_once = min(BATCH_TOKENS, training.budget_at_once)
+        return batches_longest_first(self.corpus.validation.lengths[:, 0], at_once)
 
     def _translations(
-        self, model: nn.Module, training: TrainingSettings, material: Material, batches: Sequence[NDArray[np.int64]]
+        self,
+        model: nn.Module,
+        training: TrainingSettings,
+        material: Material,
+        batches: Sequence[NDArray[np.int64]],
+        min_tokens: int = 0,
     ) -> dict[int, str]:
         """What the model makes of each line of the batches; what one batch leaves is given back before the next."""
         assert isinstance(model, Transformer)
         assert self.corpus is not None
         assert material.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
-        translator = Translator(model, material.text, max_source_tokens=longest, search=Search(guard=False))
+        search = Search(guard=False, min_tokens=min_tokens)
+        translator = Translator(model, material.text, max_source_tokens=longest, search=search)
         translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
         found: dict[int, str] = {}
         for lines in batches:
