@@ -138,7 +138,9 @@ def plans(world: World) -> list[float]:
         batch = fetch(source, world, 2, (np.arange(400), Progress().position))
         update(state, batch, settings, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    predicted = float(re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch on each rank", told[-1])[0])
+    predicted = float(
+        re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", told[-1])[0]
+    )
     return [predicted, int(peak.split()[1]) / 2**20, len(told)]
 
 

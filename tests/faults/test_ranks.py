@@ -124,7 +124,7 @@ def unbroken(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.code == 0, ended.err
     assert "2 ranks, each with the whole model; micro-batches an update: 2\n" in ended.err
     assert ended.err.count(f"step {STEPS}/{STEPS}") == 1  # one of them speaks
-    assert ended.err.count("GiB for the largest batch on each rank\n") == 1
+    assert ended.err.count("GiB for the largest batch or validation on each rank\n") == 1
     assert "accumulation = 2\n" in (run / "recipe.toml").read_text()
     return run
 

@@ -181,7 +181,7 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(tensor.any() for own in state.optimizer.state.values() for tensor in own.values())
     assert state.step == 0
     assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0])
-    assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch", lines[1])
+    assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch or validation", lines[1])
 
 
 def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = TrainingSettings(batch_tokens=100, max_steps=10)
     assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
     told = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
-    assert re.fullmatch(r"memory: about 3\.00 GiB of \d+\.\d GiB for validation", told)
+    assert "about 3.00 GiB" in told
 
 
 def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:

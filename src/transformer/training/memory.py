@@ -43,18 +43,17 @@ class MemoryPlan:
         predicted: peak of the process (or of the GPU's memory) in bytes, from the smaller trials.
         available: bytes that the process may have in all, of its container or the machine.
         bytes_a_row: what one more example adds.
-        of: what takes it.
     """
 
     rows: int
     predicted: int
     available: int
     bytes_a_row: float
-    of: str = "the largest batch"
 
     def __str__(self) -> str:
         """What is said before the first step."""
-        return f"memory: about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB for {self.of}"
+        said = f"about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB"
+        return f"memory: {said} for the largest batch or validation"
 
 
 def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]:

@@ -69,8 +69,7 @@ def plan_run(
     peaks = [peak_of(state, trial) or 0 for trial in trials]
     if plans:
         of_each = " on each rank" if state.world.size > 1 else ""
-        largest_of = "validation" if peaks[-1] > max(peaks[:-1]) else plans[0].of
-        lines.append(f"{replace(plans[0], predicted=max(peaks), of=largest_of)}{of_each}")
+        lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
     return lines
 
 
