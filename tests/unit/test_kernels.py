@@ -375,8 +375,8 @@ def test_products_that_pass_on_what_they_round(precision: Precision, activation:
         for wanted in (False, True):
             of_rounded = matrix(x.bfloat16().float(), rounded=wanted)
             assert torch.equal(matrix(x.bfloat16(), rounded=wanted), of_rounded)
-        far = torch.eye(inner)[:1] * torch.tensor([1e14, -1e14, 3e38, -3e38])[:, None]
-        assert not matrix(far, rounded=True).isnan().any()
+        far = torch.eye(inner)[:1] * torch.tensor([1e14, -1e14, 1e38, -1e38])[:, None]
+        torch.testing.assert_close(matrix(far, rounded=True).float(), matrix(far), rtol=2**-8 + 2e-3, atol=1e-6)
         x[0, 0] = torch.nan
         assert matrix(x, rounded=True)[0].isnan().all()
 

@@ -39,8 +39,8 @@ inline Floats exponential(Floats x) {
   return keep(is_above_or_nan(x, least), times_power_of_two(p, n));
 }
 
-// 2^x for x <= 127 or NaN, to 8e-5 of it, a fraction of what bfloat16 tells apart; 2^-126 where it would be less. As above,
-// with a polynomial of degree 3.
+// 2^x for finite x or NaN to 8e-5 of it, a fraction of what bfloat16 tells apart; 2^-126 where it would be less. As above, with
+// a polynomial of degree 3. (By AVX2, which needs it nowhere, for x <= 0.)
 inline Floats rough_power_of_two(Floats x) {
   const Floats t = larger(spread(-126.0f), x), n = rounded(t), f = t - n;
   Floats p = spread(0.0551716685f);
