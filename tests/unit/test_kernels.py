@@ -29,7 +29,7 @@ from transformer.kernels import (
     reorder,
     why_not,
 )
-from transformer.kernels.library import INSTRUCTIONS, KINDS, _found, kind
+from transformer.kernels.library import INSTRUCTIONS, KINDS, _found, rounds
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
 CAPABILITIES = torch.cpu.get_capabilities()
@@ -311,8 +311,8 @@ def test_attention(by: str, cached: torch.dtype, width: int) -> None:
 def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: bool) -> None:
     """Catches a tile that is written over another, padding that is attended to, and a result that depends on it.
 
-    Where they may be rounded, which AMX does, weights become bfloat16, 8 bits, as do queries, keys and values, which
-    are that already here.
+    Where they may be rounded, and a processor multiplies bfloat16, weights become that, 8 bits, as do queries, keys and
+    values, which are that already here.
     """
     batch, heads = 3, 2
     inputs = torch.randn(batch, positions, 3 * heads * width).bfloat16()
@@ -328,7 +328,7 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: 
         assert found is not None
         expected = attention(split.double(), keys.double(), values.double(), mask).transpose(1, 2).flatten(2)
         torch.testing.assert_close(found.double(), expected, atol=1e-2 if may_round else 2e-6, rtol=1e-5)
-        if may_round and kind() == "amx":
+        if may_round and rounds():
             rounded = [query.bfloat16(), keys.bfloat16(), values.bfloat16()]
             as_bfloat16 = fetch(*rounded, mask, is_whole=True, may_round=True)
             assert as_bfloat16 is not None
@@ -358,11 +358,11 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_products_that_pass_on_what_they_round(precision: Precision, activation: str) -> None:
-    """Catches, by AMX, results rounded in another way than the next product would, or read as what they are not."""
+    """Catches results rounded in another way than the next product would, or read as what they are not."""
     for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200)):
         bias = torch.randn(columns)
         matrix = PackedMatrix(Weight.of(torch.randn(columns, inner) / 8, precision), bias=bias, activation=activation)
-        assert matrix.takes_rounded == (precision != "float32" and kind() == "amx")
+        assert matrix.takes_rounded == (precision != "float32" and rounds())
         x = torch.randn(rows, inner)
         plain, rounded = matrix(x), matrix(x, rounded=True)
         if not matrix.takes_rounded:

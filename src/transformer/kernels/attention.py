@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.kernels.library import kind, library, threads_for
+from transformer.kernels.library import library, rounds, threads_for
 
 WIDEST_HEAD = 128
 
@@ -45,8 +45,8 @@ def fetch(
     """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
 
     Args:
-        query: all heads side by side, float32; of whole sequences that may be rounded, bfloat16 where keys are and AMX
-            multiplies: the result is bfloat16, too.
+        query: all heads side by side, float32; of whole sequences that may be rounded, bfloat16 where keys are and
+            products take it: the result is bfloat16, too.
         keys: float32 or bfloat16; a position's elements lie side by side.
         values: likewise.
         mask: True = may attend; (B or 1, 1, T or 1, S).
@@ -65,7 +65,7 @@ def fetch(
         mask = mask.expand(-1, -1, -1, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
-    is_rounded = is_whole and may_round and kind() == "amx" and query.dtype == keys.dtype == torch.bfloat16
+    is_rounded = is_whole and may_round and rounds() and query.dtype == keys.dtype == torch.bfloat16
     query = query if is_rounded else query.float()
     if query.size(-1) != heads * width or values.shape != keys.shape or values.dtype != keys.dtype:
         raise ValueError(f"queries of {query.size(-1)} do not go with {tuple(keys.shape)} keys of {heads} heads")

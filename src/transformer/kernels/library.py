@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 18
+VERSION: Final = 19
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_rounded_product": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -63,6 +63,11 @@ def why_not() -> str | None:
 def kind() -> str | None:
     """For which kind of processor the kernels in use are, one of `KINDS`; None where torch has to do."""
     return None if _found()[0] is None else _found()[1]
+
+
+def rounds() -> bool:
+    """Whether products of kernels in use take and write bfloat16."""
+    return kind() in ("amx", "avx512")
 
 
 @cache

@@ -27,20 +27,22 @@ Floats finish(Ints sum, const Matrix& w, long column, float unit) {
   return w.bias ? multiply_add(whole, scale, load(w.bias + column)) : whole * scale;
 }
 
-template <Floats function(Floats)>
-void apply(const float* sums, int rows, long width, float* y, long stride) {
+template <Floats function(Floats), typename Y>
+void apply(const float* sums, int rows, long width, Y* y, long stride) {
   for (; rows; --rows, sums += PANEL, y += stride)
     for (long column = 0; column < width; column += LANES)
       store(y + column, lanes(width - column), function(load(sums + column)));
 }
 
 // Of R rows of a panel: where the sums fill the registers, there is no room to compute, so that they lie in memory.
-void activate(const float* sums, int rows, long width, float* y, long stride, int activation) {
+template <typename Y>
+void activate(const float* sums, int rows, long width, Y* y, long stride, int activation) {
+  constexpr bool IS_ROUNDED = std::is_same_v<Y, uint16_t>;
   switch (activation) {
     case 1: return apply<relu>(sums, rows, width, y, stride);
-    case 2: return apply<silu>(sums, rows, width, y, stride);
-    case 3: return apply<gelu>(sums, rows, width, y, stride);
-    case 4: return apply<gelu_by_tanh>(sums, rows, width, y, stride);
+    case 2: return apply<IS_ROUNDED ? rough_silu : silu>(sums, rows, width, y, stride);
+    case 3: return apply<IS_ROUNDED ? rough_gelu : gelu>(sums, rows, width, y, stride);
+    case 4: return apply<IS_ROUNDED ? rough_gelu_by_tanh : gelu_by_tanh>(sums, rows, width, y, stride);
   }
 }
 
@@ -49,8 +51,8 @@ constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES 
 
 // R rows times V vectors of a panel's columns, from `column` on; sums that something is still done with go `aside`. A line
 // for each group is asked for from `ahead` on: what comes from beyond the second cache is slower than its products.
-template <typename P, int R, int V>
-void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, float* y,
+template <typename P, int R, int V, typename Y>
+void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, Y* y,
               float* aside, const char* ahead) {
   const long groups = blocks(w.inner, P::GROUP), apart = bytes_apart(groups);
   const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
@@ -78,8 +80,8 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 }
 
 // R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
-template <typename P, int R>
-void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, float* y,
+template <typename P, int R, typename Y>
+void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, Y* y,
               const PartRanking* ranking, long row, const char* ahead) {
   constexpr int V = tile_vectors(R, P::REGISTERS);
   const long width = std::min(PANEL, w.columns - first);
@@ -94,9 +96,9 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 }
 
 // All rows times one panel.
-template <typename P>
+template <typename P, typename Y>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
-                  float* y, const PartRanking* ranking) {
+                  Y* y, const PartRanking* ranking) {
   constexpr long most = std::min(TILE_ROWS, P::REGISTERS / REGISTERS_OF_A_VECTOR);
   const long all = blocks(rows, most), groups = blocks(w.inner, P::GROUP);
   const char* weight = w.weight + panel * PANEL * groups * 4;
@@ -105,7 +107,7 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
     const long n = (rows - i + all - block - 1) / (all - block);  // blocks of like size
     const auto* from = inputs + i * padded;
     const float* unit = units ? units + i : nullptr;
-    float* to = y ? y + i * w.columns : nullptr;
+    Y* to = y ? y + i * w.columns : nullptr;
     const char* ahead = weight + (has_next && block < VECTORS ? PANEL + block * LANES : 0) * groups * 4;
     switch (n) {
       case 1: multiply<P, 1>(from, padded, unit, w, panel * PANEL, to, ranking, i, ahead); break;
@@ -140,11 +142,11 @@ void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, co
 }
 
 // Writes `y`, or ranks what would be written.
-template <typename P>
-void by_vectors(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+template <typename P, typename X, typename Y>
+void by_vectors(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
-  constexpr bool prepared = P::GROUP > 1;
   const long padded = blocks(w.inner, P::GROUP) * P::GROUP;
+  const bool prepared = !std::is_same_v<X, Input> || padded > w.inner;
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -292,13 +294,17 @@ extern "C" void transformer_product(const transformer::Matrix* w, const float* x
   transformer::product(*w, x, rows, y, nullptr, threads);
 }
 
-// The same for weights of bfloat16 or int8 where there are tiles, of bfloat16 or float32 to either.
+// The same for weights of bfloat16 or int8, of bfloat16 or float32 to either.
 extern "C" void transformer_rounded_product(const transformer::Matrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
                                             int y_is_bfloat16, int threads) {
   using namespace transformer;
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
-    w->precision == 1 ? by_tiles<Bfloat16>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
-                      : by_tiles<Int8>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
+    const auto as = [&](auto precision) {
+      using P = decltype(precision);
+      uses_tiles ? by_tiles<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
+                 : by_vectors<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
+    };
+    w->precision == 1 ? as(Bfloat16()) : as(Int8());
   };
   const auto to = [&](const auto* rows_of_x) {
     y_is_bfloat16 ? multiply(rows_of_x, static_cast<uint16_t*>(y)) : multiply(rows_of_x, static_cast<float*>(y));

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
-from transformer.kernels.library import kind, library, threads_for
+from transformer.kernels.library import library, rounds, threads_for
 from transformer.kernels.ranking import MOST_RANKED, best_tokens
 
 Precision = Literal["float32", "bf16", "int8"]
@@ -199,8 +199,8 @@ class PackedMatrix:
 
     @property
     def takes_rounded(self) -> bool:
-        """Whether tiles multiply it, which take and write bfloat16 where that is wanted; it halves what is moved."""
-        return self.precision != "float32" and kind() == "amx"
+        """Whether its product takes and writes bfloat16 where that is wanted, which halves what is moved."""
+        return self.precision != "float32" and rounds()
 
     def __call__(self, x: Float[Tensor, "*rows K"], *, rounded: bool = False) -> Float[Tensor, "*rows N"]:
         """Returns the outputs of every row.

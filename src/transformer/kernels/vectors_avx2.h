@@ -15,6 +15,7 @@ constexpr long STRIP = 16;        // columns of a packed weight that lie togethe
 constexpr long DEPTH = 256;       // numbers of the inner axis in one part, whose panel stays in the first cache
 constexpr long LEAST_ROWS = 24;        // rows that are multiplied as a group, where there are so many
 constexpr long HELD_BYTES = 128 << 10;  // bytes of them, if they are more than the least: what the second cache holds
+constexpr bool MULTIPLIES_PAIRS = false;  // of bfloat16 by an instruction
 constexpr bool READS_ROWS_IN_PLACE = false;  // each narrow panel reads them again: they are laid out side by side
 
 struct Floats {

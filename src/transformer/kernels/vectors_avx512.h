@@ -20,6 +20,7 @@ constexpr long STRIP = 64;        // columns of a packed weight that lie togethe
 constexpr long DEPTH = 512;       // numbers of the inner axis in one part, whose panel stays in the second cache
 constexpr long LEAST_ROWS = 48;        // rows that are multiplied as a group, where there are so many
 constexpr long HELD_BYTES = 576 << 10;  // bytes of them, if they are more than the least: what the second cache holds
+constexpr bool MULTIPLIES_PAIRS = true;  // of bfloat16 by an instruction
 constexpr bool READS_ROWS_IN_PLACE = true;
 
 using Floats = __m512;

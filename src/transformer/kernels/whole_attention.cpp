@@ -10,16 +10,23 @@ namespace {
 
 constexpr long TILE = TILE_VECTORS * LANES;
 
+// sum + the products of a number with sixteen others, or of a pair of bfloat16 with sixteen pairs.
+Floats add_products(Floats sum, const float* x, const float* columns) {
+  return multiply_add(spread(*x), load(columns), sum);
+}
+Floats add_products(Floats sum, const int32_t* x, const int32_t* columns) {
+  return add_pair_products(sum, x, load_ints(columns));
+}
+
 // R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
-template <int R, int V>
-void tile(const float* x, long x_stride, long inner, const float* columns, long stride, float* y, long y_stride) {
+template <int R, int V, typename T>
+void tile(const T* x, long x_stride, long inner, const T* columns, long stride, float* y, long y_stride) {
   Floats sums[R][V] = {};
   for (long k = 0; k < inner; ++k, columns += stride) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v)
-        sums[r][v] = multiply_add(spread(x[r * x_stride + k]), load(columns + v * LANES, 0xffff), sums[r][v]);
+      for (int v = 0; v < V; ++v) sums[r][v] = add_products(sums[r][v], x + r * x_stride + k, columns + v * LANES);
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
@@ -28,8 +35,8 @@ void tile(const float* x, long x_stride, long inner, const float* columns, long 
 }
 
 // Any number of columns, which lie in vectors that are filled up.
-template <int R>
-void multiply(const float* x, long x_stride, long inner, const float* columns, long n, long stride, long next, float* y,
+template <int R, typename T>
+void multiply(const T* x, long x_stride, long inner, const T* columns, long n, long stride, long next, float* y,
               long y_stride) {
   for (; n > 0; n -= TILE, columns += next, y += TILE) {
     switch (std::min<long>(TILE_VECTORS, (n + LANES - 1) / LANES)) {
@@ -46,6 +53,20 @@ void transpose(const float* keys, long stride, long positions, long width, float
   for (long s = 0; s < positions; ++s) {
     float* column = room + s / TILE * width * TILE + s % TILE;
     for (long e = 0; e < width; ++e) column[e * TILE] = keys[s * stride + e];
+  }
+}
+
+// Calls `work` with up to TILE_ROWS of n rows, as a constant.
+template <typename Work>
+void with_rows(long n, const Work& work) {
+  static_assert(TILE_ROWS == 6);
+  switch (n) {
+    case 1: return work(std::integral_constant<int, 1>());
+    case 2: return work(std::integral_constant<int, 2>());
+    case 3: return work(std::integral_constant<int, 3>());
+    case 4: return work(std::integral_constant<int, 4>());
+    case 5: return work(std::integral_constant<int, 5>());
+    default: return work(std::integral_constant<int, 6>());
   }
 }
 
@@ -90,37 +111,30 @@ void attend_whole(const Attention& a, int threads) {
         const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of like size
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
-        switch (n) {
-          case 1: attend_rows<1>(a, b, t, query, columns, rows, out); break;
-          case 2: attend_rows<2>(a, b, t, query, columns, rows, out); break;
-          case 3: attend_rows<3>(a, b, t, query, columns, rows, out); break;
-          case 4: attend_rows<4>(a, b, t, query, columns, rows, out); break;
-          case 5: attend_rows<5>(a, b, t, query, columns, rows, out); break;
-          default: attend_rows<6>(a, b, t, query, columns, rows, out);
-        }
+        with_rows(n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, columns, rows, out); });
         t += n;
       }
     }
 }
 
-// By AMX, in bfloat16: queries times keys, and what the scores become times values. Both are laid out once for all
-// queries of a head, filled up with zeros to whole tiles, which add nothing. Sums and softmax are float32.
+// In bfloat16: queries times keys, and what the scores become times values. Both are laid out once for all queries of a
+// head, filled up with zeros to whole tiles, which add nothing. Sums and softmax are float32.
 template <typename T>
-class ByTiles {
+class Rounded {
  public:
-  explicit ByTiles(const Attention& a)
+  explicit Rounded(const Attention& a)
       : a_(a), reach_(up(a.positions, INPUTS)), inner_(up(a.width, INPUTS)), keys_(scratch<int32_t, 4>(inner_ / 2 * reach_)),
-        values_(scratch<int32_t, 5>(reach_ / 2 * inner_)), queries_(scratch<int32_t, 6>(ROWS_OF_TILES * inner_ / 2)),
-        weights_(scratch<int32_t, 7>(ROWS_OF_TILES * reach_ / 2)), scores_(scratch<float, 8>(ROWS_OF_TILES * reach_)),
-        sums_(scratch<float, 9>(ROWS_OF_TILES * inner_)) {}
+        values_(scratch<int32_t, 5>(reach_ / 2 * inner_)), queries_(scratch<int32_t, 6>(ROWS * inner_ / 2)),
+        weights_(scratch<int32_t, 7>(ROWS * reach_ / 2)), scores_(scratch<float, 8>(ROWS * reach_)),
+        sums_(scratch<float, 9>(ROWS * inner_)) {}
 
   void attend(long b, long h) {
     const bool* mask = a_.mask ? a_.mask + b * a_.mask_batch : nullptr;
     const long most = attended(a_, mask, a_.queries, a_.positions);
     lay_out_keys(static_cast<const T*>(a_.keys) + b * a_.key_batch + h * a_.key_head, most);
     lay_out_values(static_cast<const T*>(a_.values) + b * a_.value_batch + h * a_.value_head, most);
-    for (long t = 0; t < a_.queries; t += ROWS_OF_TILES) {
-      const long rows = std::min(ROWS_OF_TILES, a_.queries - t);
+    for (long t = 0; t < a_.queries; t += ROWS) {
+      const long rows = std::min(ROWS, a_.queries - t);
       const bool* own = mask ? mask + t * a_.mask_query : nullptr;
       lay_out_queries(static_cast<const T*>(a_.query) + b * a_.query_batch + t * a_.query_stride + h * a_.width, rows);
       attend_rows(own, rows, attended(a_, own, rows, most), static_cast<T*>(a_.out) + ((b * a_.queries + t) * a_.heads + h) * a_.width);
@@ -129,6 +143,7 @@ class ByTiles {
 
  private:
   static constexpr long INPUTS = 2 * UNITS_OF_A_TILE, COLUMNS = VECTORS_OF_TILES * LANES;
+  static constexpr long ROWS = ROWS_OF_TILES;  // that are attended to at a time
   static_assert(INPUTS == COLUMNS);
 
   static long up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
@@ -167,15 +182,27 @@ class ByTiles {
         store_ints(queries_ + (r * inner_ + e) / 2, pairs(query, e));
   }
 
-  // Rows beyond those that there are hold what others left, and are not looked at.
+  // `rows` rows of x, `units` pairs long, times `columns` columns of as many pairs, `stride` apart, to rows of sums, `apart`
+  // apart. By tiles, of rows beyond those that there are too, which hold what others left.
+  void multiply(const int32_t* x, long rows, long units, const int32_t* y, long columns, long stride, float* sums, long apart,
+                bool y_stays, long x_stride) {
+    if (uses_tiles) {
+      for (long v = 0; v < columns; v += COLUMNS)
+        tiles_.multiply<Numbers::bfloat16>({reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(y + v), nullptr,
+                                            4 * x_stride, 4 * stride, units, y_stays},
+                                           ROWS, VECTORS_OF_TILES, sums + v, 4 * apart, [] {});
+      return;
+    }
+    for (long r = 0; r < rows; r += TILE_ROWS, x += TILE_ROWS * x_stride, sums += TILE_ROWS * apart)
+      with_rows(rows - r, [&](auto n) {
+        transformer::multiply<n>(x, x_stride, units, y, columns, stride, TILE, sums, apart);
+      });
+  }
+
   void attend_rows(const bool* mask, long rows, long positions, T* out) {
-    const auto nothing = [] {};
     const long columns = positions ? up(positions, COLUMNS) : 0;
-    for (long s = 0; s < columns; s += COLUMNS)
-      tiles_.multiply<Numbers::bfloat16>(
-          {reinterpret_cast<const char*>(queries_), reinterpret_cast<const char*>(keys_ + s), nullptr, 2 * inner_, 4 * reach_,
-           inner_ / 2, false}, ROWS_OF_TILES, VECTORS_OF_TILES, scores_ + s, 4 * reach_, nothing);
-    float shares[ROWS_OF_TILES];
+    multiply(queries_, rows, inner_ / 2, keys_, columns, reach_, scores_, reach_, false, inner_ / 2);
+    float shares[ROWS];
     const bool all = !mask || (!a_.mask_query && !std::memchr(mask, false, positions));
     for (long r = 0; r < rows; ++r) {
       const float* scores = scores_ + r * reach_;
@@ -183,10 +210,7 @@ class ByTiles {
       shares[r] = all ? exponentials<false>(scores, nullptr, positions, columns, weights)
                       : exponentials<true>(scores, mask + r * a_.mask_query, positions, columns, weights);
     }
-    for (long e = 0; e < inner_; e += COLUMNS)
-      tiles_.multiply<Numbers::bfloat16>(
-          {reinterpret_cast<const char*>(weights_), reinterpret_cast<const char*>(values_ + e), nullptr, 2 * reach_, 4 * inner_,
-           columns / 2, true}, ROWS_OF_TILES, VECTORS_OF_TILES, sums_ + e, 4 * inner_, nothing);
+    multiply(weights_, rows, columns / 2, values_, inner_, inner_, sums_, inner_, true, reach_ / 2);
     for (long r = 0; r < rows; ++r, out += a_.heads * a_.width)
       for (long e = 0; e < a_.width; e += LANES)
         store(out + e, lanes(a_.width - e), load(sums_ + r * inner_ + e) * spread(shares[r]));
@@ -223,10 +247,10 @@ class ByTiles {
 };
 
 template <typename T>
-void attend_by_tiles(const Attention& a, int threads) {
+void attend_rounded(const Attention& a, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    ByTiles<T> by(a);
+    Rounded<T> by(a);
 #pragma omp for collapse(2) schedule(static)
     for (long b = 0; b < a.batch; ++b)
       for (long h = 0; h < a.heads; ++h) by.attend(b, h);
@@ -238,6 +262,6 @@ void attend_by_tiles(const Attention& a, int threads) {
 
 extern "C" void transformer_attention_of_whole(const transformer::Attention* a, int threads) {
   using namespace transformer;
-  if (a->is_bfloat16) return attend_by_tiles<uint16_t>(*a, threads);
-  a->may_round && uses_tiles ? attend_by_tiles<float>(*a, threads) : attend_whole(*a, threads);
+  if (a->is_bfloat16) return attend_rounded<uint16_t>(*a, threads);
+  a->may_round && MULTIPLIES_PAIRS ? attend_rounded<float>(*a, threads) : attend_whole(*a, threads);
 }

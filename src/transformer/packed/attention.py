@@ -19,8 +19,9 @@ QUERIES_KEYS_VALUES: Final = 3
 class PackedAttention(nn.Module):
     """As `MultiHeadAttention`; the projections of one input are one product.
 
-    Keys and values are cached in bfloat16 where weights are rounded too, and by AMX whole sequences attend in it. A
-    scale of the products other than 1 / sqrt(d_k) is put into the weights and biases of the queries.
+    Keys and values are cached in bfloat16 where weights are rounded too, and whole sequences attend in it where a
+    processor multiplies it. A scale of the products other than 1 / sqrt(d_k) is put into the weights and biases of the
+    queries.
     """
 
     def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
