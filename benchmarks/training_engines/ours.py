@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
-from transformer.kernels import elementwise
+from transformer.kernels import elementwise, normalization
 from transformer.memory import keep_freed_memory
 from transformer.protocols import PairBatch
 from transformer.training.hardware import Hardware, keep_compiled_products
@@ -23,17 +23,24 @@ class KernelCounter:
 
     def __enter__(self) -> "KernelCounter":
         self.drawn: dict[int, int] = {}
-        self.kernel = elementwise.drop_out
-        elementwise.drop_out = self.drop_out
+        self.kernel, self.kernel_with_norm = elementwise.drop_out, normalization.add_dropped_norm
+        elementwise.drop_out, normalization.add_dropped_norm = self.drop_out, self.add_dropped_norm
         return self
 
     def __exit__(self, *_: object) -> None:
-        elementwise.drop_out = self.kernel
+        elementwise.drop_out, normalization.add_dropped_norm = self.kernel, self.kernel_with_norm
 
     def drop_out(self, y: Tensor, levels: int, seed: int, **options: Any) -> Tensor:
         """As the kernel."""
         self.drawn[seed] = y.numel()
         return self.kernel(y, levels, seed, **options)
+
+    def add_dropped_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
+        """As the kernel."""
+        *_, levels, seed = others
+        if levels:
+            self.drawn[seed] = y.numel()
+        return self.kernel_with_norm(x, y, *others)
 
     @property
     def elements(self) -> int:

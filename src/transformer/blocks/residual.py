@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.blocks.dropout import Dropout
 from transformer.blocks.normalization import LayerNormalization
@@ -56,4 +57,13 @@ class ResidualConnection(nn.Module):
         kept = x if first is None else x[:, :first]
         if self.order == "pre":
             return self.dropout.onto(kept, sublayer(self.norm(x)))
-        return self.norm(self.dropout.onto(kept, sublayer(x)))
+        return normalized_sum(kept, sublayer(x), self.dropout, self.norm)
+
+
+def normalized_sum(
+    x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"], dropout: Dropout, norm: nn.Module
+) -> Float[Tensor, "B T D"]:
+    """Returns norm(`x` + dropout(`y`)). Can be replaced within a context, as `attention`."""
+    if has_torch_function((x, y)):
+        return handle_torch_function(normalized_sum, (x, y), x, y, dropout, norm)
+    return norm(dropout.onto(x, y))

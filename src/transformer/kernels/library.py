@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 19
+VERSION: Final = 20
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_rounded_product": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -33,6 +33,38 @@ SIGNATURES: Final = {
     "transformer_remember": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
     "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
+    "transformer_add_dropped_norm": (
+        POINTER,
+        POINTER,
+        INT,
+        POINTER,
+        POINTER,
+        FLOAT,
+        INT,
+        SEED,
+        LONG,
+        LONG,
+        POINTER,
+        POINTER,
+        POINTER,
+        INT,
+    ),
+    "transformer_add_dropped_norm_gradient": (
+        POINTER,
+        POINTER,
+        POINTER,
+        POINTER,
+        INT,
+        SEED,
+        LONG,
+        LONG,
+        POINTER,
+        POINTER,
+        INT,
+        POINTER,
+        POINTER,
+        INT,
+    ),
     "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }
 SETTING: Final = "TRANSFORMER_KERNELS"
@@ -117,7 +149,7 @@ def _load(name: str) -> ctypes.CDLL | None:
     for each, arguments in SIGNATURES.items():
         function = getattr(compiled, each)
         function.argtypes, function.restype = arguments, None
-    compiled.transformer_columns_of_a_strip.restype = LONG
+    compiled.transformer_columns_of_a_strip.restype = compiled.transformer_drawn_at_a_time.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
     compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
     return compiled

@@ -1,5 +1,6 @@
-// LayerNorm(x + y), row by row, in one pass over memory.
+// LayerNorm(x + y), row by row, in one pass over memory; in training, of x and what dropout leaves of y, and its gradient.
 #include "kernels.h"
+#include "random.h"
 
 #include <cmath>
 
@@ -28,6 +29,91 @@ void add_norm(const float* x, const float* y, const float* alpha, const float* b
   }
 }
 
+// What a row's norm is made of: (sum - mean) factor.
+struct Statistics {
+  float mean, factor;
+};
+
+// Calls `work` with the place of each vector of a row and the elements of it that are kept; rows are whole draws.
+template <typename Work>
+void for_drawn(const Dropout& d, long row, long width, const Work& work) {
+  Where kept[DRAWN / LANES];
+  std::fill(kept, kept + DRAWN / LANES, everywhere());
+  for (long start = 0; start < width; start += DRAWN) {
+    if (d.levels) draw(d, (row * width + start) / DRAWN, kept);
+    for (long v = 0; v < DRAWN / LANES; ++v) work(start + v * LANES, kept[v]);
+  }
+}
+
+template <typename Y>
+Statistics add_dropped_norm(const float* x, const Y* y, const float* alpha, const float* beta, float eps, long row,
+                            long width, const Dropout& d, float* sums, float* out) {
+  const Floats scale = spread(d.scale());
+  Floats total = spread(0.0f), squares = spread(0.0f);
+  for_drawn(d, row, width, [&](long k, Where kept) {
+    const Floats v = load(x + k) + keep(kept, load(y + k, 0xffff) * scale);
+    store(sums + k, v);
+    total = total + v;
+  });
+  const float mean = sum_of(total) / width;
+  for (long k = 0; k < width; k += LANES) {
+    const Floats from_mean = load(sums + k) - spread(mean);
+    squares = multiply_add(from_mean, from_mean, squares);
+  }
+  const float factor = 1.0f / std::sqrt(sum_of(squares) / width + eps);
+  for (long k = 0; k < width; k += LANES) {
+    const Floats normal = (load(sums + k) - spread(mean)) * spread(factor);
+    store(out + k, multiply_add(normal, load(alpha + k), load(beta + k)));
+  }
+  return {mean, factor};
+}
+
+// With n the normalized row and g = alpha d_out, the gradient of the sum is factor (g - mean of g - n mean of g n).
+template <typename Y>
+void add_dropped_norm_gradient(const float* d_out, const float* sums, Statistics s, const float* alpha, long row, long width,
+                               const Dropout& d, float* d_x, Y* d_y, float* d_alpha, float* d_beta) {
+  const Floats mean = spread(s.mean), factor = spread(s.factor), scale = spread(d.scale());
+  Floats total = spread(0.0f), along = spread(0.0f);
+  for (long k = 0; k < width; k += LANES) {
+    const Floats own = load(d_out + k), normal = (load(sums + k) - mean) * factor, g = own * load(alpha + k);
+    total = total + g;
+    along = multiply_add(g, normal, along);
+    store(d_alpha + k, multiply_add(own, normal, load(d_alpha + k)));
+    store(d_beta + k, own + load(d_beta + k));
+  }
+  const Floats mean_g = spread(sum_of(total) / width), mean_along = spread(sum_of(along) / width);
+  for_drawn(d, row, width, [&](long k, Where kept) {
+    const Floats normal = (load(sums + k) - mean) * factor;
+    const Floats found = negative_multiply_add(normal, mean_along, load(d_out + k) * load(alpha + k) - mean_g) * factor;
+    store(d_x + k, found);
+    store(d_y + k, 0xffff, keep(kept, found * scale));
+  });
+}
+
+constexpr long ROWS_OF_A_PART = 32;  // whose gradients of alpha and beta are summed one after another
+
+template <typename Y>
+void all_gradients(const float* d_out, const float* sums, const Statistics* statistics, const float* alpha, long rows,
+                   long width, const Dropout& d, float* d_x, Y* d_y, float* d_alpha, float* d_beta, int threads) {
+  const long parts = (rows + ROWS_OF_A_PART - 1) / ROWS_OF_A_PART;
+  float* of_parts = scratch<float, 16>(parts * 2 * width);
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
+  for (long part = 0; part < parts; ++part) {
+    float* own = of_parts + part * 2 * width;
+    std::fill(own, own + 2 * width, 0.0f);
+    for (long i = part * ROWS_OF_A_PART; i < std::min(rows, (part + 1) * ROWS_OF_A_PART); ++i)
+      add_dropped_norm_gradient(d_out + i * width, sums + i * width, statistics[i], alpha, i, width, d, d_x + i * width,
+                                d_y + i * width, own, own + width);
+  }
+  std::fill(d_alpha, d_alpha + width, 0.0f);
+  std::fill(d_beta, d_beta + width, 0.0f);
+  for (const float* own = of_parts; own < of_parts + parts * 2 * width; own += 2 * width)
+    for (long k = 0; k < width; k += LANES) {
+      store(d_alpha + k, load(d_alpha + k) + load(own + k));
+      store(d_beta + k, load(d_beta + k) + load(own + width + k));
+    }
+}
+
 }  // namespace
 }  // namespace transformer
 
@@ -36,4 +122,36 @@ extern "C" void transformer_add_norm(const float* x, const float* y, const float
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i)
     transformer::add_norm(x + i * width, y ? y + i * width : nullptr, alpha, beta, eps, width, out + i * width);
+}
+
+extern "C" long transformer_drawn_at_a_time() { return transformer::DRAWN; }
+
+// LayerNorm(x + what dropout leaves of y), what it is of, and a mean and a factor for each row; rows are whole draws.
+extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int y_is_bfloat16, const float* alpha,
+                                             const float* beta, float eps, int levels, uint64_t seed, long rows, long width,
+                                             float* sums, float* statistics, float* out, int threads) {
+  using namespace transformer;
+  const Dropout d{seed, levels};
+  auto* found = reinterpret_cast<Statistics*>(statistics);
+  const auto all = [&](const auto* typed) {
+#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
+    for (long i = 0; i < rows; ++i) {
+      const long at = i * width;
+      found[i] = add_dropped_norm(x + at, typed + at, alpha, beta, eps, i, width, d, sums + at, out + at);
+    }
+  };
+  y_is_bfloat16 ? all(static_cast<const uint16_t*>(y)) : all(static_cast<const float*>(y));
+}
+
+// The gradients of all that it is of, from that of its result.
+extern "C" void transformer_add_dropped_norm_gradient(const float* d_out, const float* sums, const float* statistics,
+                                                      const float* alpha, int levels, uint64_t seed, long rows, long width,
+                                                      float* d_x, void* d_y, int y_is_bfloat16, float* d_alpha,
+                                                      float* d_beta, int threads) {
+  using namespace transformer;
+  const auto all = [&](auto* typed) {
+    all_gradients(d_out, sums, reinterpret_cast<const Statistics*>(statistics), alpha, rows, width, {seed, levels}, d_x, typed,
+                  d_alpha, d_beta, threads);
+  };
+  y_is_bfloat16 ? all(static_cast<uint16_t*>(d_y)) : all(static_cast<float*>(d_y));
 }

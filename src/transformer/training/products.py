@@ -13,9 +13,11 @@ from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
 from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, joint_maps
-from transformer.blocks.dropout import LEVELS, add_dropped, drop_out, levels
+from transformer.blocks.dropout import LEVELS, Dropout, add_dropped, drop_out, levels
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation, feed_forward
-from transformer.kernels import elementwise
+from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.residual import normalized_sum
+from transformer.kernels import elementwise, normalization
 from transformer.kernels.elementwise import gelu, sum_columns
 from transformer.kernels.matmul import Finish, matmul, multiplies
 from transformer.kernels.trained_attention import AttentionInputs, attends
@@ -54,6 +56,8 @@ class CompiledProducts(TorchFunctionMode):
             return drop(*args)
         if function is add_dropped:
             return add(*args)
+        if function is normalized_sum:
+            return normalize(*args)
         if function is F.embedding:
             return self._lookups.look_up(*args, **(kwargs or {}))
         if function is smoothed_cross_entropy:
@@ -270,6 +274,38 @@ def add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Flo
         return add_dropped(x, y, p)
     z: Tensor = _Dropped.apply(x, y, p)  # pyright: ignore[reportAssignmentType]
     return z
+
+
+def normalize(
+    x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], dropout: Dropout, norm: nn.Module
+) -> Float[Tensor, "*shape"]:
+    """As `blocks.normalized_sum`, in one pass each way where the norm is one over layers."""
+    p = dropout.p if dropout.training else 0.0
+    if not isinstance(norm, LayerNormalization) or not _are_normalized(x, y, norm.alpha, norm.beta):
+        return norm(add(x, y, p))
+    out: Tensor = _NormalizedSum.apply(x, y, norm.alpha, norm.beta, norm.eps, p)  # pyright: ignore[reportAssignmentType]
+    return out
+
+
+def _are_normalized(x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor) -> bool:
+    """Whether the kernel takes these."""
+    is_known = x.shape == y.shape and multiplies(x, y, alpha, beta) and normalization.whole_draws(x.size(-1))
+    return is_known and x.dtype == alpha.dtype == beta.dtype == torch.float32
+
+
+class _NormalizedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
+        ctx.settings = y.dtype, levels(p), drawn_seed(p)
+        out, *found = normalization.add_dropped_norm(x, y, alpha, beta, eps, *ctx.settings[1:])
+        ctx.save_for_backward(*found, alpha)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        found = normalization.add_dropped_norm_gradients(gradients[0], *ctx.saved_tensors, *ctx.settings)
+        return *found, None, None
 
 
 def drawn_seed(p: float) -> int:
