@@ -62,7 +62,8 @@ class PackedAttention(nn.Module):
         """The keys and values of every head, which a cache keeps."""
         assert key is value
         del positions  # which these queries and keys do not tell apart
-        return PackedCache(*(self._split(x).to(self.cached_type).contiguous() for x in self.W_kv(key).chunk(2, dim=-1)))
+        projected = self.W_kv(key, rounded=self.cached_type == torch.bfloat16)
+        return PackedCache(*(self._split(x).to(self.cached_type).contiguous() for x in projected.chunk(2, dim=-1)))
 
     def attend(
         self,
