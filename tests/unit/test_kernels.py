@@ -359,7 +359,7 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: 
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_products_that_pass_on_what_they_round(precision: Precision, activation: str) -> None:
     """Catches results rounded in another way than the next product would, or read as what they are not."""
-    for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200)):
+    for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200), (3, 33, 64), (8, 101, 70)):
         bias = torch.randn(columns)
         matrix = PackedMatrix(Weight.of(torch.randn(columns, inner) / 8, precision), bias=bias, activation=activation)
         assert matrix.takes_rounded == (precision != "float32" and rounds())

@@ -1,13 +1,17 @@
 """The norm of a residual sum in training, against the formula in float64."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from transformer.blocks import LayerNormalization, ResidualConnection
+from transformer.blocks import LayerNormalization, ResidualConnection, RMSNormalization
 from transformer.kernels import why_not
 from transformer.kernels.elementwise import drop_out
 from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
+from transformer.training import products
 from transformer.training.products import CompiledProducts
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
@@ -89,3 +93,86 @@ def test_a_residual_connection_is_the_same_within_and_without(width: int, *, is_
         results.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("first", [None, 3])
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_one_pass_is_what_two_are(
+    first: int | None, monkeypatch: pytest.MonkeyPatch, *, is_training: bool, is_rounded: bool, is_checkpointed: bool
+) -> None:
+    """Catches other elements dropped on the way back or when computed again, dropout in evaluation, and odd strides."""
+    torch.manual_seed(3)
+    block, map_of = ResidualConnection(128, 0.3, order="post").train(is_training), nn.Linear(128, 128)
+    x = torch.randn(4, 7, 128, requires_grad=True)
+
+    def forward(x: Tensor) -> Tensor:
+        with CompiledProducts():
+            return block(x, lambda whole: map_of(whole[:, :first]), first)
+
+    results: list[list[Tensor]] = []
+    for is_one_pass in (False, True):
+        if not is_one_pass:
+            monkeypatch.setattr(products.normalization, "whole_draws", lambda width: False)
+        torch.manual_seed(4)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
+            out = checkpoint(forward, x, use_reentrant=False) if is_checkpointed else forward(x)
+            assert isinstance(out, Tensor)
+            loss = out.sum() + out.square().sum()
+            found = torch.autograd.grad(loss, [x, map_of.weight, block.norm.alpha, block.norm.beta])  # pyright: ignore[reportArgumentType]
+        results.append([out, *found])
+        monkeypatch.undo()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-2 if is_rounded else 1e-4, rtol=1e-2 if is_rounded else 1e-4)
+
+
+class Doubled(LayerNormalization):
+    """Another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns twice the norm."""
+        return 2 * super().forward(x)
+
+
+def hooked(width: int) -> LayerNormalization:
+    """A norm whose result somebody changes."""
+    norm = LayerNormalization(width)
+    norm.register_forward_hook(lambda module, inputs, output: 3 * output)
+    return norm
+
+
+def strided(width: int) -> LayerNormalization:
+    """A norm whose gains do not lie side by side."""
+    norm = LayerNormalization(width)
+    norm.alpha = nn.Parameter(torch.randn(width, 2)[:, 0])
+    return norm
+
+
+@pytest.mark.parametrize("norm", [Doubled, hooked, strided, RMSNormalization])
+def test_other_norms_are_left_to_torch(norm: Callable[[int], nn.Module]) -> None:
+    """Catches a norm that is another one, watched, or read where it does not lie."""
+    block, x = ResidualConnection(128, 0.0, order="post", norm=norm), torch.randn(2, 3, 128)
+    with CompiledProducts():
+        found = block(x, torch.sin)
+    torch.testing.assert_close(found, block.norm(x + x.sin()))
+
+
+def test_a_norm_of_another_width_is_an_error() -> None:
+    """Catches gains that are read, and written, beyond their end."""
+    block = ResidualConnection(256, 0.0, order="post", norm=lambda width: LayerNormalization(width // 2))
+    with CompiledProducts(), pytest.raises(RuntimeError, match="normalized_shape"):
+        block(torch.randn(2, 3, 256), torch.sin)
+
+
+def test_rows_with_nan_and_none_at_all() -> None:
+    """Catches NaN that is lost, or that spreads to other rows."""
+    x = torch.randn(3, 128)
+    x[1, 5] = torch.nan
+    out, *_ = add_dropped_norm(x, torch.randn(3, 128), torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
+    out, *made_of = add_dropped_norm(x[:0], x[:0], torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    *_, d_alpha, d_beta = add_dropped_norm_gradients(out, *made_of, torch.ones(128), x.dtype, LEVELS, SEED)
+    assert not d_alpha.any()
+    assert not d_beta.any()

@@ -28,7 +28,7 @@ struct Attention {
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
   long mask_batch, mask_query, holders_stride;
   float scale;
-  int is_bfloat16;         // keys and values, and of whole sequences, where that is multiplied, the query as well
+  int is_bfloat16;         // keys and values, and of whole sequences the query as well
   int is_whole;            // the queries are those of whole sequences
   int may_round;           // of whole sequences: products may be those of bfloat16
 };

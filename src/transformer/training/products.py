@@ -26,10 +26,12 @@ from transformer.training.loss import smoothed_cross_entropy
 
 INNER: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
 """Activations of a feed-forward network that is computed as one function."""
+WATCHES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
+"""What is called with a module, or in its place."""
 
 
 class CompiledProducts(TorchFunctionMode):
-    """Within this context, linear layers, GELU, attention, dropout and lookups go through the functions below.
+    """Within this context, linear layers, attention, dropout, lookups and others go through the functions below.
 
     Blocks say what is computed and know nothing of it; elsewhere than on a CPU that runs the kernels nothing changes.
     """
@@ -279,18 +281,21 @@ def add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Flo
 def normalize(
     x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], dropout: Dropout, norm: nn.Module
 ) -> Float[Tensor, "*shape"]:
-    """As `blocks.normalized_sum`, in one pass each way where the norm is one over layers."""
+    """As `blocks.normalized_sum`, in one pass each way where the norm is a `LayerNormalization` that nobody watches."""
     p = dropout.p if dropout.training else 0.0
-    if not isinstance(norm, LayerNormalization) or not _are_normalized(x, y, norm.alpha, norm.beta):
+    if not isinstance(norm, LayerNormalization) or not _is_normalized(x, y, norm):
         return norm(add(x, y, p))
     out: Tensor = _NormalizedSum.apply(x, y, norm.alpha, norm.beta, norm.eps, p)  # pyright: ignore[reportAssignmentType]
     return out
 
 
-def _are_normalized(x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor) -> bool:
-    """Whether the kernel takes these."""
+def _is_normalized(x: Tensor, y: Tensor, norm: LayerNormalization) -> bool:
+    """Whether the kernel computes what this norm would."""
+    alpha, beta = norm.alpha, norm.beta
+    is_plain = type(norm) is LayerNormalization and not any(vars(norm).get(name) for name in WATCHES)
     is_known = x.shape == y.shape and multiplies(x, y, alpha, beta) and normalization.whole_draws(x.size(-1))
-    return is_known and x.dtype == alpha.dtype == beta.dtype == torch.float32
+    is_whole = alpha.shape == beta.shape == x.shape[-1:] and alpha.is_contiguous() and beta.is_contiguous()
+    return is_plain and is_known and is_whole and x.dtype == alpha.dtype == beta.dtype == torch.float32
 
 
 class _NormalizedSum(torch.autograd.Function):
