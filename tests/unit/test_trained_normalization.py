@@ -30,12 +30,8 @@ def expected(x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, kept: Tensor) ->
 @pytest.mark.parametrize("shape", [(1, 128), (3, 5, 256), (70, 128), (600, 512)])
 def test_norm_of_a_sum_and_its_gradients(shape: tuple[int, ...], y_type: torch.dtype, dropped: int) -> None:
     """Catches a mean that is not taken off, other elements dropped on the way back, and rows that alpha's sum lacks."""
-    x, y, alpha, beta = (
-        torch.randn(shape) + 3,
-        torch.randn(shape).to(y_type),
-        torch.randn(shape[-1]),
-        torch.randn(shape[-1]),
-    )
+    x, y = torch.randn(shape) + 3, torch.randn(shape).to(y_type)
+    alpha, beta = torch.randn(2, shape[-1])
     kept = drop_out(torch.ones(shape), dropped, SEED, dtype=torch.float32).double()
     assert (kept == 0).any() == (dropped > 0)
     wide = [each.double().requires_grad_() for each in (x, y, alpha, beta)]

@@ -36,8 +36,9 @@ inline Floats gelu(Floats y) { return y * share_below(y, bell(y)); }
 
 inline Floats gelu_by_tanh(Floats y) { return y * share_by_tanh(y); }
 
-// The same for results that become bfloat16, to 1.8e-3 of them, or 1e-8 where y < -6: less than that rounds off. The share of a normal distribution below y is 1 / (1 + 2^(y p(y^2))); p is the polynomial of degree 4 whose
-// largest relative error of shares is least.
+// The same for results that become bfloat16, to 1.8e-3 of them, or 1e-8 where y < -6: less than that rounds off. The share
+// of a normal distribution below y is 1 / (1 + 2^(y p(y^2))); p is the polynomial of degree 4 whose largest relative error
+// of shares is least.
 inline Floats rough_share(Floats exponent) {
   const Floats most = spread(200.0f);  // of which the power is infinite, and the share 0
   return rough_reciprocal(spread(1.0f) + rough_power_of_two(smaller(most, exponent)));  // in this order, NaN stays

@@ -34,39 +34,13 @@ SIGNATURES: Final = {
     "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
     "transformer_add_dropped_norm": (
-        POINTER,
-        POINTER,
-        INT,
-        POINTER,
-        POINTER,
-        FLOAT,
-        INT,
-        SEED,
-        LONG,
-        LONG,
-        POINTER,
-        POINTER,
-        POINTER,
-        INT,
+        POINTER, POINTER, INT, POINTER, POINTER, FLOAT, INT, SEED, LONG, LONG, POINTER, POINTER, POINTER, INT,
     ),
     "transformer_add_dropped_norm_gradient": (
-        POINTER,
-        POINTER,
-        POINTER,
-        POINTER,
-        INT,
-        SEED,
-        LONG,
-        LONG,
-        POINTER,
-        POINTER,
-        INT,
-        POINTER,
-        POINTER,
-        INT,
+        POINTER, POINTER, POINTER, POINTER, INT, SEED, LONG, LONG, POINTER, POINTER, INT, POINTER, POINTER, INT,
     ),
     "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
-}
+}  # fmt: skip
 SETTING: Final = "TRANSFORMER_KERNELS"
 """Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
 KINDS: Final = {
