@@ -36,15 +36,28 @@ def processes(root: int) -> list[int]:
     return found
 
 
-def anonymous_mib(root: int) -> float:
-    """What a process and its children hold that is in no file."""
+def anonymous_mib(root: int) -> float | None:
+    """What a process and its children hold that is in no file; None if one of them ended while they were looked at.
+
+    What an ended process shared counts as the others' from then on, of which some were looked at before.
+    """
     kib = 0
-    for process in processes(root):
-        with suppress(OSError):
-            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss_Anon:"):
-                    kib += int(line.split()[1])
-    return kib / 1024
+    looked_at = processes(root)
+    for process in looked_at:
+        own = _pss_anon(process)
+        if own is None:
+            return None
+        kib += own
+    is_whole = processes(root) == looked_at and all(_pss_anon(process) is not None for process in looked_at)
+    return kib / 1024 if is_whole else None
+
+
+def _pss_anon(process: int) -> int | None:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1])
+    return None
 
 
 def parts(looks: list[float], n: int) -> list[list[float]]:
@@ -74,7 +87,8 @@ def main() -> None:
                 [*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL
             ) as process:
                 while process.poll() is None:
-                    looks.append(anonymous_mib(process.pid))
+                    if (held := anonymous_mib(process.pid)) is not None:
+                        looks.append(held)
                     time.sleep(0.1)
             seconds = time.perf_counter() - started
             with target.open("rb") as file:

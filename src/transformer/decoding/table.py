@@ -174,8 +174,9 @@ class Table:
 
     def follow(self, followed: Candidates, search: Search) -> None:
         """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
-        groups = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
-        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
+        groups: list[list[float]] = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
+        all_follow = -torch.inf not in chain(*groups)
+        for row, (sentence, best) in enumerate(() if all_follow else zip(self.sentences, groups, strict=True)):
             if max(best) == -torch.inf and not any(sentence.ended):
                 sentence.cut = self._hypotheses(row)  # every token is forbidden
         lengths = self.lengths
@@ -187,7 +188,8 @@ class Table:
         self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
         for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
             sentence.length += 1
-            sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
+            if not all_follow or any(sentence.ended):  # else none is content
+                sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
             if not sentence.done and sentence.length == sentence.request.limit:
                 sentence.done, sentence.cut = True, self._hypotheses(row)
 

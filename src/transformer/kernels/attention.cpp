@@ -8,11 +8,28 @@ namespace transformer {
 
 namespace {
 
+// From the keys, or values, of a head to what is read after them: those of the next one.
+struct Ahead {
+  long keys, values;
+
+  Ahead(const Attention& a, long head)
+      : keys(head + 1 < a.heads ? a.key_head : a.key_batch - head * a.key_head),
+        values(head + 1 < a.heads ? a.value_head : a.value_batch - head * a.value_head) {}
+
+  // A few vectors of it, which need not exist: a row of a head is too short to be foreseen by the processor.
+  template <int V, typename T>
+  static void ask(const T* from, long apart) {
+    const char* line = reinterpret_cast<const char*>(from) + apart * sizeof(T);
+#pragma GCC unroll 8
+    for (unsigned i = 0; i < V * LANES * sizeof(T); i += 64) _mm_prefetch(line + i, _MM_HINT_T0);
+  }
+};
+
 // R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
 // whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
 // same as if it stood alone. Rows of `weights`, `reach` apart, have room up to the next whole vector.
 template <typename T, int V, bool whole, int R>
-void attend(const Attention& a, long b, const float* query, const T* keys, const T* values, const bool* mask,
+void attend(const Attention& a, long b, Ahead ahead, const float* query, const T* keys, const T* values, const bool* mask,
             long positions, float* weights, long reach, float* out) {
   const int32_t* holders = a.holders ? a.holders + b * a.holders_stride : nullptr;
   const auto row = [=](long s) { return holders ? holders[s] : b; };
@@ -27,6 +44,7 @@ void attend(const Attention& a, long b, const float* query, const T* keys, const
     for (int i = 0; i < 4; ++i) {
       const long place = std::min(s + i, positions - 1);
       const T* key = keys + row(place) * a.key_batch + place * a.key_stride;
+      Ahead::ask<V>(key, ahead.keys);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         const Floats k = load(key + v * LANES, part(v));
@@ -45,6 +63,7 @@ void attend(const Attention& a, long b, const float* query, const T* keys, const
     Floats sums[R][SUMMED] = {};
     for (long s = 0; s < positions; ++s) {
       const T* own = values + row(s) * a.value_batch + s * a.value_stride;
+      if (first == 0) Ahead::ask<V>(own, ahead.values);
 #pragma GCC unroll 8
       for (int v = 0; v < SUMMED; ++v) {
         if (first + v >= V) continue;
@@ -69,6 +88,7 @@ void attend_all(const Attention& a, int threads) {
       const long reach = (a.positions / LANES + 1) * LANES;
       float* weights = scratch<float>(TOGETHER * reach);
       const T *own_keys = keys + h * a.key_head, *own_values = values + h * a.value_head;
+      const Ahead ahead(a, h);
       for (long t = 0, n; t < a.queries; t += n) {
         n = a.queries - t >= TOGETHER ? TOGETHER : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
@@ -76,9 +96,9 @@ void attend_all(const Attention& a, int threads) {
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
         switch (n) {
-          case 1: attend<T, V, whole, 1>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
-          case 2: attend<T, V, whole, 2>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out); break;
-          default: attend<T, V, whole, TOGETHER>(a, b, query, own_keys, own_values, mask, positions, weights, reach, out);
+          case 1: attend<T, V, whole, 1>(a, b, ahead, query, own_keys, own_values, mask, positions, weights, reach, out); break;
+          case 2: attend<T, V, whole, 2>(a, b, ahead, query, own_keys, own_values, mask, positions, weights, reach, out); break;
+          default: attend<T, V, whole, TOGETHER>(a, b, ahead, query, own_keys, own_values, mask, positions, weights, reach, out);
         }
       }
     }

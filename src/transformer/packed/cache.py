@@ -1,18 +1,39 @@
 """The caches of packed layers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from transformer.blocks.cache import KeyValueCache
-from transformer.kernels import reorder
+from transformer.kernels import cached, reorder
+from transformer.kernels.attention import Attention
 
 
+@dataclass
 class PackedCache(KeyValueCache):
     """As `KeyValueCache`; what moves is copied in place."""
+
+    _read: Attention | None = field(default=None, init=False, repr=False, compare=False)
+    """How these keys and values are read: the same at every step, but for how many."""
+
+    def as_target(self, positions: int, last: Int[Tensor, " B"]) -> Attention:
+        """Attention of one new position a row to those up to its `last`, of so many."""
+        if self._read is None:
+            self._read = self._described()
+        self._read.positions, self._read.last = positions, last.data_ptr()
+        return self._read
+
+    def as_source(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> Attention:
+        """Attention of so many rows a sentence."""
+        if self._read is None or self._read.mask != mask.data_ptr() or self._read.queries != width:
+            self._read = cached(self.keys, self.values, mask.size(3), width, mask=mask)
+        return self._read
+
+    def _described(self) -> Attention:
+        return cached(self.keys, self.values, 0, 1)
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """As `KeyValueCache.select`."""
@@ -54,7 +75,7 @@ class SharedCache(PackedCache):
             self.keys, self.values = (
                 cached[held, :, places].transpose(1, 2).contiguous() for cached in (self.keys, self.values)
             )
-            self.holders = None
+            self.holders, self._read = None, None
         return self
 
     def first(self, length: int) -> KeyValueCache:
@@ -64,6 +85,9 @@ class SharedCache(PackedCache):
     def grow(self, positions: int) -> KeyValueCache:
         """As `KeyValueCache.grow`."""
         return super(SharedCache, self.apart()).grow(positions)
+
+    def _described(self) -> Attention:
+        return cached(self.keys, self.values, 0, 1, holders=self.holders)
 
     def join(self, other: KeyValueCache) -> KeyValueCache:
         """As `KeyValueCache.join`."""

@@ -9,10 +9,9 @@ from transformer.blocks.attention import Bias, Mask
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.encoder import EncoderLayer
-from transformer.kernels import LayerStep, cached
-from transformer.kernels.attention import Attention
+from transformer.kernels import LayerStep
 from transformer.packed.attention import PackedAttention
-from transformer.packed.cache import SharedCache
+from transformer.packed.cache import PackedCache, SharedCache
 from transformer.packed.layers import PackedFeedForward, PackedNormalization, PackedResidual
 
 Layer = EncoderLayer | DecoderLayer
@@ -52,7 +51,7 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
         """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
-        return self._step(x, self_attention(cache, mask.size(3), positions))
+        return self._step(x, cast(SharedCache, cache).as_target(mask.size(3), positions))
 
 
 class PackedDecoderLayer(Stepped, DecoderLayer):
@@ -77,14 +76,8 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         if bias is not None:
             cast(SharedCache, target).apart()
             return super().step(x, cache, index, self_mask, bias)
-        own = self_attention(target, cache.longest + 1, cache.positions)
-        to_source = cached(source.keys, source.values, cache.src_mask.size(3), cache.width, mask=cache.src_mask)
-        return self._step(x, own, to_source)
-
-
-def self_attention(cache: KeyValueCache, positions: int, last: Int[Tensor, " B"]) -> Attention:
-    """Attention of one new position a row to those before it."""
-    return cached(cache.keys, cache.values, positions, 1, last=last, holders=cast(SharedCache, cache).holders)
+        own = cast(SharedCache, target).as_target(cache.longest + 1, cache.positions)
+        return self._step(x, own, cast(PackedCache, source).as_source(cache.src_mask, cache.width))
 
 
 def can_be_stepped(layer: Layer) -> bool:
