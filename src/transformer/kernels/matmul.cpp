@@ -25,6 +25,7 @@ namespace transformer {
 namespace {
 
 constexpr long GROUP = 384;              // most rows of a group
+constexpr long OF_A_LINE = 2 * LANES;    // numbers of bfloat16 in a line of the cache
 constexpr long TASKS = 16;               // for each thread, if there are rows enough
 constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
@@ -344,13 +345,16 @@ struct Product {
     });
   }
 
-  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
+  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal. Where a row is a
+  // column of memory, one line holds several, which are laid out together: few rows are those of a line.
   long rows_of_group(long all, long panels) const {
     const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
     if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
-    const long most = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
+    const long some = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
+    const bool are_few = a.is_transposed && some < 2 * OF_A_LINE;
+    const long most = are_few ? OF_A_LINE : some, step = are_few ? OF_A_LINE : P::ROWS;
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
-    return std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
+    return std::max(1L, blocks(blocks(m, groups), step)) * step;
   }
 
   // The first of some rows of A, which are laid out in memory of the thread if those there are others.
