@@ -112,7 +112,7 @@ def test_the_gradient_passes_where_the_value_did(*, is_added: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BF16])
-@pytest.mark.parametrize(("queries", "positions"), [(5, 13), (40, 150)])
+@pytest.mark.parametrize(("queries", "positions"), [(5, 13), (40, 150), (17, 16), (9, 32)])
 def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: int) -> None:
     """Catches weights dropped after the values, heads that drop the same, and a gradient of what was not used.
 

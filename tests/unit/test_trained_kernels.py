@@ -289,7 +289,13 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
-@pytest.mark.parametrize("sizes", [(7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64), (1, 9, 16)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        *((7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64)),
+        *((1, 9, 16), (1, 1, 16), (16, 16, 32), (17, 15, 32), (31, 32, 64), (32, 17, 48), (33, 32, 16)),  # most are short
+    ],
+)
 def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
     """Catches a wrong factor of the softmax's gradient, a head or position in another's place, a mask that is lost."""
     t, s, width = sizes

@@ -7,6 +7,7 @@
 #endif
 
 #include <new>
+#include <type_traits>
 #include <vector>
 
 namespace transformer {
@@ -20,6 +21,20 @@ constexpr int tile_vectors(int rows, int registers = REGISTERS_OF_A_TILE) {
   return most >= 4 ? 4 : most >= 2 ? 2 : 1;
 }
 constexpr int TILE_VECTORS = tile_vectors(TILE_ROWS);
+
+// Calls `work` with up to TILE_ROWS of n rows, as a constant.
+template <typename Work>
+void with_rows(long n, const Work& work) {
+  static_assert(TILE_ROWS == 6);
+  switch (n) {
+    case 1: return work(std::integral_constant<int, 1>());
+    case 2: return work(std::integral_constant<int, 2>());
+    case 3: return work(std::integral_constant<int, 3>());
+    case 4: return work(std::integral_constant<int, 4>());
+    case 5: return work(std::integral_constant<int, 5>());
+    default: return work(std::integral_constant<int, 6>());
+  }
+}
 
 // The lanes that are left of n elements: all of them, or the first n.
 inline Mask lanes(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((1u << n) - 1); }

@@ -56,20 +56,6 @@ void transpose(const float* keys, long stride, long positions, long width, float
   }
 }
 
-// Calls `work` with up to TILE_ROWS of n rows, as a constant.
-template <typename Work>
-void with_rows(long n, const Work& work) {
-  static_assert(TILE_ROWS == 6);
-  switch (n) {
-    case 1: return work(std::integral_constant<int, 1>());
-    case 2: return work(std::integral_constant<int, 2>());
-    case 3: return work(std::integral_constant<int, 3>());
-    case 4: return work(std::integral_constant<int, 4>());
-    case 5: return work(std::integral_constant<int, 5>());
-    default: return work(std::integral_constant<int, 6>());
-  }
-}
-
 // R queries of one head, from `query` on; `width` rounded up to whole vectors is the distance of values and results.
 template <int R>
 void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,

@@ -1,0 +1,154 @@
+// Attention of short sequences with its gradient, of bfloat16 multiplied in pairs: a head's products are so small that to
+// plan and call them, as matmul.cpp does, would take longer than to compute them. The sums are the same, in the same order.
+//
+// A product is of rows, whose pairs are spread, with columns, whose pairs fill vectors. Pairs follow each other along the
+// inner axis: where that lies along memory, a row's are read in place and columns are transposed; where it lies across, two
+// rows of memory are interleaved, which serves as either factor.
+#pragma once
+#include "heads.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace transformer {
+namespace {
+
+constexpr long SHORT = 2 * LANES, NARROW = 4 * LANES;  // the most positions and the widest head
+
+// One factor's pairs: how many bytes it is from row to row, and from pair to pair.
+struct Pairs {
+  const void* data;
+  long row, pair;
+};
+
+// Calls `write` with each row's number and sums, V vectors of them.
+template <int V, typename Write>
+void multiply(const Pairs& rows, const int32_t* columns, long pairs, long n, const Write& write) {
+  for (long i = 0; i < n; i += TILE_ROWS)
+    with_rows(n - i, [&](auto at_once) {
+      constexpr int R = at_once;
+      const char* row = static_cast<const char*>(rows.data) + i * rows.row;
+      const int32_t* column = columns;
+      Floats sums[R][V] = {};
+      for (long p = 0; p < pairs; ++p, row += rows.pair, column += V * LANES) {
+#pragma GCC unroll 6
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+          for (int v = 0; v < V; ++v)
+            sums[r][v] = add_pair_products(sums[r][v], row + r * rows.row, load_ints(column + v * LANES));
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) write(i + r, sums[r]);
+    });
+}
+
+// The pairs along each of n rows, as columns: V vectors of rows for each pair.
+template <int V>
+void transpose_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
+  for (long first = 0; first < width; first += 2 * LANES)
+    for (int v = 0; v < V; ++v) {
+      Ints found[LANES];
+      for (long i = 0; i < LANES; ++i) {
+        const long row = v * LANES + i;
+        found[i] = row < n ? load_pairs(from + row * stride + first, width - first) : spread_int(0);
+      }
+      transpose(found);
+      for (long i = 0; i < std::min(LANES, (width - first) / 2); ++i) store_ints(to + ((first / 2 + i) * V + v) * LANES, found[i]);
+    }
+}
+
+// The pairs of two rows that follow each other, of n; of the last one with zeros where they are odd in number.
+template <int V>
+void interleave_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
+  for (long i = 0; i < n; i += 2, from += 2 * stride)
+    for (int v = 0; v < V; ++v, to += LANES) {
+      const Mask m = lanes(std::max(0L, width - v * LANES));
+      const Ints first = load_halves(from + v * LANES, m);
+      store_ints(to, i + 1 < n ? bits_or(first, shift_left(load_halves(from + stride + v * LANES, m), 16)) : first);
+    }
+}
+
+// A head whose positions and queries fill S vectors at most, and its width E.
+template <int S, int E>
+class ShortHead {
+ public:
+  explicit ShortHead(const Head& head) : head(head), a(head.a), apart(a.heads * a.width), stride(even(a.positions)) {}
+
+  void forward() const {
+    transpose_pairs<S>(of(a.keys), a.keys.position, a.positions, a.width, along);
+    uint16_t* weights = head.weights<uint16_t>();
+    multiply<S>(in_place(of(a.query), a.query.position), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
+      alignas(64) float scores[S * LANES];
+      for (int v = 0; v < S; ++v) store(scores + v * LANES, sums[v]);
+      softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
+    });
+    interleave_pairs<E>(of(a.values), a.values.position, a.positions, a.width, across);
+    multiply<E>(in_place(head.used_weights<uint16_t>(), stride), across, pairs(a.positions), a.queries, to(a.out, a.queries));
+  }
+
+  void backward() const {
+    const uint16_t *weights = head.weights<uint16_t>(), *used = head.used_weights<uint16_t>();
+    const uint16_t* d_out = head.within<uint16_t>(a.out, a.queries);
+    // of the values
+    interleave_pairs<S>(used, stride, a.queries, a.positions, along);
+    interleave_pairs<E>(d_out, apart, a.queries, a.width, across);
+    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_values, a.positions));
+    // of the scores
+    transpose_pairs<S>(of(a.values), a.values.position, a.positions, a.width, along);
+    multiply<S>(in_place(d_out, apart), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
+      alignas(64) float d_used[S * LANES];
+      for (int v = 0; v < S; ++v) store(d_used + v * LANES, sums[v]);
+      softmax_gradient(weights + t * stride, used + t * stride, d_used, a.scale, a.positions, d_scores + t * SHORT);
+    });
+    // of the queries
+    interleave_pairs<E>(of(a.keys), a.keys.position, a.positions, a.width, across);
+    multiply<E>(in_place(d_scores, SHORT), across, pairs(a.positions), a.queries, to(a.d_query, a.queries));
+    // of the keys
+    interleave_pairs<S>(d_scores, SHORT, a.queries, a.positions, along);
+    interleave_pairs<E>(of(a.query), a.query.position, a.queries, a.width, across);
+    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_keys, a.positions));
+  }
+
+ private:
+  static long pairs(long n) { return (n + 1) / 2; }
+  static Pairs in_place(const uint16_t* rows, long stride) { return {rows, 2 * stride, 4}; }
+  Pairs interleaved() const { return {along, 4, 4 * S * LANES}; }
+  const uint16_t* of(const Heads& x) const { return head.of<uint16_t>(x); }
+
+  // Writes rows of E vectors, laid out as (batch, positions, heads, width).
+  auto to(const void* data, long positions) const {
+    uint16_t* rows = head.within<uint16_t>(data, positions);
+    return [rows, apart = apart](long i, const Floats* sums) {
+      for (int v = 0; v < E; ++v) store(rows + i * apart + v * LANES, 0xffff, sums[v]);
+    };
+  }
+
+  const Head head;
+  const TrainedAttention& a;
+  const long apart, stride;
+  int32_t* const along = scratch<int32_t, 23>(SHORT * NARROW / 2);
+  int32_t* const across = scratch<int32_t, 24>(SHORT * NARROW / 2);
+  uint16_t* const d_scores = scratch<uint16_t, 21>(SHORT * SHORT);
+};
+
+// Calls `work` with the head as a short one; returns whether it is.
+template <typename Work>
+bool as_short(const Head& head, const Work& work) {
+  const TrainedAttention& a = head.a;
+  const long longest = std::max(a.positions, a.queries);
+  if (longest > SHORT || a.positions < 1 || a.width > NARROW || a.width % LANES) return false;
+  const auto of_length = [&](auto vectors) {
+    constexpr int S = vectors;
+    switch (a.width / LANES) {
+      case 1: work(ShortHead<S, 1>(head)); break;
+      case 2: work(ShortHead<S, 2>(head)); break;
+      case 3: work(ShortHead<S, 3>(head)); break;
+      default: work(ShortHead<S, 4>(head));
+    }
+  };
+  longest > LANES ? of_length(std::integral_constant<int, 2>()) : of_length(std::integral_constant<int, 1>());
+  return true;
+}
+
+}  // namespace
+}  // namespace transformer
