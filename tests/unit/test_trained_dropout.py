@@ -112,15 +112,16 @@ def test_the_gradient_passes_where_the_value_did(*, is_added: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BF16])
-@pytest.mark.parametrize(("queries", "positions"), [(5, 13), (40, 150), (17, 16), (9, 32)])
-def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: int) -> None:
+@pytest.mark.parametrize(
+    ("queries", "positions", "width"), [(5, 13, 13), (40, 150, 150), (17, 16, 16), (9, 13, 16), (9, 31, 32)]
+)
+def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: int, width: int) -> None:
     """Catches weights dropped after the values, heads that drop the same, and a gradient of what was not used.
 
     Values that are an identity matrix show the weights that were used; with these, all of it is done again in float64.
     """
-    shape = (2, 3, queries, positions), (2, 3, positions, positions), (2, 3, positions, positions)
-    q, k, _ = (torch.randn(each).to(dtype) for each in shape)
-    v = torch.eye(positions).expand(2, 3, -1, -1).to(dtype).contiguous()
+    q, k = (torch.randn(2, 3, n, width).to(dtype) for n in (queries, positions))
+    v = torch.eye(positions, width).expand(2, 3, -1, -1).to(dtype).contiguous()
     mask = torch.rand(2, 1, queries, positions) < 0.8
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
     with CompiledProducts():
@@ -128,8 +129,8 @@ def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: in
     d_out = torch.randn_like(out)
     out.backward(d_out)
     wide = [x.double().requires_grad_() for x in (q, k, v)]
-    scores = (wide[0] @ wide[1].mT / positions**0.5).masked_fill(~mask, -torch.inf)
-    kept = out.detach().double() > 0
+    scores = (wide[0] @ wide[1].mT / width**0.5).masked_fill(~mask, -torch.inf)
+    kept = out.detach().double()[..., :positions] > 0
     expected = (scores.softmax(-1) * kept * SCALE) @ wide[2]
     expected.backward(d_out.double())
     tolerance = {"atol": 1e-5, "rtol": 1e-4} if dtype == FLOAT32 else {"atol": 0.03, "rtol": 0.03}

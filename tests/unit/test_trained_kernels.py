@@ -17,6 +17,7 @@ from transformer.blocks.feed_forward import feed_forward
 from transformer.kernels import library, why_not
 from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns, sum_of_squares
+from transformer.kernels.library import kind
 from transformer.kernels.matmul import Finish, matmul
 from transformer.training.hardware import Hardware
 from transformer.training.loss import smoothed_cross_entropy
@@ -293,7 +294,15 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
     "sizes",
     [
         *((7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64)),
-        *((1, 9, 16), (1, 1, 16), (16, 16, 32), (17, 15, 32), (31, 32, 64), (32, 17, 48), (33, 32, 16)),  # most are short
+        *(
+            (1, 9, 16),
+            (1, 1, 16),
+            (16, 16, 32),
+            (17, 15, 32),
+            (31, 32, 64),
+            (32, 17, 48),
+            (33, 32, 16),
+        ),  # most are short
     ],
 )
 def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
@@ -325,6 +334,26 @@ def test_what_is_masked_or_far_below_weighs_nothing(precision: torch.dtype) -> N
     out = attend(query, keys, values, allowed)
     assert "_Attention" in str(out.grad_fn)
     assert (out == 1).all()
+
+
+@pytest.mark.skipif(kind() != "avx512", reason="only kernels for AVX-512 have attention of their own for short heads")
+@pytest.mark.parametrize("sizes", [(13, 13, 32), (1, 1, 16), (17, 31, 64), (32, 15, 48)])
+def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> None:
+    """Catches sums in another order, so that a sentence would train otherwise among short ones than among long ones.
+
+    Masked positions beyond the 32 of short heads change no sum.
+    """
+    t, s, width = sizes
+    query, keys, values = (torch.randn(2, n, 3, width).transpose(1, 2).to(BF16) for n in (t, s, s))
+    d_out = torch.randn(2, 3, t, width).to(BF16)
+    results: list[tuple[Tensor, ...]] = []
+    for filled in (s, 34):
+        inputs = [query, *(F.pad(each, (0, 0, 0, filled - s)) for each in (keys, values))]
+        inputs = [each.clone().requires_grad_() for each in inputs]
+        out = attend(*inputs, (torch.arange(filled) < s)[None, None, None])
+        d_query, *others = torch.autograd.grad(out, inputs, d_out)
+        results.append((out, d_query, *(each[:, :, :s] for each in others)))
+    assert all(torch.equal(short, long) for short, long in zip(*results, strict=True))
 
 
 def test_attention_with_a_bias_is_left_to_torch() -> None:
@@ -382,8 +411,8 @@ def test_what_is_no_number_stays_none() -> None:
         found = matmul(x, torch.randn(70, 5), precision=BF16, out=torch.empty(6, 5, dtype=out))
         assert found.isnan().all(dim=1).tolist() == [False, False, True, False, False, False]
     assert all(gelu(x, is_by_tanh=each)[0].isnan().sum() == 1 for each in (False, True))
-    q = x.view(1, 1, 6, 70)
-    assert attend(q, q, q).isnan().any()
+    for q in (x.view(1, 1, 6, 70), x[:, :32].to(BF16).view(1, 1, 6, 32)):
+        assert attend(q, q, q).isnan().any()
     assert to_gradient(x.clone(), torch.arange(6), 0.1)[2].isnan().all()
     assert to_gradient(torch.full((1, 3), torch.inf), torch.zeros(1, dtype=torch.long), 0.1).isnan().all()
 

@@ -345,16 +345,17 @@ struct Product {
     });
   }
 
-  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal. Where a row is a
-  // column of memory, one line holds several, which are laid out together: few rows are those of a line.
+  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
   long rows_of_group(long all, long panels) const {
     const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
     if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
-    const long some = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
-    const bool are_few = a.is_transposed && some < 2 * OF_A_LINE;
-    const long most = are_few ? OF_A_LINE : some, step = are_few ? OF_A_LINE : P::ROWS;
+    const long most = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
-    return std::max(1L, blocks(blocks(m, groups), step)) * step;
+    const long rows = std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
+    // Where rows are columns of memory, those of a line are laid out together: a few more would take half as long again.
+    const auto of_busiest = [=](long group) { return blocks(blocks(m, group), all) * group; };
+    const bool may_be_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < OF_A_LINE && rows < 2 * OF_A_LINE;
+    return may_be_lines && of_busiest(OF_A_LINE) <= of_busiest(rows) ? OF_A_LINE : rows;
   }
 
   // The first of some rows of A, which are laid out in memory of the thread if those there are others.

@@ -18,6 +18,8 @@ class PackedCache(KeyValueCache):
 
     _read: Attention | None = field(default=None, init=False, repr=False, compare=False)
     """How these keys and values are read: the same at every step, but for how many."""
+    _mask: Tensor | None = field(default=None, init=False, repr=False, compare=False)
+    """Under which."""
 
     def as_target(self, positions: int, last: Int[Tensor, " B"]) -> Attention:
         """Attention of one new position a row to those up to its `last`, of so many."""
@@ -28,8 +30,8 @@ class PackedCache(KeyValueCache):
 
     def as_source(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> Attention:
         """Attention of so many rows a sentence."""
-        if self._read is None or self._read.mask != mask.data_ptr() or self._read.queries != width:
-            self._read = cached(self.keys, self.values, mask.size(3), width, mask=mask)
+        if self._read is None or self._mask is not mask or self._read.queries != width:
+            self._read, self._mask = cached(self.keys, self.values, mask.size(3), width, mask=mask), mask
         return self._read
 
     def _described(self) -> Attention:
