@@ -32,7 +32,7 @@ from transformer.text.control import OURS, ControlIds
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
 BATCHES_TO_HOLES: Final = 4
-"""A worker gives back the holes that so many batches left: it takes 4 % of a batch of a base model, 15 of a small one."""
+"""Batches after which a worker gives back the holes that they left: 4 % of the time of one of a base model."""
 
 
 def most_workers() -> int:
