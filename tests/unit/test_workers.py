@@ -63,6 +63,22 @@ def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest
     assert batches > 2 * rest
 
 
+def test_processes_are_made_anew_after_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches processes that live on and grow, and texts that were begun with those that end."""
+    monkeypatch.setattr("transformer.decoding.workers.MOST_BATCHES", 2)
+    model, asked = pack(random_model(), "float32"), requests(40)
+    workers = Workers(model, Search(), 2)
+    begun = [workers.search_each(asked, 64)]
+    first = {*(workers._pool._processes or {})}
+    begun += [workers.search_each(asked, 64) for _ in range(2)]  # the first one is not read yet
+    assert not first & {*(workers._pool._processes or {})}
+    expected = [each[0].tokens for each in search_all(model, asked, Search())]
+    for each in begun:
+        assert [hypotheses[0].tokens for _, hypotheses in each] == expected
+    assert not any(Path(f"/proc/{process}").exists() for process in first)
+    workers.close()
+
+
 class Broken:
     """A model that fails, or ends its process."""
 

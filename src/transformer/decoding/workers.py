@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import count
@@ -34,6 +34,9 @@ MOST_WORKERS: Final = 8
 BATCHES_TO_HOLES: Final = 4
 """Batches after which a worker gives back the holes that they left: 4 % of the time of one of a base model."""
 
+MOST_BATCHES: Final = 1024
+"""Batches after which processes are made anew: with what stays among the freed, their memory would grow on and on."""
+
 
 def most_workers() -> int:
     """As many workers as torch has threads, up to 8, where processes can be forked safely; else 1."""
@@ -53,11 +56,16 @@ class Workers:
     """
 
     def __init__(self, model: Generates, search: Search, n: int, control: ControlIds = OURS) -> None:
-        context = multiprocessing.get_context("fork")
-        self.model, self.search, self.n = model, search, n
+        self.model, self.search, self.n, self.control = model, search, n, control
         self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
         self._made_by = os.getpid()
-        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=(model, search, control, os.getpid()))
+        self._make()
+
+    def _make(self) -> None:
+        given = self.model, self.search, self.control, self._made_by
+        context = multiprocessing.get_context("fork")
+        self._pool = ProcessPoolExecutor(self.n, context, initializer=_begin, initargs=given)
+        self._batches = 0
 
     def serve(self, model: Generates, search: Search, n: int) -> bool:
         """Whether these are the workers that one would make now, and of this very process."""
@@ -74,6 +82,11 @@ class Workers:
         batches = list(in_batches(requests, batch_tokens // self.search.beam))
         with warnings.catch_warnings(), self._ended_by_errors():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
+            if self._batches > MOST_BATCHES:
+                wait(set(self._begun))
+                self._kill()
+                self._make()
+            self._batches += len(batches)
             found = deque(self._pool.submit(_search, batch) for batch in batches)
         self._begun.update(found)
         return self._results(found)
@@ -107,20 +120,24 @@ class Workers:
                 self.close()
 
     def close(self) -> None:
-        """Ends the processes at once.
+        """Ends the processes at once."""
+        is_ours, self._made_by = self._made_by == os.getpid(), -1
+        if is_ours:
+            self._kill()
+
+    def _kill(self) -> None:
+        """Ends the processes.
 
         The pool's threads are waited for, or they would still be at it when Python ends. They may be at half a message
         of a process that is no more, of which there is an end only where this process holds none of the others' ends
         of the pipes.
         """
-        is_ours, self._made_by = self._made_by == os.getpid(), -1
-        if is_ours:
-            self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
-            if not self._pool._broken:  # else the pool's thread, which saw a process end, is closing this one itself
-                self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-            self._pool.shutdown(cancel_futures=True)
+        self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
+        if not self._pool._broken:  # else the pool's thread, which saw a process end, is closing this one itself
+            self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+        self._pool.shutdown(cancel_futures=True)
 
 
 def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[Request]]:
