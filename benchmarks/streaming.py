@@ -90,6 +90,8 @@ def main() -> None:
                     if (held := anonymous_mib(process.pid)) is not None:
                         looks.append(held)
                     time.sleep(0.1)
+            if process.returncode:
+                raise SystemExit(f"translating {n} lines failed; try: {' '.join(map(str, command))}")
             seconds = time.perf_counter() - started
             with target.open("rb") as file:
                 written = sum(1 for _ in file)

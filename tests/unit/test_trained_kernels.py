@@ -280,6 +280,8 @@ def test_other_types_are_left_to_torch(given: torch.dtype) -> None:
         assert torch.equal(linear(x.float(), weight.float(), half), F.linear(x.float(), weight.float(), half))
 
 
+SHORT_AND_NEXT = [(1, 1, 16), (16, 16, 32), (17, 15, 32), (31, 32, 64), (32, 17, 48), (33, 32, 16), (5, 5, 80)]
+"""Queries, positions and width of heads that are computed as short ones, and of two that just are not."""
 MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
     "none": lambda _, __: None,
     "padding": lambda _, s: torch.arange(s) < torch.tensor([s, max(1, s // 2)])[:, None, None, None],
@@ -290,21 +292,7 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        *((7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64)),
-        *(
-            (1, 9, 16),
-            (1, 1, 16),
-            (16, 16, 32),
-            (17, 15, 32),
-            (31, 32, 64),
-            (32, 17, 48),
-            (33, 32, 16),
-        ),  # most are short
-    ],
-)
+@pytest.mark.parametrize("sizes", [(7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64), (1, 9, 16), *SHORT_AND_NEXT])
 def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
     """Catches a wrong factor of the softmax's gradient, a head or position in another's place, a mask that is lost."""
     t, s, width = sizes
