@@ -1,9 +1,10 @@
 """Memory of `transformer translate` by length of the file: anonymous memory of all its processes, at most.
 
-Lines of a text are repeated to files of so many lines; each is translated by the real command, whose processes are
-looked at ten times a second (Pss_Anon: what several processes share is counted once). A long run is looked at more
-often than a short one, and the most of more numbers is more: so beside the most of a run stand those of its tenths, and
-the median of the most in each stretch of as many looks as the shortest file had.
+The first lines of a text, as many as the shortest file has, are repeated to the longer ones, so that files differ in
+length alone. Each is translated by the real command, whose processes are looked at ten times a second (Pss_Anon: what
+several processes share is counted once). A long run is looked at more often than a short one, and the most of more
+numbers is more: so the shortest file is translated several times, and beside the most of a run stand those of its
+tenths, and the median of the most in each stretch of as many looks as the shortest file had.
 
 Usage: python benchmarks/streaming.py --model BUNDLE --text FILE [--lines 5000,500000,5000000] [--out FILE]
 """
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
@@ -66,46 +68,50 @@ def parts(looks: list[float], n: int) -> list[list[float]]:
     return [looks[len(looks) * i // n : len(looks) * (i + 1) // n] for i in range(n)]
 
 
+def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[float], float, int]:
+    """Translates so many lines, a text over and over: what was held at each look, in MiB, seconds, lines written."""
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "source", Path(name) / "target"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in islice(cycle(text), n))
+        command = [sys.executable, "-m", "transformer", "translate", model]
+        started, looks = time.perf_counter(), list[float]()
+        with subprocess.Popen([*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                if (held := anonymous_mib(process.pid)) is not None:
+                    looks.append(held)
+                time.sleep(0.1)
+        if process.returncode:
+            raise SystemExit(f"translating {n} lines failed; try: {' '.join(map(str, command))}")
+        with target.open("rb") as file:
+            return looks, time.perf_counter() - started, sum(1 for _ in file)
+
+
 def main() -> None:
     """Translates each file and prints its peak."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--lines", default="5000,500000,5000000")
+    parser.add_argument("--lines", default="5000,500000,5000000", help="of each file, the shortest first")
+    parser.add_argument("--rounds", type=int, default=10, help="of the shortest file")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    text = read(arguments.text)
-    figures, shortest = {}, 0
-    for n in map(int, arguments.lines.split(",")):
-        with tempfile.TemporaryDirectory() as name:
-            source, target = Path(name) / "source", Path(name) / "target"
-            with source.open("w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in islice(cycle(text), n))
-            command = [sys.executable, "-m", "transformer", "translate", arguments.model]
-            started, looks = time.perf_counter(), list[float]()
-            with subprocess.Popen(
-                [*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL
-            ) as process:
-                while process.poll() is None:
-                    if (held := anonymous_mib(process.pid)) is not None:
-                        looks.append(held)
-                    time.sleep(0.1)
-            if process.returncode:
-                raise SystemExit(f"translating {n} lines failed; try: {' '.join(map(str, command))}")
-            seconds = time.perf_counter() - started
-            with target.open("rb") as file:
-                written = sum(1 for _ in file)
-        shortest = shortest or len(looks)
-        figures[str(n)] = {
-            "peak_anonymous_mib": max(looks), "seconds": seconds, "lines_written": written, "looks": len(looks),
-            "most_of_each_tenth": [max(part) for part in parts(looks, 10)],
-            "median_of_the_most_of_stretches": median(max(part) for part in parts(looks, len(looks) // shortest)),
-        }  # fmt: skip
-        print(n, figures[str(n)], flush=True)
+    short, *others = (int(n) for n in arguments.lines.split(","))
+    text = read(arguments.text)[:short]
+    figures, stretch = list[dict[str, object]](), 0
+    for n in [short] * arguments.rounds + others:
+        looks, seconds, written = translated(arguments.model, text, n)
+        stretch = stretch or len(looks)
+        figures.append({
+            "lines": n, "peak_anonymous_mib": max(looks), "seconds": seconds, "lines_written": written,
+            "looks": len(looks), "most_of_each_tenth": [max(part) for part in parts(looks, 10)],
+            "median_of_the_most_of_stretches": median(max(part) for part in parts(looks, len(looks) // stretch)),
+        })  # fmt: skip
+        print(figures[-1], flush=True)
     result = {
         "command": " ".join(["python benchmarks/streaming.py", *sys.argv[1:]]),
         "hardware": hardware(torch.device("cpu")),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__}, "files": figures,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__}, "runs": figures,
     }  # fmt: skip
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")

@@ -101,12 +101,21 @@ extern "C" void transformer_sum_columns(const void* x, long stride, long rows, l
     sum_columns(static_cast<const float*>(x), stride, rows, columns, out, threads);
 }
 
-// Block after block, whichever thread took them.
-extern "C" double transformer_sum_of_squares(const float* x, long n, int threads) {
+// Of n vectors; block after block, whichever thread took them.
+extern "C" double transformer_sum_of_squares(const float* const* vectors, const long* sizes, long n, int threads) {
   using namespace transformer;
-  const long blocks = (n + BLOCK - 1) / BLOCK;
+  struct Block {
+    const float* from;
+    long size;
+  };
+  long blocks = 0;
+  for (long i = 0; i < n; ++i) blocks += (sizes[i] + BLOCK - 1) / BLOCK;
+  Block* all = scratch<Block, 17>(blocks);
+  for (long i = 0, place = 0; i < n; ++i)
+    for (long start = 0; start < sizes[i]; start += BLOCK)
+      all[place++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
   double* parts = scratch<double, 13>(blocks);
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < blocks; ++i) parts[i] = sum_of_squares(x + i * BLOCK, std::min(BLOCK, n - i * BLOCK));
+  for (long i = 0; i < blocks; ++i) parts[i] = sum_of_squares(all[i].from, all[i].size);
   return std::accumulate(parts, parts + blocks, 0.0);
 }

@@ -1,5 +1,7 @@
 """What training computes element by element."""
 
+import ctypes
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -75,9 +77,13 @@ def sum_columns(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
     return out
 
 
-def sum_of_squares(x: Float[Tensor, "*shape"]) -> float:
+def sum_of_squares(*tensors: Float[Tensor, "*shape"]) -> float:
     """Of elements in float32, for what `multiplies` says the kernels take; the same for any number of threads."""
-    compiled = library()
+    compiled, n = library(), len(tensors)
     assert compiled is not None
-    x = x.contiguous()
-    return compiled.transformer_sum_of_squares(x.data_ptr(), x.numel(), threads_for(COST * x.numel()))
+    side_by_side = [x.contiguous() for x in tensors]
+    sizes = [x.numel() for x in side_by_side]
+    return compiled.transformer_sum_of_squares(
+        (ctypes.c_void_p * n)(*(x.data_ptr() for x in side_by_side)), (ctypes.c_long * n)(*sizes), n,
+        threads_for(COST * sum(sizes)),
+    )  # fmt: skip

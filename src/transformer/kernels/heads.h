@@ -22,6 +22,10 @@ struct Head {
   const T* of(const Heads& x) const {
     return static_cast<const T*>(x.data) + batch * x.batch + head * x.head;
   }
+  template <typename T>
+  T* to(const Heads& x) const {
+    return const_cast<T*>(of<T>(x));
+  }
   // Of what is laid out as (batch, positions, heads, width).
   template <typename T>
   T* within(const void* data, long positions) const {

@@ -50,6 +50,7 @@ struct Finish {
   int is_slope;         // the gate is a slope, by which the result is multiplied
   int is_added;         // to what is there, float32
   int is_rectified;     // max(0, y)
+  float* row_sums;      // where the sums of A's rows go, or null; added to what is there if those of the product are
 };
 
 // Queries, keys or values of all heads in memory; strides in elements. The elements of a head lie side by side.
@@ -61,9 +62,9 @@ struct Heads {
 // The same fields in the same order as `TrainedAttention` in trained_attention.py.
 struct TrainedAttention {
   Heads query, keys, values;
+  Heads d_query, d_keys, d_values;     // written by backward
   const bool* mask;                    // true = may attend; or null
   void *weights, *out;                 // (batch, heads, queries, positions, even); (batch, queries, heads, width)
-  void *d_query, *d_keys, *d_values;   // as out
   long batch, heads, queries, positions, width, mask_batch, mask_query;
   float scale;
   int is_bfloat16, levels;             // of 65,536 weights, those that are dropped

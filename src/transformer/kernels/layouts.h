@@ -21,18 +21,24 @@ struct Float32 {
     std::memcpy(&x, a, 4);
     return multiply_add(spread(x), as_floats(b), sum);
   }
+  static Floats add(Floats sum, Ints units) { return sum + as_floats(units); }
 };
 
 struct Bfloat16 {
   using Input = uint16_t;
   static constexpr long INPUTS = 2, PARTS = 1;
   static Floats multiply(Floats sum, const char* a, Ints b) { return add_pair_products(sum, a, b); }
+  static Floats add(Floats sum, Ints units) {
+    constexpr uint16_t ONES[2] = {0x3f80, 0x3f80};
+    return multiply(sum, reinterpret_cast<const char*>(ONES), units);
+  }
 };
 
 // Of float32, three bfloat16 that together are the number: its first eight bits, the next eight, and those left.
 struct Float32AsThree {
   using Input = float;
   static constexpr long INPUTS = 2, PARTS = 3;
+  static Floats add(Floats sum, Ints units) { return Bfloat16::add(sum, units); }
 };
 
 // Sixteen units of neighbouring columns, whose inputs are in `first` and, for bfloat16, in the row after it.

@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 20
+VERSION: Final = 21
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_rounded_product": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -23,7 +23,7 @@ SIGNATURES: Final = {
     "transformer_gelu": (POINTER, LONG, POINTER, POINTER, INT, INT, INT),
     "transformer_drop_out": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
-    "transformer_sum_of_squares": (POINTER, LONG, INT),
+    "transformer_sum_of_squares": (POINTER, POINTER, LONG, INT),
     "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
@@ -34,7 +34,7 @@ SIGNATURES: Final = {
     "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
     "transformer_add_dropped_norm": (
-        POINTER, POINTER, INT, POINTER, POINTER, FLOAT, INT, SEED, LONG, LONG, POINTER, POINTER, POINTER, INT,
+        POINTER, POINTER, INT, POINTER, POINTER, FLOAT, INT, SEED, LONG, LONG, POINTER, POINTER, POINTER, POINTER, INT,
     ),
     "transformer_add_dropped_norm_gradient": (
         POINTER, POINTER, POINTER, POINTER, INT, SEED, LONG, LONG, POINTER, POINTER, INT, POINTER, POINTER, INT,

@@ -77,6 +77,24 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long units,
   });
 }
 
+// Lines of the cache that are needed next, asked for one by one while a tile is multiplied: one in each of some rows of
+// memory, then the next in each.
+struct Wanted {
+  const char* line;
+  long rows, stride;
+  const char* end = line + rows * stride;
+
+  static Wanted nothing(const char* at_hand) { return {at_hand, 1, 0}; }
+
+  // What the next tile asks for, once `asked` is the line after those of the last one.
+  void go_on(const char* asked) {
+    line = asked;
+    if (line < end) return;
+    line += 64 - rows * stride;
+    end += 64;
+  }
+};
+
 // Where the sums of a tile go, and where those of a part of the inner axis wait for the next part.
 struct Sums {
   Finish finish;
@@ -84,17 +102,23 @@ struct Sums {
   long stride, rows, columns;
   bool c_is_bfloat16, is_first, is_last;
   bool is_bent;    // rectified, or gated
+  bool is_plain;   // neither bent nor added to what is there
   bool passes_on;  // whole lines to memory: a cache would first read what is there, and soon need the room
+  float* row_sums;  // of A, or null
   float* waiting;
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
 
-  // For what the sums meet, whose rows lie far apart; T is the type of a gate.
+  // For what the sums meet, whose rows lie far apart, and where they go; T is the type of a gate.
   template <typename T>
-  void ask_ahead(long rows, long i, long j, long width) const {
+  void ask_ahead(long rows, long i, long j, long width, bool wants_room) const {
     for (long r = i; r < i + rows; ++r) {
       if (finish.gate) prefetch(static_cast<const T*>(finish.gate) + r * finish.gate_stride + j, width);
-      if (finish.is_added) prefetch(static_cast<const float*>(c) + r * stride + j, width);
+      if (!finish.is_added && !wants_room) continue;
+      if (c_is_bfloat16)
+        prefetch(static_cast<const uint16_t*>(c) + r * stride + j, width);
+      else
+        prefetch(static_cast<const float*>(c) + r * stride + j, width);
     }
   }
 };
@@ -123,9 +147,35 @@ __attribute__((always_inline)) inline void write(const Sums& s, Floats sum, long
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
 }
 
+// Sums and a bias alone, for whole vectors of columns.
+template <int VECTORS, int R>
+__attribute__((always_inline)) inline void write_plain(const Sums& s, const Floats (&sums)[R][VECTORS], long i, long j) {
+  Floats bias[VECTORS];
+  for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, everywhere());
+  const long first = i * s.stride + j;
+  if (!s.c_is_bfloat16) {
+    float* to = static_cast<float*>(s.c) + first;
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r, to += s.stride)
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) store(to + v * LANES, sums[r][v] + bias[v]);
+    return;
+  }
+  uint16_t* to = static_cast<uint16_t*>(s.c) + first;
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r, to += s.stride) {
+#pragma GCC unroll 4
+    for (int v = 0; v + 1 < VECTORS; v += 2)
+      store_ints(to + v * LANES, to_pairs(sums[r][v] + bias[v], sums[r][v + 1] + bias[v + 1]));
+    constexpr int LAST = VECTORS - 1;
+    if (VECTORS % 2) store(to + LAST * LANES, lanes(LANES), sums[r][LAST] + bias[LAST]);
+  }
+}
+
 // R rows of A, `row` bytes apart, times the first vectors of one panel.
 template <typename P, long PANEL, int VECTORS, int R>
-void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting) {
+void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting,
+              Wanted& wanted) {
   Floats sums[R][VECTORS];
   Mask m[VECTORS];
   for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
@@ -134,15 +184,29 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
       sums[r][v] = s.is_first ? spread(0.0f) : load(waiting + r * PANEL + v * LANES);
-  if (s.is_last) s.ask_ahead<typename P::Input>(R, i, j, PANEL);
-#pragma GCC unroll 2
-  for (long u = 0; u < units; ++u, a += 4, b += 4 * PANEL) {
+  if (s.is_last) s.ask_ahead<typename P::Input>(R, i, j, PANEL, !s.c_is_bfloat16);
+  const auto multiply_unit = [&]() __attribute__((always_inline)) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v)
         sums[r][v] = P::multiply(sums[r][v], a + r * row, load_ints(b + v * 64));
+    a += 4, b += 4 * PANEL;
+  };
+  // Of as many rows as a tile has, lines that follow each other in memory are asked for too; of more, the tile has no time.
+  const char* line = wanted.line;
+  const long to_row = wanted.stride, to_line = wanted.rows == R ? 64 - (R - 1) * to_row : to_row;
+  int left = R;
+  for (long u = 2; u <= units; u += 2) {
+    _mm_prefetch(line, _MM_HINT_T0);
+    line += --left ? to_row : to_line;
+    left = left ? left : R;
+    multiply_unit();
+    multiply_unit();
   }
+  if (units % 2) multiply_unit();
+  wanted.go_on(line);
+  if (s.is_last && s.is_plain && s.columns - j >= VECTORS * LANES) return write_plain<VECTORS, R>(s, sums, i, j);
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
@@ -159,17 +223,17 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
 
 template <typename P, long PANEL, int VECTORS>
 void multiply(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j,
-              float* waiting) {
+              float* waiting, Wanted& wanted) {
   if constexpr (VECTORS > 1)  // the last panel may have fewer
     if (s.columns - j <= (VECTORS - 1) * LANES)
-      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, b, units, s, i, j, waiting);
+      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, b, units, s, i, j, waiting, wanted);
   switch (rows) {
-    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, b, units, s, i, j, waiting);
-    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, b, units, s, i, j, waiting);
-    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, b, units, s, i, j, waiting);
-    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, b, units, s, i, j, waiting);
-    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, b, units, s, i, j, waiting);
-    default: return multiply<P, PANEL, VECTORS, 6>(a, row, b, units, s, i, j, waiting);
+    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, b, units, s, i, j, waiting, wanted);
+    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, b, units, s, i, j, waiting, wanted);
+    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, b, units, s, i, j, waiting, wanted);
+    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, b, units, s, i, j, waiting, wanted);
+    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, b, units, s, i, j, waiting, wanted);
+    default: return multiply<P, PANEL, VECTORS, 6>(a, row, b, units, s, i, j, waiting, wanted);
   }
 }
 
@@ -186,9 +250,13 @@ struct ByVectors {
 
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Ahead&) {
-    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, s.waiting);
+    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, s.waiting, wanted);
   }
+  void want(const Wanted& next) { wanted = next; }
   void finish() {}
+
+ private:
+  Wanted wanted{};
 };
 
 // Tiles are multiplied so fast that they wait for all that lies beyond the first cache. So what a thread has laid out stays
@@ -216,7 +284,7 @@ struct ByTiles {
     constexpr Numbers numbers = P::PARTS == 1 ? Numbers::bfloat16 : Numbers::three_bfloat16;
     const auto meanwhile = [&] {
       ahead.ask();
-      if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL);
+      if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL, false);
       asked += at_once;
       finish(at_once);
     };
@@ -227,6 +295,7 @@ struct ByTiles {
     of = s, from = to, next = i, end = i + rows, column = j;
   }
 
+  void want(const Wanted&) {}
   void finish() { finish(ROWS); }
 
  private:
@@ -278,7 +347,7 @@ struct Product {
   const long bytes = 4 * std::max(1L, units);  // of a row or column
   const bool is_whole = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
   const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
-  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken;
+  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
@@ -309,8 +378,10 @@ struct Product {
       long laid_out = -1;
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
-        const char* columns = b_panels + 4 * panel * PANEL * units;
-        multiply_group(by, rows_of(first, end, laid_out), first, end, columns, left + panel * PANEL);
+        const char *columns = b_panels + 4 * panel * PANEL * units, *rows = rows_of(first, end, laid_out);
+        if (!a_lies_right) by.want(to_lay_out((g + thread.all) * group, group, rows));
+        if (to.row_sums && left + panel == 0) sum_rows(rows, first, end);
+        multiply_group(by, rows, first, end, columns, left + panel * PANEL);
       };
       // To lay out rows once is worth waiting for a slower core, not for one that has none to lay out.
       const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.all);
@@ -366,16 +437,41 @@ struct Product {
     return own;
   }
 
+  // What some rows are laid out from, which a thread probably does next.
+  Wanted to_lay_out(long first, long rows, const char* at_hand) const {
+    if (first >= m) return Wanted::nothing(at_hand);
+    const long size = a.is_bfloat16 ? 2 : 4, stride = a.stride * size;
+    const char* from = static_cast<const char*>(a.data) + first * (a.is_transposed ? size : stride);
+    return {from, a.is_transposed ? k : rows, stride};
+  }
+
+  // The sums of laid out rows.
+  void sum_rows(const char* rows, long first, long end) const {
+    constexpr long AT_ONCE = 4;
+    for (; first < end; ++first, rows += row) {
+      Floats sums[AT_ONCE] = {};
+      for (long u = 0; u < units; u += LANES) {
+        Floats& sum = sums[u / LANES % AT_ONCE];
+        sum = Input::add(sum, load_ints(rows + 4 * u));
+      }
+      const float found = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+      to.row_sums[first] = to.finish.is_added ? to.row_sums[first] + found : found;
+    }
+  }
+
   // Rows of a group with one panel, part after part of the inner axis.
   void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
     Sums s = to;
     float* waiting = scratch<float, 12>(GROUP * PANEL);
     Ahead ahead{};  // nothing: the processor finds that panel follows panel
+    const bool wants_rows = a_lies_right && m * row > P::HELD;  // the second cache does not hold them until the next panel
+    if (a_lies_right) by.want(Wanted::nothing(rows));
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
       s.is_last = from + depth >= units;
       for (long i = first; i < end; i += P::ROWS) {
         s.waiting = waiting + (parts > 1 ? (i - first) * PANEL : 0);
+        if (wants_rows) by.want({rows + (i - first + P::ROWS) * row + 4 * from, P::ROWS, row});
         by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row,
                                          columns + 4 * from * PANEL, std::min(depth, units - from), s, i, column, true, ahead);
       }
@@ -409,7 +505,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   const long size = c_is_bfloat16 ? 2 : 4;
   const bool by_tiles = uses_tiles && (is_bfloat16 || m * n >= WORTH_TAKING_APART * (m + n));
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
-  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, nullptr};
+  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, finish->row_sums, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
   s.passes_on = by_tiles && is_in_lines && k <= most && !finish->is_added &&
                 m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
@@ -418,6 +514,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     if (from + part >= k) s.finish = *finish;  // until then, C holds sums
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
+    s.is_plain = !s.is_bent && !s.finish.is_added;
     constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
     const auto matrices =

@@ -34,7 +34,7 @@ class FinishFields(ctypes.Structure):
     _fields_ = (
         ("bias", ctypes.c_void_p), ("gate", ctypes.c_void_p), ("gate_stride", ctypes.c_long),
         ("factor", ctypes.c_float), ("is_slope", ctypes.c_int), ("is_added", ctypes.c_int),
-        ("is_rectified", ctypes.c_int),
+        ("is_rectified", ctypes.c_int), ("row_sums", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -49,6 +49,7 @@ class Finish:
         gate: of the result's shape and the product's precision: where it is not above 0, the result is 0.
         factor: of a result with a gate.
         slopes: in place of a gate, what the result is multiplied by.
+        row_sums: where the sums of A's rows go, float32; with `is_added`, they are added to what is there.
     """
 
     bias: Float[Tensor, " N"] | None = None
@@ -57,10 +58,11 @@ class Finish:
     gate: Float[Tensor, "M N"] | None = None
     factor: float = 1.0
     slopes: Float[Tensor, "M N"] | None = None
+    row_sums: Float[Tensor, " M"] | None = None
 
     def of(self, out: Float[Tensor, "M N"], precision: torch.dtype) -> FinishFields:
         """For the kernel, which is to write to `out`."""
-        bias, gate = self.bias, self.gate if self.slopes is None else self.slopes
+        bias, gate, row_sums = self.bias, self.gate if self.slopes is None else self.slopes, self.row_sums
         if self.gate is not None and self.slopes is not None:
             raise ValueError("a gate and slopes cannot go together")
         if bias is not None and (bias.shape, bias.dtype, bias.stride()) != (out.shape[1:], torch.float32, (1,)):
@@ -69,10 +71,14 @@ class Finish:
             raise ValueError(f"sums cannot go to what is there as {out.dtype}")
         if gate is not None and (gate.shape, gate.dtype, gate.stride(1)) != (out.shape, precision, 1):
             raise ValueError(f"a gate of {gate.dtype}, {tuple(gate.shape)}, cannot go with {tuple(out.shape)}")
-        of_bias, of_gate = (None if each is None else each.data_ptr() for each in (bias, gate))
+        if row_sums is not None and (row_sums.shape, row_sums.dtype, row_sums.stride()) != (
+            out.shape[:1], torch.float32, (1,),
+        ):  # fmt: skip
+            raise ValueError(f"{row_sums.dtype}, {tuple(row_sums.shape)}, has no place for sums of rows")
+        of_bias, of_gate, of_sums = (None if each is None else each.data_ptr() for each in (bias, gate, row_sums))
         stride = 0 if gate is None else gate.stride(0)
         is_slope = self.slopes is not None
-        return FinishFields(of_bias, of_gate, stride, self.factor, is_slope, self.is_added, self.is_rectified)
+        return FinishFields(of_bias, of_gate, stride, self.factor, is_slope, self.is_added, self.is_rectified, of_sums)
 
 
 PLAIN: Final = Finish()

@@ -47,7 +47,7 @@ void for_drawn(const Dropout& d, long row, long width, const Work& work) {
 
 template <typename Y>
 Statistics add_dropped_norm(const float* x, const Y* y, const float* alpha, const float* beta, float eps, long row,
-                            long width, const Dropout& d, float* sums, float* out) {
+                            long width, const Dropout& d, float* sums, float* out, uint16_t* rounded) {
   const Floats scale = spread(d.scale());
   Floats total = spread(0.0f), squares = spread(0.0f);
   for_drawn(d, row, width, [&](long k, Where kept) {
@@ -63,7 +63,9 @@ Statistics add_dropped_norm(const float* x, const Y* y, const float* alpha, cons
   const float factor = 1.0f / std::sqrt(sum_of(squares) / width + eps);
   for (long k = 0; k < width; k += LANES) {
     const Floats normal = (load(sums + k) - spread(mean)) * spread(factor);
-    store(out + k, multiply_add(normal, load(alpha + k), load(beta + k)));
+    const Floats found = multiply_add(normal, load(alpha + k), load(beta + k));
+    store(out + k, found);
+    if (rounded) store(rounded + k, 0xffff, found);
   }
   return {mean, factor};
 }
@@ -126,10 +128,11 @@ extern "C" void transformer_add_norm(const float* x, const float* y, const float
 
 extern "C" long transformer_drawn_at_a_time() { return transformer::DRAWN; }
 
-// LayerNorm(x + what dropout leaves of y), what it is of, and a mean and a factor for each row; rows are whole draws.
+// LayerNorm(x + what dropout leaves of y), what it is of, and a mean and a factor for each row; rows are whole draws. The
+// result goes to `rounded` too, where that is not null.
 extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int y_is_bfloat16, const float* alpha,
                                              const float* beta, float eps, int levels, uint64_t seed, long rows, long width,
-                                             float* sums, float* statistics, float* out, int threads) {
+                                             float* sums, float* statistics, float* out, uint16_t* rounded, int threads) {
   using namespace transformer;
   const Dropout d{seed, levels};
   auto* found = reinterpret_cast<Statistics*>(statistics);
@@ -137,7 +140,8 @@ extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int 
 #pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
     for (long i = 0; i < rows; ++i) {
       const long at = i * width;
-      found[i] = add_dropped_norm(x + at, typed + at, alpha, beta, eps, i, width, d, sums + at, out + at);
+      found[i] = add_dropped_norm(x + at, typed + at, alpha, beta, eps, i, width, d, sums + at, out + at,
+                                  rounded ? rounded + at : nullptr);
     }
   };
   y_is_bfloat16 ? all(static_cast<const uint16_t*>(y)) : all(static_cast<const float*>(y));

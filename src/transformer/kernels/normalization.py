@@ -54,6 +54,7 @@ def add_dropped_norm(
     eps: float,
     levels: int,
     seed: int,
+    rounded: Float[Tensor, "*rows D"] | None = None,
 ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"], Float[Tensor, "*rows 2"]]:
     """LayerNorm(x + dropout(y)), what it is of, and what each row's norm is made of.
 
@@ -65,6 +66,7 @@ def add_dropped_norm(
         eps: added to the variance.
         levels: 65536 p of the probability p that an element of y is dropped.
         seed: of what is dropped.
+        rounded: bfloat16, its elements side by side, where the result is written as well.
 
     Source: Ba et al. 2016, Eq. 3 and 4; what is dropped is as in `elementwise.drop_out`.
     """
@@ -76,7 +78,7 @@ def add_dropped_norm(
     compiled.transformer_add_dropped_norm(
         x.data_ptr(), y.data_ptr(), y.dtype == torch.bfloat16, alpha.data_ptr(), beta.data_ptr(), eps, levels,
         seed % 2**64, x.numel() // width, width, sums.data_ptr(), statistics.data_ptr(), out.data_ptr(),
-        threads_for(OPERATIONS_OF_A_NORM * x.numel()),
+        None if rounded is None else rounded.data_ptr(), threads_for(OPERATIONS_OF_A_NORM * x.numel()),
     )  # fmt: skip
     return out, sums, statistics
 

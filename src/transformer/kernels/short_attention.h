@@ -83,7 +83,7 @@ class ShortHead {
       softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
     });
     interleave_pairs<E>(of(a.values), a.values.position, a.positions, a.width, across);
-    multiply<E>(in_place(head.used_weights<uint16_t>(), stride), across, pairs(a.positions), a.queries, to(a.out, a.queries));
+    multiply<E>(in_place(head.used_weights<uint16_t>(), stride), across, pairs(a.positions), a.queries, to(head.within<uint16_t>(a.out, a.queries), apart));
   }
 
   void backward() const {
@@ -92,7 +92,7 @@ class ShortHead {
     // of the values
     interleave_pairs<S>(used, stride, a.queries, a.positions, along);
     interleave_pairs<E>(d_out, apart, a.queries, a.width, across);
-    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_values, a.positions));
+    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_values));
     // of the scores
     transpose_pairs<S>(of(a.values), a.values.position, a.positions, a.width, along);
     multiply<S>(in_place(d_out, apart), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
@@ -102,11 +102,11 @@ class ShortHead {
     });
     // of the queries
     interleave_pairs<E>(of(a.keys), a.keys.position, a.positions, a.width, across);
-    multiply<E>(in_place(d_scores, SHORT), across, pairs(a.positions), a.queries, to(a.d_query, a.queries));
+    multiply<E>(in_place(d_scores, SHORT), across, pairs(a.positions), a.queries, to(a.d_query));
     // of the keys
     interleave_pairs<S>(d_scores, SHORT, a.queries, a.positions, along);
     interleave_pairs<E>(of(a.query), a.query.position, a.queries, a.width, across);
-    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_keys, a.positions));
+    multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_keys));
   }
 
  private:
@@ -115,10 +115,10 @@ class ShortHead {
   Pairs interleaved() const { return {along, 4, 4 * S * LANES}; }
   const uint16_t* of(const Heads& x) const { return head.of<uint16_t>(x); }
 
-  // Writes rows of E vectors, laid out as (batch, positions, heads, width).
-  auto to(const void* data, long positions) const {
-    uint16_t* rows = head.within<uint16_t>(data, positions);
-    return [rows, apart = apart](long i, const Floats* sums) {
+  // Writes rows of E vectors.
+  auto to(const Heads& x) const { return to(head.to<uint16_t>(x), x.position); }
+  static auto to(uint16_t* rows, long apart) {
+    return [=](long i, const Floats* sums) {
       for (int v = 0; v < E; ++v) store(rows + i * apart + v * LANES, 0xffff, sums[v]);
     };
   }

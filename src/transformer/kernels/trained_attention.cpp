@@ -46,13 +46,13 @@ void backward(const Head& head) {
   const Layout d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(used, stride, 1);
   const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
   const Layout v = rows(head.of<T>(a.values), a.values.position), ds = rows(d_scores, stride, 1);
-  multiply<T>(transposed(w), d_out, head.within<T>(a.d_values, a.positions), apart, a.positions, a.width, a.queries);
+  multiply<T>(transposed(w), d_out, head.to<T>(a.d_values), a.d_values.position, a.positions, a.width, a.queries);
   multiply<T>(d_out, transposed(v), d_weights, wide, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
     softmax_gradient(weights + t * stride, used + t * stride, d_weights + t * wide, a.scale, a.positions,
                      d_scores + t * stride);
-  multiply<T>(ds, k, head.within<T>(a.d_query, a.queries), apart, a.queries, a.width, a.positions);
-  multiply<T>(transposed(ds), q, head.within<T>(a.d_keys, a.positions), apart, a.positions, a.width, a.queries);
+  multiply<T>(ds, k, head.to<T>(a.d_query), a.d_query.position, a.queries, a.width, a.positions);
+  multiply<T>(transposed(ds), q, head.to<T>(a.d_keys), a.d_keys.position, a.positions, a.width, a.queries);
 }
 
 template <typename T>

@@ -27,8 +27,8 @@ class TrainedAttention(ctypes.Structure):
     """What the kernel is asked; the same fields in the same order as `TrainedAttention` in kernels.h."""
 
     _fields_ = (
-        ("query", Heads), ("keys", Heads), ("values", Heads), ("mask", POINTER),
-        *((name, POINTER) for name in ("weights", "out", "d_query", "d_keys", "d_values")),
+        *((name, Heads) for name in ("query", "keys", "values", "d_query", "d_keys", "d_values")),
+        *((name, POINTER) for name in ("mask", "weights", "out")),
         *((name, LONG) for name in (
             "batch", "heads", "queries", "positions", "width", "mask_batch", "mask_query"
         )),
@@ -73,11 +73,18 @@ class AttentionInputs:
     def backward(
         self, weights: Float[Tensor, "B H T even"], d_out: Float[Tensor, "B H T E"]
     ) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H S E"], Float[Tensor, "B H S E"]]:
-        """The gradients of query, keys and values from that of the result."""
-        found = [torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format)
-                 for x in (self.query, self.keys, self.values)]  # fmt: skip
-        self._call(weights, d_out.transpose(1, 2).contiguous(), *found)
+        """The gradients of query, keys and values from that of the result.
+
+        Those of as many positions lie side by side, as those of maps that are multiplied together next.
+        """
+        (batch, heads, queries, width), positions = self.query.shape, self.keys.size(2)
+        if queries == positions:
+            found = self.query.new_empty(batch, positions, 3, heads, width).unbind(2)
+        else:
+            of_keys_and_values = self.keys.new_empty(batch, positions, 2, heads, width).unbind(2)
+            found = (self.query.new_empty(batch, queries, heads, width), *of_keys_and_values)
         d_query, d_keys, d_values = (x.transpose(1, 2) for x in found)
+        self._call(weights, d_out.transpose(1, 2).contiguous(), d_query, d_keys, d_values)
         return d_query, d_keys, d_values
 
     def _call(self, weights: Tensor, out: Tensor, *gradients: Tensor) -> None:
@@ -88,8 +95,8 @@ class AttentionInputs:
             mask = mask.expand(batch, 1, queries, positions)
             mask = mask if mask.stride(3) == 1 else mask.contiguous()
         asked = TrainedAttention(
-            Heads.of(self.query), Heads.of(self.keys), Heads.of(self.values), None if mask is None else mask.data_ptr(),
-            weights.data_ptr(), out.data_ptr(), *([x.data_ptr() for x in gradients] or [None] * 3),
+            *map(Heads.of, (self.query, self.keys, self.values)), *([Heads.of(x) for x in gradients] or [Heads()] * 3),
+            None if mask is None else mask.data_ptr(), weights.data_ptr(), out.data_ptr(),
             batch, heads, queries, positions, width, *((0, 0) if mask is None else (mask.stride(0), mask.stride(2))),
             self.scale, self.query.dtype == torch.bfloat16, self.levels, self.seed % 2**64,
         )  # fmt: skip

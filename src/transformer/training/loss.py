@@ -15,6 +15,8 @@ CHUNK_ROWS: Final = 1024
 """Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
 CHUNK_ELEMENTS: Final = 1 << 25
 """Most logits in a chunk."""
+A_LINE: Final = 32
+"""Logits in a line of the cache, or two."""
 BLOCK_ELEMENTS: Final = 1 << 19
 """Elements in a pass over a part of a chunk, or of the weight: 2 MiB in float32, which stay in the cache."""
 
@@ -100,9 +102,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 sums += products.to_gradient(d_logits, labels[chunk], *target)
                 if d_hidden is not None and d_weight is not None:
                     products.to_hidden(d_logits, w, d_hidden[chunk])
-                    products.to_weight(d_logits, x[chunk], d_weight, is_first=start == 0)
-                    if d_bias is not None:
-                        d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
+                    products.to_weight(d_logits, x[chunk], d_weight, d_bias, is_first=start == 0)
         ctx.gradients = (d_hidden, d_weight, d_bias)
         return sums[0].clone(), sums[1].clone()  # FSDP2 hooks what the model returns, which must not be a view
 
@@ -121,8 +121,8 @@ class _Compiled:
         self.precision = precision
 
     def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
-        """Memory for logits; where their number is odd, a zero follows each row."""
-        room = x.new_empty(rows, vocab_size + vocab_size % 2)
+        """Memory for logits, whose rows are filled up with zeros to whole lines of the cache."""
+        room = x.new_empty(rows, -(-vocab_size // A_LINE) * A_LINE)
         room[:, vocab_size:] = 0
         return room[:, :vocab_size]
 
@@ -138,9 +138,10 @@ class _Compiled:
         """The gradient of a chunk of `hidden`."""
         matmul(d_logits, weight, precision=self.precision, out=out, is_padded=True)
 
-    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, *, is_first: bool) -> None:
-        """What a chunk adds to the gradient of the weight."""
-        matmul(d_logits.t(), x, Finish(is_added=not is_first), precision=self.precision, out=total)
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
+        """What a chunk adds to the gradients of weight and bias."""
+        finish = Finish(is_added=not is_first, row_sums=of_bias)
+        matmul(d_logits.t(), x, finish, precision=self.precision, out=total)
 
 
 class _ByTorch:
@@ -158,8 +159,10 @@ class _ByTorch:
     def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
         out.copy_(d_logits @ weight)
 
-    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, *, is_first: bool) -> None:
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
         _add(total.zero_() if is_first else total, d_logits.T @ x)
+        if of_bias is not None:
+            of_bias += d_logits.sum(dim=0, dtype=of_bias.dtype)
 
 
 def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:

@@ -1,7 +1,9 @@
 """The products of training on a CPU, by the compiled kernels where they run."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -26,6 +28,8 @@ from transformer.training.loss import smoothed_cross_entropy
 
 INNER: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
 """Activations of a feed-forward network that is computed as one function."""
+ROUNDED: Final = "rounded"
+"""The attribute of a norm's result that holds it in bfloat16."""
 WATCHES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
 """What is called with a module, or in its place."""
 
@@ -39,19 +43,20 @@ class CompiledProducts(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._lookups = Lookups()
+        self._mapped = Mapped()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Called in place of every function of torch."""
         if function is F.linear:
-            return linear(*args, **(kwargs or {}))
+            return self._linear(*args, **(kwargs or {}))
         if function is F.gelu:
             return activate(*args, **(kwargs or {}))
         if function is feed_forward:
-            return feed(*args)
+            return feed(*args, self._mapped)
         if function is joint_maps:
-            return linear_side_by_side(*args)
+            return linear_side_by_side(*args, self._mapped)
         if function is attention:
             return attend(*args, **(kwargs or {}))
         if function is drop_out:
@@ -59,16 +64,48 @@ class CompiledProducts(TorchFunctionMode):
         if function is add_dropped:
             return add(*args)
         if function is normalized_sum:
-            return normalize(*args)
+            return normalize(*args, self._mapped)
         if function is F.embedding:
             return self._lookups.look_up(*args, **(kwargs or {}))
         if function is smoothed_cross_entropy:
             return self._lookups.loss(*args)
         return function(*args, **(kwargs or {}))
 
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # named as torch names them
+        return linear(input, weight, bias, self._mapped)
+
+
+class Mapped:
+    """Inputs of the last two maps since the last sum, to one of which that sum adds where a residual connection is.
+
+    It is added to by way of the map, which gives it back beside its result: the sum's gradient then comes to the map,
+    whose product is added to it where it lies, in place of autograd adding the two.
+    """
+
+    def __init__(self) -> None:
+        self._pairs = deque[tuple[Tensor, Tensor]](maxlen=2)
+
+    def wants(self, x: Tensor) -> bool:
+        """Whether a map is to give back its input."""
+        is_wide = x.requires_grad and x.dtype == torch.float32
+        return is_wide and torch.is_grad_enabled() and not any(known is x for known, _ in self._pairs)
+
+    def keep(self, x: Tensor, given_back: Tensor) -> None:
+        """Of a map."""
+        self._pairs.append((x, given_back))
+
+    def take(self, x: Tensor) -> Tensor:
+        """What is to be added to in place of x."""
+        found = next((given_back for known, given_back in self._pairs if known is x), x)
+        self._pairs.clear()
+        return found
+
 
 def linear(
-    x: Float[Tensor, "*rows K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"] | None = None
+    x: Float[Tensor, "*rows K"],
+    weight: Float[Tensor, "N K"],
+    bias: Float[Tensor, " N"] | None = None,
+    mapped: Mapped | None = None,
 ) -> Float[Tensor, "*rows N"]:
     """X W^T + b as `torch.nn.functional.linear`, and its gradient.
 
@@ -78,17 +115,31 @@ def linear(
     precision = _precision()
     if not _is_known(x, weight, bias, precision):
         return F.linear(x, weight, bias)
-    (y,) = _Linear.apply(x, precision, weight, bias)  # pyright: ignore[reportGeneralTypeIssues]
+    (y,) = _applied(_Linear, mapped, x, precision, weight, bias)
     return y
 
 
-def linear_side_by_side(x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+def linear_side_by_side(
+    x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: Mapped | None = None
+) -> tuple[Tensor, ...]:
     """As `blocks.joint_maps`, with weights and their gradients where they are: nothing is joined or cut apart."""
     precision = _precision()
     if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
         return joint_maps(x, maps)
     weights_and_biases = (each for layer in maps for each in (layer.weight, layer.bias))
-    return _Linear.apply(x, precision, *weights_and_biases)  # pyright: ignore[reportReturnType]
+    return _applied(_Linear, mapped, x, precision, *weights_and_biases)
+
+
+def _applied(
+    function: type[torch.autograd.Function], mapped: Mapped | None, x: Tensor, *args: Any
+) -> tuple[Tensor, ...]:
+    """Results of a function that may give back its input as the last of them."""
+    gives_back = mapped is not None and mapped.wants(x)
+    found: tuple[Tensor, ...] = function.apply(x, gives_back, *args)  # pyright: ignore[reportAssignmentType]
+    if mapped is None or not gives_back:
+        return found
+    mapped.keep(x, found[-1])
+    return found[:-1]
 
 
 def _precision() -> torch.dtype:
@@ -108,47 +159,100 @@ class _Linear(torch.autograd.Function):
     """One or several maps of x, whose weights and biases follow each other."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, precision: torch.dtype, *maps: Tensor | None) -> tuple[Tensor, ...]:
-        rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
+    def forward(
+        ctx: Any, x: Tensor, gives_back: bool, precision: torch.dtype, *maps: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        rows = _rows(x, precision)
         weights, biases = [each for each in maps[::2] if each is not None], maps[1::2]
         found: list[Tensor] = []
         for weight, bias in zip(weights, biases, strict=True):
             found.append(torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu"))
             matmul(rows, weight.t(), Finish(bias), precision=precision, out=found[-1].view(-1, len(weight)))
         ctx.save_for_backward(rows, *weights)
-        ctx.shape, ctx.type, ctx.precision = x.shape, x.dtype, precision
-        return tuple(found)
+        ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
+        ctx.set_materialize_grads(False)
+        return (*found, x) if gives_back else tuple(found)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, *weights = ctx.saved_tensors
-        dys = [dy.reshape(-1, len(weight)).contiguous() for dy, weight in zip(gradients, weights, strict=True)]
+        of_results = gradients[: len(weights)]
+        dys = [_whole(dy, rows, weight, ctx.precision) for dy, weight in zip(of_results, weights, strict=True)]
         dx = None
         if ctx.needs_input_grad[0]:
-            dx = torch.empty(ctx.shape, dtype=ctx.type if len(dys) == 1 else torch.float32, device="cpu")
+            dx, is_begun = _begun(ctx, gradients, torch.float32 if len(dys) > 1 else ctx.type)
             for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
-                finish = Finish(is_added=place > 0)
+                finish = Finish(is_added=is_begun or place > 0)
                 matmul(dy, weight, finish, precision=ctx.precision, out=dx.view(rows.shape))
             dx = dx.to(ctx.type)
-        of_maps: list[Tensor | None] = []
-        for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
-            needs = ctx.needs_input_grad[2 + 2 * place : 4 + 2 * place]
-            of_maps += _gradients(dy, rows, weight, ctx.precision, needs)
-        return dx, None, *of_maps
+        needs, of_maps = ctx.needs_input_grad[3:], list[Tensor | None]()
+        of_weights, of_biases = needs[::2], needs[1::2]
+        joined = _joined(dys) if len(dys) > 1 and all(of_weights) and len(set(of_biases)) == 1 else None
+        if joined is not None:
+            widths = [len(weight) for weight in weights]
+            found = _gradients(joined, rows, ctx.precision, needs[:2])
+            parts = ([None] * len(widths) if each is None else each.split(widths) for each in found)
+            of_maps += chain.from_iterable(zip(*parts, strict=True))
+        else:
+            for place, dy in enumerate(dys):
+                of_maps += _gradients(dy, rows, ctx.precision, needs[2 * place : 2 * place + 2])
+        return dx, None, None, *of_maps
+
+
+def _rows(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
+    """As a matrix of a precision; a norm has made some of bfloat16 already."""
+    rounded: Tensor = getattr(x, ROUNDED, x)
+    return (rounded if precision == torch.bfloat16 else x).reshape(-1, x.size(-1)).to(precision).contiguous()
+
+
+def _whole(dy: Tensor | None, rows: Tensor, weight: Tensor, precision: torch.dtype) -> Float[Tensor, "M N"]:
+    """The gradient of a map's result, as a matrix: zeros where nothing became of that."""
+    if dy is None:
+        return torch.zeros(len(rows), len(weight), dtype=precision, device="cpu")
+    dy = dy.reshape(-1, len(weight))
+    return dy if dy.stride(1) == 1 else dy.contiguous()
+
+
+def _joined(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"] | None:
+    """Matrices whose rows follow each other in memory, as one; None where they do not."""
+    first, width = parts[0], 0
+    for part in parts:
+        is_next = part.data_ptr() == first.data_ptr() + width * first.element_size() and part.stride() == first.stride()
+        if not is_next or part.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None
+        width += part.size(1)
+    return first.as_strided((len(first), width), first.stride()) if first.stride(0) >= width else None
+
+
+def _begun(ctx: Any, gradients: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor, bool]:
+    """Where the gradient of a map's input goes, and whether that of what was given back is there already.
+
+    Nobody else reads that: what was given back is seen by one sum alone, which makes its gradient.
+    """
+    given = gradients[-1] if ctx.gives_back else None
+    return (torch.empty(ctx.shape, dtype=dtype, device="cpu"), False) if given is None else (given.contiguous(), True)
 
 
 def _gradients(
-    dy: Tensor, x: Tensor, weight: Tensor, precision: torch.dtype, needs: tuple[bool, bool]
-) -> tuple[Tensor | None, Tensor | None]:
+    dy: Float[Tensor, "M N"], x: Float[Tensor, "M K"], precision: torch.dtype, needs: Sequence[bool]
+) -> tuple[Float[Tensor, "N K"] | None, Float[Tensor, " N"] | None]:
     """Of a map's weight and bias, where they are needed."""
     needs_weight, needs_bias = needs
-    d_weight = matmul(dy.t(), x, precision=precision, out=torch.empty_like(weight)) if needs_weight else None
-    return d_weight, sum_columns(dy) if needs_bias else None
+    if not needs_weight:
+        return None, sum_columns(dy) if needs_bias else None
+    d_bias = torch.empty(dy.size(1), dtype=torch.float32, device="cpu") if needs_bias else None
+    d_weight = torch.empty(dy.size(1), x.size(1), dtype=torch.float32, device="cpu")
+    return matmul(dy.t(), x, Finish(row_sums=d_bias), precision=precision, out=d_weight), d_bias
 
 
 def feed(
-    x: Float[Tensor, "*rows D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
+    x: Float[Tensor, "*rows D"],
+    linear_1: nn.Linear,
+    activation: Activation,
+    p: float,
+    linear_2: nn.Linear,
+    mapped: Mapped | None = None,
 ) -> Float[Tensor, "*rows D"]:
     """As `blocks.feed_forward`; on the way back, the slopes of what is between the maps cost no pass of their own."""
     precision, name = _precision(), INNER.get(activation)
@@ -156,7 +260,7 @@ def feed(
         inner = activation(linear(x, linear_1.weight, linear_1.bias))
         return linear(drop(inner, p), linear_2.weight, linear_2.bias)
     maps = (each for layer in (linear_1, linear_2) for each in (layer.weight, layer.bias))
-    y: Tensor = _FeedForward.apply(x, precision, (name, p), torch.is_grad_enabled(), *maps)  # pyright: ignore[reportAssignmentType]
+    (y,) = _applied(_FeedForward, mapped, x, precision, (name, p), torch.is_grad_enabled(), *maps)
     return y
 
 
@@ -165,15 +269,15 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, precision: torch.dtype, between: tuple[str, float], has_backward: bool, w_1: Tensor,
-        b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any, x: Tensor, gives_back: bool, precision: torch.dtype, between: tuple[str, float], has_backward: bool,
+        w_1: Tensor, b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         (activation, p), slopes = between, None
-        rows = x.reshape(-1, x.size(-1)).to(precision).contiguous()
+        rows = _rows(x, precision)
         inner = torch.empty(len(rows), len(w_1), dtype=precision, device="cpu")
         matmul(rows, w_1.t(), Finish(b_1, is_rectified=activation == "relu"), precision=precision, out=inner)
         if activation != "relu":
-            is_by_tanh, wants_slopes = activation == "gelu_tanh", has_backward and any(ctx.needs_input_grad[:6])
+            is_by_tanh, wants_slopes = activation == "gelu_tanh", has_backward and any(ctx.needs_input_grad[:7])
             _, slopes = gelu(inner, is_by_tanh=is_by_tanh, wants_slopes=wants_slopes, is_in_place=True)
         if p:
             seed = drawn_seed(p)
@@ -183,23 +287,26 @@ class _FeedForward(torch.autograd.Function):
         y = torch.empty(*x.shape[:-1], len(w_2), dtype=precision, device="cpu")
         matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, len(w_2)))
         ctx.save_for_backward(rows, inner, slopes, w_1, w_2)
-        ctx.shape, ctx.type, ctx.precision, ctx.factor = x.shape, x.dtype, precision, LEVELS / (LEVELS - levels(p))
-        return y
+        ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
+        ctx.factor = LEVELS / (LEVELS - levels(p))
+        ctx.set_materialize_grads(False)
+        return (y, x) if gives_back else (y,)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, inner, slopes, w_1, w_2 = ctx.saved_tensors
         needs, precision = ctx.needs_input_grad, ctx.precision
-        dy = gradients[0].reshape(-1, len(w_2)).contiguous()
+        dy = _whole(gradients[0], rows, w_2, precision)
         d_inner = torch.empty_like(inner)
         finish = Finish(gate=inner, factor=ctx.factor) if slopes is None else Finish(slopes=slopes)
         matmul(dy, w_2, finish, precision=precision, out=d_inner)
-        of_second = _gradients(dy, inner, w_2, precision, needs[6:8])
-        dx = torch.empty(ctx.shape, dtype=ctx.type, device="cpu") if needs[0] else None
-        if dx is not None:
-            matmul(d_inner, w_1, precision=precision, out=dx.view(rows.shape))
-        return dx, None, None, None, *_gradients(d_inner, rows, w_1, precision, needs[4:6]), *of_second
+        of_second = _gradients(dy, inner, precision, needs[7:9])
+        dx = None
+        if needs[0]:
+            dx, is_begun = _begun(ctx, gradients, ctx.type)
+            matmul(d_inner, w_1, Finish(is_added=is_begun), precision=precision, out=dx.view(rows.shape))
+        return dx, None, None, None, None, *_gradients(d_inner, rows, precision, needs[5:7]), *of_second
 
 
 def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
@@ -279,13 +386,16 @@ def add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Flo
 
 
 def normalize(
-    x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], dropout: Dropout, norm: nn.Module
+    x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], dropout: Dropout, norm: nn.Module, mapped: Mapped
 ) -> Float[Tensor, "*shape"]:
     """As `blocks.normalized_sum`, in one pass each way where the norm is a `LayerNormalization` that nobody watches."""
-    p = dropout.p if dropout.training else 0.0
+    p, given_back = dropout.p if dropout.training else 0.0, mapped.take(x)
     if not isinstance(norm, LayerNormalization) or not _is_normalized(x, y, norm):
         return norm(add(x, y, p))
-    out: Tensor = _NormalizedSum.apply(x, y, norm.alpha, norm.beta, norm.eps, p)  # pyright: ignore[reportAssignmentType]
+    rounded = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if _precision() == torch.bfloat16 else None
+    out: Tensor = _NormalizedSum.apply(given_back, y, norm.alpha, norm.beta, norm.eps, p, rounded)  # pyright: ignore[reportAssignmentType]
+    if rounded is not None:
+        setattr(out, ROUNDED, rounded)
     return out
 
 
@@ -300,9 +410,11 @@ def _is_normalized(x: Tensor, y: Tensor, norm: LayerNormalization) -> bool:
 
 class _NormalizedSum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float, rounded: Tensor | None
+    ) -> Tensor:
         ctx.settings = y.dtype, levels(p), drawn_seed(p)
-        out, *found = normalization.add_dropped_norm(x, y, alpha, beta, eps, *ctx.settings[1:])
+        out, *found = normalization.add_dropped_norm(x, y, alpha, beta, eps, *ctx.settings[1:], rounded)
         ctx.save_for_backward(*found, alpha)
         return out
 
@@ -310,7 +422,7 @@ class _NormalizedSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         found = normalization.add_dropped_norm_gradients(gradients[0], *ctx.saved_tensors, *ctx.settings)
-        return *found, None, None
+        return *found, None, None, None
 
 
 def drawn_seed(p: float) -> int:

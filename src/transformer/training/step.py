@@ -140,7 +140,7 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
 def _gradient_norm(objective: nn.Module) -> torch.Tensor:
     gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
     if multiplies(*gradients) and all(each.dtype == torch.float32 for each in gradients):
-        return torch.tensor(math.sqrt(math.fsum(map(sum_of_squares, gradients))), dtype=torch.float32, device="cpu")
+        return torch.tensor(math.sqrt(sum_of_squares(*gradients)), dtype=torch.float32, device="cpu")
     return whole_tensor(nn.utils.get_total_norm(gradients))
 
 
