@@ -108,6 +108,9 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
     const long filled = std::min(panel, blocks(width - start, LANES) * LANES);  // nobody reads the vectors after these
     if (!is_along) {
       for (long u = first_unit; u < end_unit; ++u) {
+        if (start == 0)
+          for (long i = 0; i < P::INPUTS; ++i)
+            prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride, width);
         if constexpr (P::INPUTS == 2 && sizeof(T) == 2)
           if (width - start >= panel && u * 2 + 1 < inner) {
             interleave(from + u * 2 * stride + start, stride, panel, own + 4 * u * panel);
