@@ -88,6 +88,28 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
     assert matmul(a.fill_(float("nan")), b, Finish(is_rectified=True), precision=precision, out=found).isnan().all()
 
 
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (197, 1025, 130), (33, 9001, 7), (500, 30, 200), (4, 0, 3), (128, 3000, 64)])
+def test_rows_are_summed_on_the_way(sizes: tuple[int, int, int], precision: torch.dtype, *, is_transposed: bool) -> None:
+    """Catches rows, or parts of their inputs, that are summed twice or never, and sums that depend on threads."""
+    m, k, n = sizes
+    a, b = stored(m, k, precision, is_transposed=is_transposed), torch.randn(k, n)
+    exact, before, threads = a.double().sum(1), torch.randn(m), torch.get_num_threads()
+    results: list[Tensor] = []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            for is_added in (False, True):
+                sums, out = before.clone(), torch.zeros(m, n)
+                matmul(a, b, Finish(is_added=is_added, row_sums=sums), precision=precision, out=out)
+                torch.testing.assert_close(sums.double(), exact + is_added * before, atol=2e-3, rtol=1e-5)
+                results.append(sums)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for one, other in zip(results[:2], results[2:], strict=True))
+
+
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("unit", [1.0, 1e-18, 1e-34, 1e18])
 def test_float32_is_as_exact_as_its_24_bits(turned: tuple[int, int], unit: float) -> None:
@@ -189,6 +211,8 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
         lambda: matmul(a, b, Finish(gate=out.to(BF16)), precision=FLOAT32, out=out),
         lambda: matmul(a, b, Finish(gate=out, slopes=out), precision=FLOAT32, out=out.clone()),
         lambda: matmul(a, b, Finish(torch.ones(1).expand(8)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(row_sums=torch.ones(5)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Finish(row_sums=torch.ones(4, dtype=BF16)), precision=FLOAT32, out=out),
         lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
     ]
     for call in wrong:
@@ -344,6 +368,46 @@ def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> 
     assert all(torch.equal(short, long) for short, long in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize("precision", [FLOAT32, BF16])
+@pytest.mark.parametrize("queries", [7, 9])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gradients_that_lie_side_by_side_are_multiplied_together(
+    queries: int, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch, *, has_bias: bool
+) -> None:
+    """Catches gradients of maps of one input that are mixed up, and products that are made one by one after all."""
+    maps = [nn.Linear(32, 64, bias=has_bias) for _ in range(3)]
+    x, memory = torch.randn(3, queries, 32, requires_grad=True), torch.randn(3, 9, 32, requires_grad=True)
+    inputs = [x, memory, *(each for layer in maps for each in layer.parameters())]
+    shapes: list[tuple[int, ...]] = []
+
+    def counted(a: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        shapes.append(tuple(a.shape))
+        return matmul(a, *args, **kwargs)
+
+    def result(is_within: bool) -> Tensor:
+        q, k, v = (linear_side_by_side(x, maps) if is_within else joint_maps(x, maps)) if queries == 7 else (
+            *(linear_side_by_side(x, maps[:1]) if is_within else joint_maps(x, maps[:1])),
+            *(linear_side_by_side(memory, maps[1:]) if is_within else joint_maps(memory, maps[1:])),
+        )  # fmt: skip
+        q, k, v = (each.unflatten(2, (4, 16)).transpose(1, 2) for each in (q, k, v))
+        return (attend if is_within else attention)(q, k, v)
+
+    found: list[tuple[Tensor | None, ...]] = []
+    for is_within in (True, False):
+        with torch.autocast("cpu", BF16, enabled=precision == BF16):
+            out = result(is_within)
+        monkeypatch.setattr("transformer.training.products.matmul", counted)
+        found.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
+        monkeypatch.undo()
+    of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
+    assert of_weights == ([192] if queries == 7 else [64, 128])
+    largest = max(each.norm() for each in found[1] if each is not None)
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert (ours - theirs).norm() <= (1e-4 if precision == FLOAT32 else 3e-2) * theirs.norm() + 1e-3 * largest
+
+
 def test_attention_with_a_bias_is_left_to_torch() -> None:
     """Catches a bias that is forgotten, or has no gradient."""
     q = torch.randn(2, 3, 5, 8, requires_grad=True)
@@ -373,6 +437,9 @@ def test_sums_of_squares(n: int) -> None:
         torch.set_num_threads(threads)
     assert len(found) == 1
     assert found.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
+    others = torch.randn(5000, 3), torch.randn(0), torch.randn(3, 7).t()
+    exact = sum(each.double().square().sum().item() for each in (x, *others))
+    assert sum_of_squares(x, *others) == pytest.approx(exact, rel=1e-5)
     if n:
         x[-1] = torch.nan
         assert math.isnan(sum_of_squares(x))

@@ -35,7 +35,9 @@ def test_norm_of_a_sum_and_its_gradients(shape: tuple[int, ...], y_type: torch.d
     kept = drop_out(torch.ones(shape), dropped, SEED, dtype=torch.float32).double()
     assert (kept == 0).any() == (dropped > 0)
     wide = [each.double().requires_grad_() for each in (x, y, alpha, beta)]
-    out, *made_of = add_dropped_norm(x, y, alpha, beta, EPS, dropped, SEED)
+    rounded = torch.empty(shape, dtype=torch.bfloat16)
+    out, *made_of = add_dropped_norm(x, y, alpha, beta, EPS, dropped, SEED, rounded)
+    assert torch.equal(rounded, out.to(rounded.dtype))
     wanted = expected(*wide, kept)
     torch.testing.assert_close(out.double(), wanted, atol=1e-5, rtol=1e-5)
     d_out = torch.randn(shape)
@@ -121,6 +123,46 @@ def test_one_pass_is_what_two_are(
         monkeypatch.undo()
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-2 if is_rounded else 1e-4, rtol=1e-2 if is_rounded else 1e-4)
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_what_is_added_to_is_also_mapped(*, is_rounded: bool) -> None:
+    """Catches a gradient that counts twice or is lost where a map adds to it, also when it is asked for again."""
+    torch.manual_seed(3)
+    first, second = (ResidualConnection(128, 0.0, order="post") for _ in range(2))
+    map_of = nn.Linear(128, 128)
+    x = torch.randn(4, 7, 128, requires_grad=True)
+    seen: list[Tensor] = []
+    x.register_hook(seen.append)
+    results: list[tuple[Tensor, ...]] = []
+    for is_within in (True, True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
+            if is_within:
+                with CompiledProducts():
+                    out = second(first(x, map_of), map_of) + map_of(x)
+            else:
+                out = second(first(x, map_of), map_of) + map_of(x)
+        loss = out.float().square().sum()
+        once = torch.autograd.grad(loss, [x, map_of.weight, map_of.bias], retain_graph=True)
+        again = torch.autograd.grad(loss, [x, map_of.weight, map_of.bias])
+        assert all(map(torch.equal, once, again))
+        assert torch.equal(seen[-1], once[0])
+        results.append(once)
+    assert all(map(torch.equal, results[0], results[1]))
+    for one, theirs in zip(results[0], results[2], strict=True):
+        assert (one - theirs).norm() <= (2e-2 if is_rounded else 1e-5) * theirs.norm()
+
+
+def test_a_result_without_gradient_leaves_the_others_theirs() -> None:
+    """Catches a map of which nothing came, or whose input alone was used, that ends the way back."""
+    block, map_of, unused = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128), nn.Linear(128, 128)
+    x = torch.randn(2, 3, 128, requires_grad=True)
+    with CompiledProducts():
+        out = block(x, lambda whole: (unused(whole), map_of(whole.detach()))[1])
+    found, of_unused = torch.autograd.grad(out.square().sum(), [x, unused.weight], allow_unused=True)
+    assert of_unused is None
+    expected = torch.autograd.grad(block(x, lambda whole: map_of(whole.detach())).square().sum(), [x])[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 class Doubled(LayerNormalization):

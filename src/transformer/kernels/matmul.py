@@ -74,7 +74,7 @@ class Finish:
         if row_sums is not None and (row_sums.shape, row_sums.dtype, row_sums.stride()) != (
             out.shape[:1], torch.float32, (1,),
         ):  # fmt: skip
-            raise ValueError(f"{row_sums.dtype}, {tuple(row_sums.shape)}, has no place for sums of rows")
+            raise ValueError(f"sums of rows cannot go to {row_sums.dtype}, {tuple(row_sums.shape)}")
         of_bias, of_gate, of_sums = (None if each is None else each.data_ptr() for each in (bias, gate, row_sums))
         stride = 0 if gate is None else gate.stride(0)
         is_slope = self.slopes is not None

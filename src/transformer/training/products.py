@@ -166,8 +166,8 @@ class _Linear(torch.autograd.Function):
         weights, biases = [each for each in maps[::2] if each is not None], maps[1::2]
         found: list[Tensor] = []
         for weight, bias in zip(weights, biases, strict=True):
-            found.append(torch.empty(*x.shape[:-1], len(weight), dtype=precision, device="cpu"))
-            matmul(rows, weight.t(), Finish(bias), precision=precision, out=found[-1].view(-1, len(weight)))
+            found.append(torch.empty(*x.shape[:-1], weight.size(0), dtype=precision, device="cpu"))
+            matmul(rows, weight.t(), Finish(bias), precision=precision, out=found[-1].view(-1, weight.size(0)))
         ctx.save_for_backward(rows, *weights)
         ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
         ctx.set_materialize_grads(False)
@@ -178,6 +178,8 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, *weights = ctx.saved_tensors
         of_results = gradients[: len(weights)]
+        if all(dy is None for dy in of_results):  # nothing became of the map
+            return gradients[-1], *[None] * (2 + 2 * len(weights))
         dys = [_whole(dy, rows, weight, ctx.precision) for dy, weight in zip(of_results, weights, strict=True)]
         dx = None
         if ctx.needs_input_grad[0]:
@@ -190,7 +192,7 @@ class _Linear(torch.autograd.Function):
         of_weights, of_biases = needs[::2], needs[1::2]
         joined = _joined(dys) if len(dys) > 1 and all(of_weights) and len(set(of_biases)) == 1 else None
         if joined is not None:
-            widths = [len(weight) for weight in weights]
+            widths = [weight.size(0) for weight in weights]
             found = _gradients(joined, rows, ctx.precision, needs[:2])
             parts = ([None] * len(widths) if each is None else each.split(widths) for each in found)
             of_maps += chain.from_iterable(zip(*parts, strict=True))
@@ -207,10 +209,10 @@ def _rows(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, 
 
 
 def _whole(dy: Tensor | None, rows: Tensor, weight: Tensor, precision: torch.dtype) -> Float[Tensor, "M N"]:
-    """The gradient of a map's result, as a matrix: zeros where nothing became of that."""
+    """The gradient of a map's result, as a matrix: zeros where only other maps' came to something."""
     if dy is None:
-        return torch.zeros(len(rows), len(weight), dtype=precision, device="cpu")
-    dy = dy.reshape(-1, len(weight))
+        return torch.zeros(rows.size(0), weight.size(0), dtype=precision, device="cpu")
+    dy = dy.reshape(-1, weight.size(0))
     return dy if dy.stride(1) == 1 else dy.contiguous()
 
 
@@ -222,7 +224,7 @@ def _joined(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"] | Non
         if not is_next or part.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
             return None
         width += part.size(1)
-    return first.as_strided((len(first), width), first.stride()) if first.stride(0) >= width else None
+    return first.as_strided((first.size(0), width), first.stride()) if first.stride(0) >= width else None
 
 
 def _begun(ctx: Any, gradients: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor, bool]:
@@ -274,7 +276,7 @@ class _FeedForward(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:  # fmt: skip
         (activation, p), slopes = between, None
         rows = _rows(x, precision)
-        inner = torch.empty(len(rows), len(w_1), dtype=precision, device="cpu")
+        inner = torch.empty(rows.size(0), w_1.size(0), dtype=precision, device="cpu")
         matmul(rows, w_1.t(), Finish(b_1, is_rectified=activation == "relu"), precision=precision, out=inner)
         if activation != "relu":
             is_by_tanh, wants_slopes = activation == "gelu_tanh", has_backward and any(ctx.needs_input_grad[:7])
@@ -284,8 +286,8 @@ class _FeedForward(torch.autograd.Function):
             for each in (inner, slopes):
                 if each is not None:
                     elementwise.drop_out(each, levels(p), seed, dtype=precision, is_in_place=True)
-        y = torch.empty(*x.shape[:-1], len(w_2), dtype=precision, device="cpu")
-        matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, len(w_2)))
+        y = torch.empty(*x.shape[:-1], w_2.size(0), dtype=precision, device="cpu")
+        matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, w_2.size(0)))
         ctx.save_for_backward(rows, inner, slopes, w_1, w_2)
         ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
         ctx.factor = LEVELS / (LEVELS - levels(p))
@@ -297,6 +299,8 @@ class _FeedForward(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, inner, slopes, w_1, w_2 = ctx.saved_tensors
         needs, precision = ctx.needs_input_grad, ctx.precision
+        if gradients[0] is None:
+            return gradients[-1], *[None] * 8
         dy = _whole(gradients[0], rows, w_2, precision)
         d_inner = torch.empty_like(inner)
         finish = Finish(gate=inner, factor=ctx.factor) if slopes is None else Finish(slopes=slopes)

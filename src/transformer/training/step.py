@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import torch
@@ -92,7 +93,8 @@ def train_step(
     Raises:
         NonFiniteError: loss or gradient is not finite; parameters, optimizer and step are as before.
     """
-    state.objective.train()
+    if not all(module.training for module in state.objective.modules()):  # telling each again takes longer
+        state.objective.train()
     counted = micro_batches if is_last_counted else micro_batches[:-1]
     count = int(state.world.total(sum(batch.scored_tokens for batch in counted))[0])
     if not count:
@@ -100,7 +102,7 @@ def train_step(
     loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
     is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
     observation = Observation(state.objective) if is_observed else None
-    norm = _gradient_norm(state.objective)
+    norm = _gradient_norm(state.optimizer)
     gradient_norm = norm.item()
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
         problem = _what_is_not_finite(state.objective, loss_sum / count, gradient_norm)
@@ -137,8 +139,9 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
     return loss_sum, nll_sum
 
 
-def _gradient_norm(objective: nn.Module) -> torch.Tensor:
-    gradients = [parameter.grad for parameter in objective.parameters() if parameter.grad is not None]
+def _gradient_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if multiplies(*gradients) and all(each.dtype == torch.float32 for each in gradients):
         return torch.tensor(math.sqrt(sum_of_squares(*gradients)), dtype=torch.float32, device="cpu")
     return whole_tensor(nn.utils.get_total_norm(gradients))
