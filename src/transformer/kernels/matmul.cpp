@@ -244,7 +244,8 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
 template <typename P>
 struct ByVectors {
   using Input = P;
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, INPUTS = P::INPUTS, LONGEST = DEPTH, SHORT = -1, HELD = HELD_BYTES;
+  static constexpr long ROWS = TILE_ROWS, UNITS = 1, INPUTS = P::INPUTS, LONGEST = DEPTH, HELD = HELD_BYTES;
+  static constexpr long SHORT = (800 << 10) / (4 * LANES * TILE_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
   static constexpr long SWATH = 192;  // what is read and written of it stays in the first cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
@@ -268,7 +269,7 @@ struct ByTiles {
   using Input = P;
   static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE * P::PARTS, INPUTS = UNITS_OF_A_TILE * P::INPUTS;
   static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();  // six products wait for less
-  static constexpr long SHORT = 1024, HELD = 1 << 20;
+  static constexpr long SHORT = 1024, HELD = 1 << 20, OF_COLUMNS = HELD / 2, LEAST_PANELS = FEW, WORTH_SHARING = FEW;
   static constexpr long SWATH = 512;  // long pieces of rows come from memory at its rate
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
@@ -349,10 +350,10 @@ struct Product {
   const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
   const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
-  const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= FEW * PANEL * threads);
+  const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= P::WORTH_SHARING * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
-  const long width = std::max<long>((by_columns ? P::HELD / 2 : ROOM) / bytes / PANEL, by_columns ? FEW : threads) * PANEL;
+  const long width = std::max((by_columns ? P::OF_COLUMNS : ROOM) / bytes / PANEL, by_columns ? P::LEAST_PANELS : threads) * PANEL;
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
@@ -398,7 +399,7 @@ struct Product {
 
   // Some columns at a time, laid out by the thread that multiplies all rows with them, and stay in its second cache.
   void share_columns(P& by, Thread thread) const {
-    const long most = std::clamp(blocks(blocks(n, PANEL), thread.all) * PANEL, PANEL, width);
+    const long most = columns_at_once(thread.all);
     char* own = scratch<char, 10>(4 * units * most);
     thread.share(blocks(n, most), 1, [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
@@ -407,6 +408,7 @@ struct Product {
       const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
       const bool is_dense = row <= 8 * units;
       for (long i = 0; i < m; i += P::ROWS) {
+        by.want({rows + (i + P::ROWS) * row, P::ROWS, row});
         const bool asks = is_dense && i + P::ROWS < m;
         Ahead ahead{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};  // the next, in equal parts
         for (long j = 0; j < columns; j += PANEL)
@@ -414,6 +416,14 @@ struct Product {
                                            i, first + j, false, ahead);
       }
     });
+  }
+
+  // As many as stay in the second cache. Tiles wait for the thread that takes more of them; vectors share them equally.
+  long columns_at_once(long all) const {
+    const long panels = blocks(n, PANEL);
+    if (!P::GOES_BY_PANELS) return std::clamp(blocks(panels, all) * PANEL, PANEL, width);
+    const long fewest = std::max(blocks(panels * PANEL, width), all > 1 ? std::min(4 * all, panels) : 1);
+    return blocks(panels, blocks(fewest, all) * all) * PANEL;
   }
 
   // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
