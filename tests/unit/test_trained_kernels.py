@@ -90,8 +90,12 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("is_transposed", [False, True])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (197, 1025, 130), (33, 9001, 7), (500, 30, 200), (4, 0, 3), (128, 3000, 64)])
-def test_rows_are_summed_on_the_way(sizes: tuple[int, int, int], precision: torch.dtype, *, is_transposed: bool) -> None:
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (197, 1025, 130), (33, 9001, 7), (500, 30, 200), (4, 0, 3), (128, 3000, 64)]
+)
+def test_rows_are_summed_on_the_way(
+    sizes: tuple[int, int, int], precision: torch.dtype, *, is_transposed: bool
+) -> None:
     """Catches rows, or parts of their inputs, that are summed twice or never, and sums that depend on threads."""
     m, k, n = sizes
     a, b = stored(m, k, precision, is_transposed=is_transposed), torch.randn(k, n)

@@ -5,9 +5,10 @@
 // processors of fewer registers; of the last panel, as many vectors as have columns. By AMX it is 32 rows and columns. B is
 // laid out in panels, for each unit along the inner axis those of a panel's columns; A is read where it lies if its rows
 // do, else laid out in rows, by the thread that multiplies them. A thread takes a group of rows, which stay in its second
-// cache, through all panels; by AMX, where rows lie right and are not long, it lays out columns of its own, which stay
-// there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too. Every element
-// is summed in the same order, however many threads there are.
+// cache, through all panels; where rows lie right and are not long, and columns are many, it lays out columns of its own,
+// which stay there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too.
+// While a tile is multiplied, what is needed next is asked for. Every element is summed in the same order, however many
+// threads there are.
 //
 // AMX has no float32, but multiplies bfloat16 so fast that six products of the parts of float32 numbers take less time than
 // one of vectors, where matrices are large enough for taking their numbers apart to be worth it. Their sums are float32, as
@@ -81,7 +82,7 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long units,
 // memory, then the next in each.
 struct Wanted {
   const char* line;
-  long rows, stride;
+  long rows, stride;  // bytes from row to row
   const char* end = line + rows * stride;
 
   static Wanted nothing(const char* at_hand) { return {at_hand, 1, 0}; }
@@ -151,7 +152,7 @@ __attribute__((always_inline)) inline void write(const Sums& s, Floats sum, long
 template <int VECTORS, int R>
 __attribute__((always_inline)) inline void write_plain(const Sums& s, const Floats (&sums)[R][VECTORS], long i, long j) {
   Floats bias[VECTORS];
-  for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, everywhere());
+  for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, lanes(LANES));
   const long first = i * s.stride + j;
   if (!s.c_is_bfloat16) {
     float* to = static_cast<float*>(s.c) + first;
@@ -193,7 +194,7 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
         sums[r][v] = P::multiply(sums[r][v], a + r * row, load_ints(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
-  // Of as many rows as a tile has, lines that follow each other in memory are asked for too; of more, the tile has no time.
+  // Of as many rows as a tile has, all lines are asked for; of more, a line of as many as there is time for.
   const char* line = wanted.line;
   const long to_row = wanted.stride, to_line = wanted.rows == R ? 64 - (R - 1) * to_row : to_row;
   int left = R;
@@ -420,7 +421,7 @@ struct Product {
 
   // As many as stay in the second cache. Tiles wait for the thread that takes more of them; vectors share them equally.
   long columns_at_once(long all) const {
-    const long panels = blocks(n, PANEL);
+    const long panels = std::max(1L, blocks(n, PANEL));
     if (!P::GOES_BY_PANELS) return std::clamp(blocks(panels, all) * PANEL, PANEL, width);
     const long fewest = std::max(blocks(panels * PANEL, width), all > 1 ? std::min(4 * all, panels) : 1);
     return blocks(panels, blocks(fewest, all) * all) * PANEL;

@@ -54,9 +54,9 @@ class CompiledProducts(TorchFunctionMode):
         if function is F.gelu:
             return activate(*args, **(kwargs or {}))
         if function is feed_forward:
-            return feed(*args, self._mapped)
+            return feed(*args, mapped=self._mapped)
         if function is joint_maps:
-            return linear_side_by_side(*args, self._mapped)
+            return linear_side_by_side(*args, mapped=self._mapped)
         if function is attention:
             return attend(*args, **(kwargs or {}))
         if function is drop_out:
@@ -64,7 +64,7 @@ class CompiledProducts(TorchFunctionMode):
         if function is add_dropped:
             return add(*args)
         if function is normalized_sum:
-            return normalize(*args, self._mapped)
+            return normalize(*args, mapped=self._mapped)
         if function is F.embedding:
             return self._lookups.look_up(*args, **(kwargs or {}))
         if function is smoothed_cross_entropy:
