@@ -7,11 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer.blocks import LayerNormalization, ResidualConnection, RMSNormalization
+from transformer.blocks import (
+    EncoderLayer,
+    FeedForwardBlock,
+    LayerNormalization,
+    MultiHeadAttention,
+    ResidualConnection,
+    RMSNormalization,
+)
 from transformer.kernels import why_not
 from transformer.kernels.elementwise import drop_out
 from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
 from transformer.training import products
+from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.products import CompiledProducts
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
@@ -163,6 +171,32 @@ def test_a_result_without_gradient_leaves_the_others_theirs() -> None:
     assert of_unused is None
     expected = torch.autograd.grad(block(x, lambda whole: map_of(whole.detach())).square().sum(), [x])[0]
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_rounded_result_is_forgotten_once_it_changes() -> None:
+    """Catches a map of what a norm's result was before somebody changed it in place."""
+    block, map_of = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128)
+    with torch.autocast("cpu", torch.bfloat16), CompiledProducts():
+        out = block(torch.randn(2, 3, 128, requires_grad=True), torch.sin)
+        before = map_of(out)
+        after = map_of(out.mul_(0))
+    assert before.any()
+    assert torch.equal(after, map_of.bias.bfloat16().expand_as(after))
+
+
+def test_inputs_that_are_kept_alone_have_no_rounded_copy() -> None:
+    """Catches half as much memory again where layers are computed again."""
+    layers = nn.ModuleList(
+        EncoderLayer(128, MultiHeadAttention(128, 4), FeedForwardBlock(128, 64, 0.0), 0.0, order="post")
+        for _ in range(2)
+    )
+    checkpoint_layers(layers)
+    x, found = torch.randn(2, 3, 128, requires_grad=True), list[Tensor]()
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in layers:
+            x = layer(x, None)
+            found.append(x)
+    assert [hasattr(each, products.ROUNDED) for each in found] == [False, True]
 
 
 class Doubled(LayerNormalization):

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
 from transformer.memory import give_back_holes
-from transformer.training.products import CompiledProducts
+from transformer.training.products import ROUNDED, CompiledProducts
 
 LAYERS_A_TIDYING: Final = 3
 """Before every third layer: the memory of doing so before each, at half of its time (`docs/log.md`)."""
@@ -35,6 +35,9 @@ def _forget(again: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tenso
     if not torch.is_grad_enabled():
         return again(*inputs)
     output: Tensor = checkpoint(again, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
+    for kept in inputs:
+        if isinstance(kept, Tensor):
+            vars(kept).pop(ROUNDED, None)  # or half as much again would be kept
     return output
 
 

@@ -29,7 +29,7 @@ from transformer.training.loss import smoothed_cross_entropy
 INNER: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
 """Activations of a feed-forward network that is computed as one function."""
 ROUNDED: Final = "rounded"
-"""The attribute of a norm's result that holds it in bfloat16."""
+"""The attribute of a norm's result that holds it in bfloat16, and which version of it that is."""
 WATCHES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
 """What is called with a module, or in its place."""
 
@@ -204,8 +204,9 @@ class _Linear(torch.autograd.Function):
 
 def _rows(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
     """As a matrix of a precision; a norm has made some of bfloat16 already."""
-    rounded: Tensor = getattr(x, ROUNDED, x)
-    return (rounded if precision == torch.bfloat16 else x).reshape(-1, x.size(-1)).to(precision).contiguous()
+    rounded, version = getattr(x, ROUNDED, (x, None))
+    is_there = precision == torch.bfloat16 and version is not None and version == x._version  # else changed in place
+    return (rounded if is_there else x).reshape(-1, x.size(-1)).to(precision).contiguous()
 
 
 def _whole(dy: Tensor | None, rows: Tensor, weight: Tensor, precision: torch.dtype) -> Float[Tensor, "M N"]:
@@ -241,8 +242,9 @@ def _gradients(
 ) -> tuple[Float[Tensor, "N K"] | None, Float[Tensor, " N"] | None]:
     """Of a map's weight and bias, where they are needed."""
     needs_weight, needs_bias = needs
-    if not needs_weight:
-        return None, sum_columns(dy) if needs_bias else None
+    if not needs_weight or not x.size(1):
+        d_weight = torch.empty(dy.size(1), 0, dtype=torch.float32, device="cpu") if needs_weight else None
+        return d_weight, sum_columns(dy) if needs_bias else None
     d_bias = torch.empty(dy.size(1), dtype=torch.float32, device="cpu") if needs_bias else None
     d_weight = torch.empty(dy.size(1), x.size(1), dtype=torch.float32, device="cpu")
     return matmul(dy.t(), x, Finish(row_sums=d_bias), precision=precision, out=d_weight), d_bias
@@ -396,10 +398,11 @@ def normalize(
     p, given_back = dropout.p if dropout.training else 0.0, mapped.take(x)
     if not isinstance(norm, LayerNormalization) or not _is_normalized(x, y, norm):
         return norm(add(x, y, p))
-    rounded = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if _precision() == torch.bfloat16 else None
+    is_mapped_next = torch.is_grad_enabled() and _precision() == torch.bfloat16
+    rounded = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if is_mapped_next else None
     out: Tensor = _NormalizedSum.apply(given_back, y, norm.alpha, norm.beta, norm.eps, p, rounded)  # pyright: ignore[reportAssignmentType]
     if rounded is not None:
-        setattr(out, ROUNDED, rounded)
+        setattr(out, ROUNDED, (rounded, out._version))
     return out
 
 
