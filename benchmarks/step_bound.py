@@ -31,10 +31,10 @@ from training_jobs import KEPT
 from training_report import hardware, spread
 
 KINDS = {
-    "products": ["training.products.matmul", "training.loss.matmul"],
+    "products": ["training.maps.matmul", "training.loss.matmul"],
     "attention": ["kernels.trained_attention.AttentionInputs._call"],
-    "GELU": ["training.products.gelu"],
-    "sums of columns": ["training.products.sum_columns"],
+    "GELU": ["training.maps.gelu", "training.products.gelu"],
+    "sums of columns": ["training.maps.sum_columns"],
     "loss": ["kernels.cross_entropy.to_gradient"],
 }
 """What is kept of a step, by the names under which it is called."""

@@ -8,7 +8,8 @@ from transformer.blocks import FeedForwardBlock
 from transformer.blocks.feed_forward import ACTIVATIONS
 from transformer.kernels import why_not
 from transformer.kernels.elementwise import gelu
-from transformer.training.products import CompiledProducts, drop
+from transformer.training.dropped import drop
+from transformer.training.products import CompiledProducts
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -88,7 +89,8 @@ def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.
         wanted.append(wants_slopes)
         return gelu(*args, wants_slopes=wants_slopes, **more)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr("transformer.training.products.gelu", noted)
+    for module in ("maps", "products"):
+        monkeypatch.setattr(f"transformer.training.{module}.gelu", noted)
     x = torch.randn(3, 5, 8, requires_grad=True)
     block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
     for is_trained in (True, False):

@@ -21,7 +21,8 @@ from transformer.kernels.library import kind
 from transformer.kernels.matmul import Finish, matmul
 from transformer.training.hardware import Hardware
 from transformer.training.loss import smoothed_cross_entropy
-from transformer.training.products import CompiledProducts, attend, linear, linear_side_by_side
+from transformer.training.maps import linear, linear_side_by_side
+from transformer.training.products import CompiledProducts, attend
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -400,7 +401,7 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
     for is_within in (True, False):
         with torch.autocast("cpu", BF16, enabled=precision == BF16):
             out = result(is_within)
-        monkeypatch.setattr("transformer.training.products.matmul", counted)
+        monkeypatch.setattr("transformer.training.maps.matmul", counted)
         found.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
         monkeypatch.undo()
     of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)

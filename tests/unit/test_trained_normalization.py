@@ -20,6 +20,7 @@ from transformer.kernels.elementwise import drop_out
 from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
 from transformer.training import products
 from transformer.training.activation_checkpointing import checkpoint_layers
+from transformer.training.maps import ROUNDED
 from transformer.training.products import CompiledProducts
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
@@ -196,7 +197,7 @@ def test_inputs_that_are_kept_alone_have_no_rounded_copy() -> None:
         for layer in layers:
             x = layer(x, None)
             found.append(x)
-    assert [hasattr(each, products.ROUNDED) for each in found] == [False, True]
+    assert [hasattr(each, ROUNDED) for each in found] == [False, True]
 
 
 class Doubled(LayerNormalization):

@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
 from transformer.memory import give_back_holes
-from transformer.training.products import ROUNDED, CompiledProducts
+from transformer.training.maps import ROUNDED
+from transformer.training.products import CompiledProducts
 
 LAYERS_A_TIDYING: Final = 3
 """Before every third layer: the memory of doing so before each, at half of its time (`docs/log.md`)."""
