@@ -167,9 +167,7 @@ class MultiHeadAttention(nn.Module):
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
     ) -> KeyValueCache:
         """The keys and values of every head, which a cache keeps; `positions` as in `placed`."""
-        is_joint = key is value and self.training
-        keys, values = joint_maps(key, (self.W_k, self.W_v)) if is_joint else (self.W_k(key), self.W_v(value))
-        return KeyValueCache(self.placed(self._split(keys), positions), self._split(values))
+        return KeyValueCache(self.placed(self._split(self.W_k(key)), positions), self._split(self.W_v(value)))
 
     def attend(
         self,

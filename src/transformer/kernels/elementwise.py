@@ -77,7 +77,7 @@ def sum_columns(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
     return out
 
 
-def sum_of_squares(*tensors: Float[Tensor, "*shape"]) -> float:
+def sum_of_squares(*tensors: Float[Tensor, "..."]) -> float:
     """Of elements in float32, for what `multiplies` says the kernels take; the same for any number of threads."""
     compiled, n = library(), len(tensors)
     assert compiled is not None
