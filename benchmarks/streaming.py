@@ -92,12 +92,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--lines", default="5000,500000,5000000", help="of each file, the shortest first")
+    parser.add_argument("--lines", default="5000,500000,5000000", help="of each file")
     parser.add_argument("--rounds", type=int, default=10, help="of the shortest file")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    short, *others = (int(n) for n in arguments.lines.split(","))
+    try:
+        short, *others = sorted(int(n) for n in arguments.lines.split(","))
+    except ValueError:
+        parser.error(f"--lines {arguments.lines}: numbers with commas between them")
     text = read(arguments.text)[:short]
+    if not text or min(short, arguments.rounds) < 1:
+        parser.error("a text with lines, at least one line of it, and one round, are needed")
     figures, stretch = list[dict[str, object]](), 0
     for n in [short] * arguments.rounds + others:
         looks, seconds, written = translated(arguments.model, text, n)

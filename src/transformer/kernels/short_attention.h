@@ -83,7 +83,8 @@ class ShortHead {
       softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
     });
     interleave_pairs<E>(of(a.values), a.values.position, a.positions, a.width, across);
-    multiply<E>(in_place(head.used_weights<uint16_t>(), stride), across, pairs(a.positions), a.queries, to(head.within<uint16_t>(a.out, a.queries), apart));
+    multiply<E>(in_place(head.used_weights<uint16_t>(), stride), across, pairs(a.positions), a.queries,
+                to(head.within<uint16_t>(a.out, a.queries), apart));
   }
 
   void backward() const {
