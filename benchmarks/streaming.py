@@ -101,7 +101,7 @@ def main() -> None:
     except ValueError:
         parser.error(f"--lines {arguments.lines}: numbers with commas between them")
     text = read(arguments.text)[:short]
-    if not text or min(short, arguments.rounds) < 1:
+    if not any(text) or min(short, arguments.rounds) < 1:
         parser.error("a text with lines, at least one line of it, and one round, are needed")
     figures, stretch = list[dict[str, object]](), 0
     for n in [short] * arguments.rounds + others:

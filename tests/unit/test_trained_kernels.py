@@ -413,15 +413,6 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
             assert (ours - theirs).norm() <= (1e-4 if precision == FLOAT32 else 3e-2) * theirs.norm() + 1e-3 * largest
 
 
-def test_a_map_of_nothing_has_the_gradient_of_its_bias() -> None:
-    """Catches sums that are left as they were in memory where there is no product that makes them."""
-    x, weight, bias = torch.empty(3, 0), torch.empty(4, 0, requires_grad=True), torch.zeros(4, requires_grad=True)
-    given = torch.randn(3, 4)
-    found = torch.autograd.grad(linear(x, weight, bias), [weight, bias], given)
-    assert found[0].shape == (4, 0)
-    torch.testing.assert_close(found[1], given.sum(0))
-
-
 def test_attention_with_a_bias_is_left_to_torch() -> None:
     """Catches a bias that is forgotten, or has no gradient."""
     q = torch.randn(2, 3, 5, 8, requires_grad=True)

@@ -193,9 +193,8 @@ def _gradients(
 ) -> tuple[Float[Tensor, "N K"] | None, Float[Tensor, " N"] | None]:
     """Of a map's weight and bias, where they are needed."""
     needs_weight, needs_bias = needs
-    if not needs_weight or not x.size(1):
-        d_weight = torch.empty(dy.size(1), 0, dtype=torch.float32, device="cpu") if needs_weight else None
-        return d_weight, sum_columns(dy) if needs_bias else None
+    if not needs_weight:
+        return None, sum_columns(dy) if needs_bias else None
     d_bias = torch.empty(dy.size(1), dtype=torch.float32, device="cpu") if needs_bias else None
     d_weight = torch.empty(dy.size(1), x.size(1), dtype=torch.float32, device="cpu")
     return matmul(dy.t(), x, Finish(row_sums=d_bias), precision=precision, out=d_weight), d_bias
