@@ -32,6 +32,9 @@ constexpr long FEW = 8;                  // panels that are not worth laying out
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
+constexpr long STRETCHES = 8;            // of inputs, that threads share,
+constexpr long MANY_INPUTS = 2048;       // where there are so many or more
+constexpr long SMALL = 256 << 10;        // and so few bytes of sums
 constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 is part of, on an average
 constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
 constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
@@ -95,6 +98,14 @@ struct Wanted {
     end += 64;
   }
 };
+
+void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
+
+// Factors from input `first` on.
+void move(Layout& a, Layout& b, long first) {
+  move(a, a.is_transposed ? first * a.stride : first);
+  move(b, b.is_transposed ? first : first * b.stride);
+}
 
 // Where the sums of a tile go, and where those of a part of the inner axis wait for the next part.
 struct Sums {
@@ -351,6 +362,7 @@ struct Product {
   const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
   const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
+  const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && k >= MANY_INPUTS && 4 * m * n <= SMALL && !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= P::WORTH_SHARING * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
@@ -358,18 +370,49 @@ struct Product {
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
-  void share(Thread thread, char* b_panels) const {
+  void share(Thread thread, char* room) const {
+    if (by_inputs) return share_inputs(thread, reinterpret_cast<float*>(room));
     P by;
-    by_columns ? share_columns(by, thread) : share_rows(by, thread, b_panels);
+    by_columns ? share_columns(by, thread) : share_rows(by, thread, room);
     by.finish();
     if (to.passes_on) _mm_sfence();
   }
 
-  char* room_of_panels() const {
+  // What threads share.
+  char* room() const {
+    if (by_inputs) return scratch<char, 18>(4 * STRETCHES * (m * n + m));
     return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
   }
 
  private:
+  // Each stretch of the inputs is laid out and multiplied by one thread; then their sums are added up in order.
+  void share_inputs(Thread thread, float* sums) const {
+    static_assert(MOST_INPUTS / STRETCHES < MANY_INPUTS, "a stretch is not shared again");
+    const long stretch = blocks(blocks(k, STRETCHES), P::INPUTS) * P::INPUTS, stretches = blocks(k, stretch), size = m * n;
+    float* of_rows = sums + STRETCHES * size;
+    thread.share(stretches, 1, [=](long i) {
+      Layout left = a, right = b;
+      move(left, right, i * stretch);
+      Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, to.row_sums ? of_rows + i * m : nullptr, nullptr};
+      const Product part{left, right, own, m, std::min(stretch, k - i * stretch), 1};
+      part.share({1}, part.room());
+    });
+    thread.wait();
+    const auto add = [=](float* c, const float* first, long apart, long columns) {
+      for (long j = 0; j < columns; j += LANES) {
+        const Mask there = lanes(columns - j);
+        Floats sum = to.finish.is_added ? load(c + j, there) : spread(0.0f);
+        for (long i = 0; i < stretches; ++i) sum = sum + load(first + i * apart + j, there);
+        store(c + j, there, sum);
+      }
+    };
+    thread.share(blocks(m, TILE_ROWS), 4, [=](long block) {
+      for (long r = block * TILE_ROWS; r < std::min(m, (block + 1) * TILE_ROWS); ++r)
+        add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
+      if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
+    });
+  }
+
   void share_rows(P& by, Thread thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
@@ -493,13 +536,11 @@ struct Product {
 template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
-  char* b_panels = product.room_of_panels();
-  if (threads == 1) return product.share({1}, b_panels);  // not even a team of one, of which attention would make thousands
+  char* room = product.room();
+  if (threads == 1) return product.share({1}, room);  // not even a team of one, of which attention would make thousands
 #pragma omp parallel num_threads(threads)
-  product.share({omp_get_num_threads()}, b_panels);
+  product.share({omp_get_num_threads()}, room);
 }
-
-void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
 
 }  // namespace
 }  // namespace transformer
@@ -533,7 +574,6 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
         : is_bfloat16 ? by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>)
                       : by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>);
     matrices(left, right, s, m, part, threads);
-    move(left, left.is_transposed ? part * left.stride : part);
-    move(right, right.is_transposed ? part : part * right.stride);
+    move(left, right, part);
   }
 }

@@ -72,7 +72,7 @@ def linear(
 def linear_side_by_side(
     x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: Mapped | None = None
 ) -> tuple[Tensor, ...]:
-    """As `blocks.joint_maps`, with weights and their gradients where they are: nothing is joined or cut apart."""
+    """As `blocks.joint_maps`, with weights where they are: nothing is cut apart."""
     precision = precision_asked()
     if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
         return joint_maps(x, maps)
@@ -132,17 +132,18 @@ class _Linear(torch.autograd.Function):
         if all(dy is None for dy in of_results):  # nothing became of the map
             return gradients[-1], *[None] * (2 + 2 * len(weights))
         dys = [_whole(dy, rows, weight, ctx.precision) for dy, weight in zip(of_results, weights, strict=True)]
+        joined = _joined(dys) if len(dys) > 1 else None
         dx = None
         if ctx.needs_input_grad[0]:
-            dx, is_begun = _begun(ctx, gradients, torch.float32 if len(dys) > 1 else ctx.type)
-            for place, (dy, weight) in enumerate(zip(dys, weights, strict=True)):
+            factors = list(zip(dys, weights, strict=True)) if joined is None else [(joined, torch.cat(weights))]
+            dx, is_begun = _begun(ctx, gradients, torch.float32 if len(factors) > 1 else ctx.type)
+            for place, (dy, weight) in enumerate(factors):
                 finish = Finish(is_added=is_begun or place > 0)
                 matmul(dy, weight, finish, precision=ctx.precision, out=dx.view(rows.shape))
             dx = dx.to(ctx.type)
         needs, of_maps = ctx.needs_input_grad[3:], list[Tensor | None]()
         of_weights, of_biases = needs[::2], needs[1::2]
-        joined = _joined(dys) if len(dys) > 1 and all(of_weights) and len(set(of_biases)) == 1 else None
-        if joined is not None:
+        if joined is not None and all(of_weights) and len(set(of_biases)) == 1:
             widths = [weight.size(0) for weight in weights]
             found = _gradients(joined, rows, ctx.precision, needs[:2])
             parts = ([None] * len(widths) if each is None else each.split(widths) for each in found)

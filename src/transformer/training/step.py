@@ -36,6 +36,7 @@ class TrainingState:
         hardware: where and in which precision the objective computes.
         observe_every: updates between figures of every block; 0 never observes.
         world: the ranks that take every step together.
+        modules: of the objective.
     """
 
     objective: nn.Module
@@ -45,6 +46,10 @@ class TrainingState:
     hardware: Hardware = CPU_FLOAT32
     observe_every: int = 0
     world: World = ALONE
+    modules: Sequence[nn.Module] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.modules = tuple(self.objective.modules())  # to find them again takes longer than to look at each
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def train_step(
     Raises:
         NonFiniteError: loss or gradient is not finite; parameters, optimizer and step are as before.
     """
-    if not all(module.training for module in state.objective.modules()):  # telling each again takes longer
+    if not all(module.training for module in state.modules):  # telling each again takes longer
         state.objective.train()
     counted = micro_batches if is_last_counted else micro_batches[:-1]
     count = int(state.world.total(sum(batch.scored_tokens for batch in counted))[0])
