@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "vectors.h"
+#include "sharing.h"
 
 namespace transformer {
 namespace {
@@ -87,8 +87,8 @@ template <typename T>
 void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
                      double* losses, int threads) {
   const long side_by_side = weight > 0 ? 2 : 1;
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < rows; i += side_by_side) {
+  share((rows + side_by_side - 1) / side_by_side, threads, [=](long task) {
+    const long i = task * side_by_side;
     float* e = scratch<float, 30>(2 * (size + LANES));
     Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon);
     if (side_by_side == 2) {
@@ -99,7 +99,7 @@ void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, l
       to_gradient(row, size, labels[i], epsilon);
     }
     std::copy_n(row.losses, 2, losses + 2 * i);
-  }
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "activations.h"
 #include "random.h"
+#include "sharing.h"
 
 namespace transformer {
 namespace {
@@ -13,8 +14,8 @@ constexpr long BLOCK = 4096;  // elements that a thread takes at a time
 
 template <typename T, Floats function(Floats), WithSlope with_slope(Floats)>
 void apply(const T* x, long n, T* out, T* slopes, int threads) {
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long start = 0; start < n; start += BLOCK)
+  share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
+    const long start = block * BLOCK;
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
       const Mask m = lanes(n - i);
       const Floats y = load(x + i, m);
@@ -26,16 +27,17 @@ void apply(const T* x, long n, T* out, T* slopes, int threads) {
       store(out + i, m, value);
       store(slopes + i, m, slope);
     }
+  });
 }
 
 template <typename Y, typename Out>
 void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long start = 0; start < n; start += BLOCK) {
+  share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
+    const long start = block * BLOCK;
     const Out* onto = x ? static_cast<const Out*>(x) + start : nullptr;
     drop_out(onto, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
              start / DRAWN);
-  }
+  });
 }
 
 // Sums of columns, each from the first row to the last.
@@ -43,8 +45,8 @@ template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
   constexpr int VECTORS = 4;
   constexpr long WIDE = VECTORS * LANES;
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long start = 0; start < columns; start += WIDE) {
+  share((columns + WIDE - 1) / WIDE, threads, [=](long block) {
+    const long start = block * WIDE;
     Floats sums[VECTORS] = {};
     const long width = std::min(WIDE, columns - start);
     for (long i = 0; i < rows; ++i)
@@ -53,7 +55,7 @@ void sum_columns(const T* x, long stride, long rows, long columns, float* out, i
           sums[v] = sums[v] + load(x + i * stride + start + v * LANES, lanes(width - v * LANES));
     for (int v = 0; v < VECTORS; ++v)
       if (v * LANES < width) store(out + start + v * LANES, lanes(width - v * LANES), sums[v]);
-  }
+  });
 }
 
 double sum_of_squares(const float* x, long n) {
@@ -115,7 +117,6 @@ extern "C" double transformer_sum_of_squares(const float* const* vectors, const 
     for (long start = 0; start < sizes[i]; start += BLOCK)
       all[place++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
   double* parts = scratch<double, 13>(blocks);
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < blocks; ++i) parts[i] = sum_of_squares(all[i].from, all[i].size);
+  share(blocks, threads, [=](long i) { parts[i] = sum_of_squares(all[i].from, all[i].size); });
   return std::accumulate(parts, parts + blocks, 0.0);
 }

@@ -14,9 +14,8 @@
 // one of vectors, where matrices are large enough for taking their numbers apart to be worth it. Their sums are float32, as
 // those of vectors, but in another order.
 #include "layouts.h"
+#include "sharing.h"
 #include "tiles.h"
-
-#include <omp.h>
 
 #include <algorithm>
 #include <limits>
@@ -39,34 +38,14 @@ constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 i
 constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
 constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
 
-// One of the threads that share a product. Each takes further tasks as it gets free, since cores are not equally fast.
-struct Thread {
-  long all;
-
-  template <typename Work>
-  void share(long tasks, long at_once, Work work) const {
-    if (all == 1) {
-      for (long i = 0; i < tasks; ++i) work(i);
-      return;
-    }
-#pragma omp for schedule(dynamic, at_once) nowait
-    for (long i = 0; i < tasks; ++i) work(i);
-  }
-  void wait() const {
-    if (all > 1) {
-#pragma omp barrier
-    }
-  }
-};
-
 // `width` columns of the matrix from `first` on; a column is a row of memory where it is `is_along`. The piece of a
 // thread is `swath` columns and a stretch of their inputs. Units beyond the inputs are zeros.
 template <typename P>
 void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
-             char* to, Thread thread) {
+             char* to, const Thread& thread) {
   units /= P::PARTS;
   const long stretches = blocks(units, STRETCH);
-  thread.share(blocks(width, swath) * stretches, 1, [=](long task) {
+  thread.share(blocks(width, swath) * stretches, [=](long task) {
     const long column = task / stretches * swath, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
     const Piece piece{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
@@ -370,7 +349,7 @@ struct Product {
   const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
-  void share(Thread thread, char* room) const {
+  void share(const Thread& thread, char* room) const {
     if (by_inputs) return share_inputs(thread, reinterpret_cast<float*>(room));
     P by;
     by_columns ? share_columns(by, thread) : share_rows(by, thread, room);
@@ -386,16 +365,16 @@ struct Product {
 
  private:
   // Each stretch of the inputs is laid out and multiplied by one thread; then their sums are added up in order.
-  void share_inputs(Thread thread, float* sums) const {
+  void share_inputs(const Thread& thread, float* sums) const {
     static_assert(MOST_INPUTS / STRETCHES < MANY_INPUTS, "a stretch is not shared again");
     const long stretch = blocks(blocks(k, STRETCHES), P::INPUTS) * P::INPUTS, stretches = blocks(k, stretch), size = m * n;
     float* of_rows = sums + STRETCHES * size;
-    thread.share(stretches, 1, [=](long i) {
+    thread.share(stretches, [=](long i) {
       Layout left = a, right = b;
       move(left, right, i * stretch);
       Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, to.row_sums ? of_rows + i * m : nullptr, nullptr};
       const Product part{left, right, own, m, std::min(stretch, k - i * stretch), 1};
-      part.share({1}, part.room());
+      part.share(Thread(), part.room());
     });
     thread.wait();
     const auto add = [=](float* c, const float* first, long apart, long columns) {
@@ -406,14 +385,14 @@ struct Product {
         store(c + j, there, sum);
       }
     };
-    thread.share(blocks(m, TILE_ROWS), 4, [=](long block) {
+    thread.share_short(blocks(m, TILE_ROWS), [=](long block) {
       for (long r = block * TILE_ROWS; r < std::min(m, (block + 1) * TILE_ROWS); ++r)
         add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
       if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
     });
   }
 
-  void share_rows(P& by, Thread thread, char* b_panels) const {
+  void share_rows(P& by, const Thread& thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.wait();
       lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
@@ -424,30 +403,36 @@ struct Product {
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
         const char *columns = b_panels + 4 * panel * PANEL * units, *rows = rows_of(first, end, laid_out);
-        if (!a_lies_right) by.want(to_lay_out((g + thread.all) * group, group, rows));
+        if (!a_lies_right) by.want(to_lay_out((g + 1) * group, group, rows));
         if (to.row_sums && left + panel == 0) sum_rows(rows, first, end);
         multiply_group(by, rows, first, end, columns, left + panel * PANEL);
       };
+      const auto groups_of = [&](long part) { return thread.first_of(part + 1, groups) - thread.first_of(part, groups); };
+      if (by_panels) {
+        thread.share_parts([&](long part) { return groups_of(part) * panels; }, [&](long part, long i) {
+          multiply_one(thread.first_of(part, groups) + i % groups_of(part), i / groups_of(part));
+        }, false);
+        continue;
+      }
       // To lay out rows once is worth waiting for a slower core, not for one that has none to lay out.
       const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.all);
-      const long whole = by_panels ? 0 : is_once ? groups : groups * 3 / 4 / thread.all * thread.all;
-      thread.share(whole, 1, [&](long g) {
-        for (long panel = 0; panel < panels; ++panel) multiply_one(g, panel);
-      });
-      const long others = groups - whole, tasks = others * panels;
-      thread.share(tasks, std::max(1L, tasks / (TASKS * thread.all)), [&](long i) {
-        by_panels ? multiply_one(i % groups, i / groups) : multiply_one(whole + i / panels, i % panels);
-      });
+      const auto whole_of = [&](long part) { return is_once ? groups_of(part) : groups_of(part) * 3 / 4; };
+      thread.share_parts(whole_of, [&](long part, long i) {
+        for (long panel = 0; panel < panels; ++panel) multiply_one(thread.first_of(part, groups) + i, panel);
+      }, false);
+      thread.share_parts([&](long part) { return (groups_of(part) - whole_of(part)) * panels; }, [&](long part, long i) {
+        multiply_one(thread.first_of(part, groups) + whole_of(part) + i / panels, i % panels);
+      }, false);
     }
   }
 
   // Some columns at a time, laid out by the thread that multiplies all rows with them, and stay in its second cache.
-  void share_columns(P& by, Thread thread) const {
+  void share_columns(P& by, const Thread& thread) const {
     const long most = columns_at_once(thread.all);
     char* own = scratch<char, 10>(4 * units * most);
-    thread.share(blocks(n, most), 1, [&](long task) {
+    thread.share(blocks(n, most), [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
-      lay_out<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread{1});
+      lay_out<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread());
       const auto* rows = static_cast<const char*>(a.data);
       const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
       const bool is_dense = row <= 8 * units;
@@ -537,9 +522,7 @@ template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
   char* room = product.room();
-  if (threads == 1) return product.share({1}, room);  // not even a team of one, of which attention would make thousands
-#pragma omp parallel num_threads(threads)
-  product.share({omp_get_num_threads()}, room);
+  in_threads(threads, [&](const Thread& thread) { product.share(thread, room); });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // LayerNorm(x + y), row by row, in one pass over memory; in training, of x and what dropout leaves of y, and its gradient.
 #include "kernels.h"
 #include "random.h"
+#include "sharing.h"
 
 #include <cmath>
 
@@ -99,14 +100,13 @@ void all_gradients(const float* d_out, const float* sums, const Statistics* stat
                    long width, const Dropout& d, float* d_x, Y* d_y, float* d_alpha, float* d_beta, int threads) {
   const long parts = (rows + ROWS_OF_A_PART - 1) / ROWS_OF_A_PART;
   float* of_parts = scratch<float, 16>(parts * 2 * width);
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long part = 0; part < parts; ++part) {
+  share(parts, threads, [&](long part) {
     float* own = of_parts + part * 2 * width;
     std::fill(own, own + 2 * width, 0.0f);
     for (long i = part * ROWS_OF_A_PART; i < std::min(rows, (part + 1) * ROWS_OF_A_PART); ++i)
       add_dropped_norm_gradient(d_out + i * width, sums + i * width, statistics[i], alpha, i, width, d, d_x + i * width,
                                 d_y + i * width, own, own + width);
-  }
+  });
   std::fill(d_alpha, d_alpha + width, 0.0f);
   std::fill(d_beta, d_beta + width, 0.0f);
   for (const float* own = of_parts; own < of_parts + parts * 2 * width; own += 2 * width)
@@ -137,12 +137,11 @@ extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int 
   const Dropout d{seed, levels};
   auto* found = reinterpret_cast<Statistics*>(statistics);
   const auto all = [&](const auto* typed) {
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-    for (long i = 0; i < rows; ++i) {
+    share(rows, threads, [&](long i) {
       const long at = i * width;
       found[i] = add_dropped_norm(x + at, typed + at, alpha, beta, eps, i, width, d, sums + at, out + at,
                                   rounded ? rounded + at : nullptr);
-    }
+    });
   };
   y_is_bfloat16 ? all(static_cast<const uint16_t*>(y)) : all(static_cast<const float*>(y));
 }

@@ -1,5 +1,6 @@
 // Attention and its gradient, one head at a time: the products of a head and what comes between them stay in a core's
 // cache. Products take float32 or bfloat16, as `matmul.cpp`; sums, softmax and its gradient are float32.
+#include "sharing.h"
 #include "short_attention.h"
 #include "tiles.h"
 
@@ -57,13 +58,12 @@ void backward(const Head& head) {
 
 template <typename T>
 void all(const TrainedAttention& a, bool is_backward, int threads) {
-#pragma omp parallel for schedule(guided) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < a.batch * a.heads; ++i) {
+  share(a.batch * a.heads, threads, [&](long i) {
     const Head head{a, i / a.heads, i % a.heads};
     if constexpr (MULTIPLIES_PAIRS && IS_BFLOAT16<T>)
-      if (!uses_tiles && as_short(head, [=](const auto& own) { is_backward ? own.backward() : own.forward(); })) continue;
+      if (!uses_tiles && as_short(head, [=](const auto& own) { is_backward ? own.backward() : own.forward(); })) return;
     is_backward ? backward<T>(head) : forward<T>(head);
-  }
+  });
 }
 
 }  // namespace
