@@ -149,16 +149,16 @@ def test_rows_of_odd_length_are_read_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
-@pytest.mark.parametrize(("m", "k", "n"), [(401, 700, 333), (600, 4096, 700)])
+@pytest.mark.parametrize(("m", "k", "n"), [(401, 700, 333), (600, 4096, 700), (130, 3001, 37)])
 def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n: int) -> None:
     """Catches sums formed in another order by several threads, and panels overwritten while they are read.
 
-    The larger product has more columns and rows than are laid out at a time.
+    The second product has more columns and rows than are laid out at a time; threads share the inputs of the third.
     """
     a, b, threads = torch.randn(k, m).t(), torch.randn(k, n), torch.get_num_threads()
     results: list[Tensor] = []
     try:
-        for count in (1, 2, 3):
+        for count in (1, 2, 3, 11):
             torch.set_num_threads(count)
             results.append(matmul(a, b, precision=precision, out=torch.empty(m, n)))
     finally:
@@ -406,6 +406,8 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
         monkeypatch.undo()
     of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
     assert of_weights == ([192] if queries == 7 else [64, 128])
+    of_inputs = [(rows, inner) for rows, inner in shapes if inner % 64 == 0]
+    assert sorted(of_inputs) == ([(21, 192)] if queries == 7 else [(27, 64), (27, 128)])
     largest = max(each.norm() for each in found[1] if each is not None)
     for ours, theirs in zip(*found, strict=True):
         assert (ours is None) == (theirs is None)

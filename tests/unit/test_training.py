@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from conftest import tiny_recipe
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
@@ -111,6 +111,19 @@ def test_loss_under_autocast_sums_in_float32(monkeypatch: pytest.MonkeyPatch) ->
     assert total.item() == nll.item() == pytest.approx(400 * math.log(13), rel=1e-5)
     torch.testing.assert_close(weight.grad, ((400 / 13 - counts) * 0.5)[:, None].expand(13, 5), atol=0.15, rtol=0)
     assert hidden.grad.dtype == weight.grad.dtype == torch.float32
+
+
+def test_a_weight_is_rounded_once_or_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches gradients that depend on which of both it is, or go to the rounded copy."""
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 31)
+    hidden, weight = torch.randn(17, 64, requires_grad=True), torch.randn(31, 64, requires_grad=True)
+    labels, results = torch.randint(0, 31, (17,)), list[list[Tensor]]()
+    for most in (0, 17):
+        monkeypatch.setattr(loss_module, "ROUNDED_AS_READ", most)
+        with torch.autocast("cpu", torch.bfloat16):
+            total, _ = smoothed_cross_entropy(hidden, weight, None, labels, 0.1)
+        results.append([total.detach(), *torch.autograd.grad(total, (hidden, weight))])
+    assert all(torch.equal(*both) for both in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])

@@ -1,11 +1,20 @@
 // Logits to the gradient of their label-smoothed cross-entropy, row by row in place.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "sharing.h"
 
 namespace transformer {
 namespace {
+
+float number_at(const float* x, long i) { return x[i]; }
+float number_at(const uint16_t* x, long i) {
+  const uint32_t bits = static_cast<uint32_t>(x[i]) << 16;
+  float found;
+  std::memcpy(&found, &bits, 4);
+  return found;
+}
 
 // A row's softmax is e / sum; `losses` takes the smoothed loss and the plain one.
 template <typename T>
@@ -17,22 +26,34 @@ struct Row {
 
 // The target is 1 - epsilon on the label and epsilon / V on all.
 template <typename T>
-Row<T> softmax(T* row, float* e, long size, long label, float epsilon) {
+Row<T> softmax(T* row, float* e, long size, long label, float epsilon, const T* next) {
   Floats most = spread(-INFINITY), total = spread(0.0f), all = spread(0.0f);
-  for (long j = 0; j < size; j += LANES) {
-    const Mask m = lanes(size - j);
-    const Floats x = load(row + j, m);
-    store(e + j, choose(m, x, spread(-INFINITY)));
-    most = choose(m, larger(most, x), most);
+  const long whole = size / LANES * LANES;
+  const Mask all_lanes = lanes(LANES), rest = lanes(size - whole);
+  for (long j = 0; j < whole; j += LANES) {
+    const Floats x = load(row + j, all_lanes);
+    most = larger(most, x);
     all = all + x;
   }
-  const float largest = largest_of(most), chosen = e[label];
+  if (rest) {
+    const Floats x = load(row + whole, rest);
+    most = choose(rest, larger(most, x), most);
+    all = all + x;
+  }
+  const float largest = largest_of(most);
   const Floats shift = spread(largest);
-  for (long j = 0; j < size; j += LANES) {
-    const Floats found = exponential(load(e + j) - shift);
+  for (long j = 0; j < whole; j += LANES) {
+    const Floats found = exponential(load(row + j, all_lanes) - shift);
+    _mm_prefetch(reinterpret_cast<const char*>(next + j), _MM_HINT_T1);
     store(e + j, found);
     total = total + found;
   }
+  if (rest) {
+    const Floats found = keep(rest, exponential(load(row + whole, rest) - shift));
+    store(e + whole, found);
+    total = total + found;
+  }
+  const float chosen = number_at(row, label);
   const double sum = sum_of(total), log_z = largest + std::log(sum), plain = log_z - chosen;
   return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - sum_of(all) / size), plain}};
 }
@@ -42,9 +63,12 @@ template <typename T>
 void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
   const Floats factor = spread(static_cast<float>(1 / row.sum)), share = spread(epsilon / size);
   row.e[label] += (epsilon - 1) * static_cast<float>(row.sum);
-  for (long j = 0; j < size; j += LANES)
-    store(row.logits + j, lanes(size - j),
-          load(row.e + j) * factor - share);
+  const auto write = [&](long j, Mask m) __attribute__((always_inline)) {
+    store(row.logits + j, m, load(row.e + j) * factor - share);
+  };
+  long j = 0;
+  for (; j + LANES <= size; j += LANES) write(j, lanes(LANES));
+  if (j < size) write(j, lanes(size - j));
 }
 
 // Two distributions p and q of one label, as `to_gradient`, with `weight` times the mean of KL(p || q) and KL(q || p),
@@ -90,9 +114,9 @@ void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, l
   share((rows + side_by_side - 1) / side_by_side, threads, [=](long task) {
     const long i = task * side_by_side;
     float* e = scratch<float, 30>(2 * (size + LANES));
-    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon);
+    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, logits + (i + 1) * stride);
     if (side_by_side == 2) {
-      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon);
+      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, logits + (i + 1) * stride);
       pair_to_gradient(row, other, size, labels[i], epsilon, weight);
       std::copy_n(other.losses, 2, losses + 2 * i + 2);
     } else {

@@ -15,6 +15,8 @@ CHUNK_ROWS: Final = 1024
 """Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
 CHUNK_ELEMENTS: Final = 1 << 25
 """Most logits in a chunk."""
+ROUNDED_AS_READ: Final = 2
+"""Chunks up to which the kernel, each time it reads the weight, rounds it: a rounded copy would be one more matrix."""
 A_LINE: Final = 32
 """Logits in a line of the cache, or two."""
 BLOCK_ELEMENTS: Final = 1 << 19
@@ -85,7 +87,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             wide = [weight] if bias is None else [weight, bias]
             is_compiled = multiplies(hidden, *wide) and all(each.dtype == torch.float32 for each in wide)
             is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
-            x, w = hidden.to(precision).contiguous(), weight if is_compiled else weight.to(precision)
+            x = hidden.to(precision).contiguous()
+            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay together
+            is_rounded_once = not is_compiled or len(x) > ROUNDED_AS_READ * rows
+            w = weight.to(precision) if is_rounded_once else weight
             b = bias if is_compiled or bias is None else bias.to(precision)
             sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
             d_hidden = torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device) if wants_gradient else None
@@ -93,7 +98,6 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if d_weight is not None and not len(x):
                 d_weight.zero_()
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
-            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay together
             products = _Compiled(precision) if is_compiled else _ByTorch()
             logits = products.room(x, min(rows, len(x)), weight.size(0))
             for start in range(0, len(x), rows):
@@ -115,7 +119,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 class _Compiled:
-    """The products by the compiled kernel, which rounds the weight while it reads it."""
+    """The products by the compiled kernel, which rounds a weight of float32 while it reads it."""
 
     def __init__(self, precision: torch.dtype) -> None:
         self.precision = precision
