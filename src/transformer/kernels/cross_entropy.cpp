@@ -114,9 +114,9 @@ void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, l
   share((rows + side_by_side - 1) / side_by_side, threads, [=](long task) {
     const long i = task * side_by_side;
     float* e = scratch<float, 30>(2 * (size + LANES));
-    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, logits + (i + 1) * stride);
+    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, logits + (i + side_by_side) * stride);
     if (side_by_side == 2) {
-      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, logits + (i + 1) * stride);
+      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, logits + (i + 3) * stride);
       pair_to_gradient(row, other, size, labels[i], epsilon, weight);
       std::copy_n(other.losses, 2, losses + 2 * i + 2);
     } else {

@@ -7,8 +7,9 @@
 // do, else laid out in rows, by the thread that multiplies them. A thread takes a group of rows, which stay in its second
 // cache, through all panels; where rows lie right and are not long, and columns are many, it lays out columns of its own,
 // which stay there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too.
-// While a tile is multiplied, what is needed next is asked for. Every element is summed in the same order, however many
-// threads there are.
+// While a tile is multiplied, what is needed next is asked for. Of few results of many inputs, as gradients of small
+// weights, each thread takes shares of the inputs, whose sums are added in order. Every element is summed in the same
+// order, however many threads there are.
 //
 // AMX has no float32, but multiplies bfloat16 so fast that six products of the parts of float32 numbers take less time than
 // one of vectors, where matrices are large enough for taking their numbers apart to be worth it. Their sums are float32, as
@@ -31,7 +32,7 @@ constexpr long FEW = 8;                  // panels that are not worth laying out
 constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
 constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
 constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
-constexpr long STRETCHES = 8;            // of inputs, that threads share,
+constexpr long SHARES = 8;               // of the inputs, that threads share,
 constexpr long MANY_INPUTS = 2048;       // where there are so many or more
 constexpr long SMALL = 256 << 10;        // and so few bytes of sums
 constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 is part of, on an average
@@ -341,7 +342,8 @@ struct Product {
   const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
   const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
-  const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && k >= MANY_INPUTS && 4 * m * n <= SMALL && !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
+  const bool is_sum = !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
+  const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && is_sum && k >= MANY_INPUTS && 4 * m * n <= SMALL;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= P::WORTH_SHARING * PANEL * threads);
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
@@ -359,30 +361,31 @@ struct Product {
 
   // What threads share.
   char* room() const {
-    if (by_inputs) return scratch<char, 18>(4 * STRETCHES * (m * n + m));
+    if (by_inputs) return scratch<char, 18>(4 * SHARES * (m * n + m));
     return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
   }
 
  private:
-  // Each stretch of the inputs is laid out and multiplied by one thread; then their sums are added up in order.
+  // Each share of the inputs is laid out and multiplied by one thread; then their sums are added up in order.
   void share_inputs(const Thread& thread, float* sums) const {
-    static_assert(MOST_INPUTS / STRETCHES < MANY_INPUTS, "a stretch is not shared again");
-    const long stretch = blocks(blocks(k, STRETCHES), P::INPUTS) * P::INPUTS, stretches = blocks(k, stretch), size = m * n;
-    float* of_rows = sums + STRETCHES * size;
-    thread.share(stretches, [=](long i) {
+    static_assert(MOST_INPUTS / SHARES < MANY_INPUTS, "a share is not shared again");
+    const long inputs = blocks(blocks(k, SHARES), P::INPUTS) * P::INPUTS, shares = blocks(k, inputs), size = m * n;
+    float* of_rows = sums + SHARES * size;
+    thread.share(shares, [=](long i) {
       Layout left = a, right = b;
-      move(left, right, i * stretch);
-      Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, to.row_sums ? of_rows + i * m : nullptr, nullptr};
-      const Product part{left, right, own, m, std::min(stretch, k - i * stretch), 1};
+      move(left, right, i * inputs);
+      float* own_rows = to.row_sums ? of_rows + i * m : nullptr;
+      const Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, own_rows, nullptr};
+      const Product part{left, right, own, m, std::min(inputs, k - i * inputs), 1};
       part.share(Thread(), part.room());
     });
     thread.wait();
     const auto add = [=](float* c, const float* first, long apart, long columns) {
       for (long j = 0; j < columns; j += LANES) {
         const Mask there = lanes(columns - j);
-        Floats sum = to.finish.is_added ? load(c + j, there) : spread(0.0f);
-        for (long i = 0; i < stretches; ++i) sum = sum + load(first + i * apart + j, there);
-        store(c + j, there, sum);
+        Floats sum = spread(0.0f);
+        for (long i = 0; i < shares; ++i) sum = sum + load(first + i * apart + j, there);
+        store(c + j, there, to.finish.is_added ? sum + load(c + j, there) : sum);
       }
     };
     thread.share_short(blocks(m, TILE_ROWS), [=](long block) {

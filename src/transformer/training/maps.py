@@ -72,7 +72,7 @@ def linear(
 def linear_side_by_side(
     x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: Mapped | None = None
 ) -> tuple[Tensor, ...]:
-    """As `blocks.joint_maps`, with weights where they are: nothing is cut apart."""
+    """As `blocks.joint_maps`; weights are joined only on the way back, if the results' gradients lie side by side."""
     precision = precision_asked()
     if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
         return joint_maps(x, maps)

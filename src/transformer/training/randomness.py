@@ -12,11 +12,11 @@ def seed_for(seed: int, *place: int) -> int:
 
 
 def reseed(seed: int, *place: int) -> None:
-    """Makes what torch draws next (dropout), on a CPU or GPUs, depend on the seed and the place alone.
+    """Makes what torch draws next (dropout), on a CPU or on GPUs in use, depend on the seed and the place alone.
 
-    As `torch.manual_seed`, which without a GPU first writes down where it was called from: more than 0.5 ms a step.
+    As `torch.manual_seed`, which writes down where it was called from as long as no GPU is in use: 0.8 ms a step.
     """
     chosen = seed_for(seed, *place)
     torch.default_generator.manual_seed(chosen)
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(chosen)
