@@ -97,17 +97,19 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
 def test_rows_are_summed_on_the_way(
     sizes: tuple[int, int, int], precision: torch.dtype, *, is_transposed: bool
 ) -> None:
-    """Catches rows, or parts of their inputs, that are summed twice or never, and sums that depend on threads."""
+    """Catches rows, or parts of their inputs, summed or added twice or never, and sums that depend on threads."""
     m, k, n = sizes
     a, b = stored(m, k, precision, is_transposed=is_transposed), torch.randn(k, n)
-    exact, before, threads = a.double().sum(1), torch.randn(m), torch.get_num_threads()
-    results: list[Tensor] = []
+    exact, before, there = a.double().sum(1), torch.randn(m), torch.randn(m, n)
+    threads, results = torch.get_num_threads(), list[Tensor]()
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
             for is_added in (False, True):
-                sums, out = before.clone(), torch.zeros(m, n)
+                sums, out = before.clone(), there.clone()
                 matmul(a, b, Finish(is_added=is_added, row_sums=sums), precision=precision, out=out)
+                expected = a.double() @ b.to(precision).double() + is_added * there
+                torch.testing.assert_close(out.double(), expected, atol=5e-3, rtol=1e-5)
                 torch.testing.assert_close(sums.double(), exact + is_added * before, atol=2e-3, rtol=1e-5)
                 results.append(sums)
     finally:

@@ -1,20 +1,11 @@
 // Logits to the gradient of their label-smoothed cross-entropy, row by row in place.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "sharing.h"
 
 namespace transformer {
 namespace {
-
-float number_at(const float* x, long i) { return x[i]; }
-float number_at(const uint16_t* x, long i) {
-  const uint32_t bits = static_cast<uint32_t>(x[i]) << 16;
-  float found;
-  std::memcpy(&found, &bits, 4);
-  return found;
-}
 
 // A row's softmax is e / sum; `losses` takes the smoothed loss and the plain one.
 template <typename T>
@@ -24,9 +15,9 @@ struct Row {
   double sum, log_z, losses[2];
 };
 
-// The target is 1 - epsilon on the label and epsilon / V on all.
+// The target is 1 - epsilon on the label and epsilon / V on all. What the thread does next lies `next` elements on.
 template <typename T>
-Row<T> softmax(T* row, float* e, long size, long label, float epsilon, const T* next) {
+Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next) {
   Floats most = spread(-INFINITY), total = spread(0.0f), all = spread(0.0f);
   const long whole = size / LANES * LANES;
   const Mask all_lanes = lanes(LANES), rest = lanes(size - whole);
@@ -44,7 +35,7 @@ Row<T> softmax(T* row, float* e, long size, long label, float epsilon, const T* 
   const Floats shift = spread(largest);
   for (long j = 0; j < whole; j += LANES) {
     const Floats found = exponential(load(row + j, all_lanes) - shift);
-    _mm_prefetch(reinterpret_cast<const char*>(next + j), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(row + next + j), _MM_HINT_T1);
     store(e + j, found);
     total = total + found;
   }
@@ -53,7 +44,7 @@ Row<T> softmax(T* row, float* e, long size, long label, float epsilon, const T* 
     store(e + whole, found);
     total = total + found;
   }
-  const float chosen = number_at(row, label);
+  const float chosen = sum_of(load(row + label, lanes(1)));
   const double sum = sum_of(total), log_z = largest + std::log(sum), plain = log_z - chosen;
   return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - sum_of(all) / size), plain}};
 }
@@ -110,13 +101,13 @@ void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon
 template <typename T>
 void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
                      double* losses, int threads) {
-  const long side_by_side = weight > 0 ? 2 : 1;
+  const long side_by_side = weight > 0 ? 2 : 1, next = side_by_side * stride;
   share((rows + side_by_side - 1) / side_by_side, threads, [=](long task) {
     const long i = task * side_by_side;
     float* e = scratch<float, 30>(2 * (size + LANES));
-    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, logits + (i + side_by_side) * stride);
+    Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, next);
     if (side_by_side == 2) {
-      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, logits + (i + 3) * stride);
+      Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, next);
       pair_to_gradient(row, other, size, labels[i], epsilon, weight);
       std::copy_n(other.losses, 2, losses + 2 * i + 2);
     } else {

@@ -388,11 +388,11 @@ struct Product {
         store(c + j, there, to.finish.is_added ? sum + load(c + j, there) : sum);
       }
     };
-    thread.share_short(blocks(m, TILE_ROWS), [=](long block) {
+    thread.share(blocks(m, TILE_ROWS), [=](long block) {
       for (long r = block * TILE_ROWS; r < std::min(m, (block + 1) * TILE_ROWS); ++r)
         add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
       if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
-    });
+    }, true);
   }
 
   void share_rows(P& by, const Thread& thread, char* b_panels) const {
@@ -414,7 +414,7 @@ struct Product {
       if (by_panels) {
         thread.share_parts([&](long part) { return groups_of(part) * panels; }, [&](long part, long i) {
           multiply_one(thread.first_of(part, groups) + i % groups_of(part), i / groups_of(part));
-        }, false);
+        });
         continue;
       }
       // To lay out rows once is worth waiting for a slower core, not for one that has none to lay out.
@@ -422,10 +422,10 @@ struct Product {
       const auto whole_of = [&](long part) { return is_once ? groups_of(part) : groups_of(part) * 3 / 4; };
       thread.share_parts(whole_of, [&](long part, long i) {
         for (long panel = 0; panel < panels; ++panel) multiply_one(thread.first_of(part, groups) + i, panel);
-      }, false);
+      });
       thread.share_parts([&](long part) { return (groups_of(part) - whole_of(part)) * panels; }, [&](long part, long i) {
         multiply_one(thread.first_of(part, groups) + whole_of(part) + i / panels, i % panels);
-      }, false);
+      });
     }
   }
 

@@ -25,23 +25,16 @@ class Thread {
 
   long first_of(long part, long tasks) const { return tasks * part / all; }
 
-  // Calls `work` with each task.
+  // Calls `work` with each task. Of those that are short, half of a part's is taken, then half of the others.
   template <typename Work>
-  void share(long tasks, Work work) const {
+  void share(long tasks, Work work, bool are_short = false) const {
     share_parts([=](long part) { return first_of(part + 1, tasks) - first_of(part, tasks); },
-                [&](long part, long i) { work(first_of(part, tasks) + i); }, false);
-  }
-
-  // The same of tasks that are short: half of a part's is taken, then half of the others.
-  template <typename Work>
-  void share_short(long tasks, Work work) const {
-    share_parts([=](long part) { return first_of(part + 1, tasks) - first_of(part, tasks); },
-                [&](long part, long i) { work(first_of(part, tasks) + i); }, true);
+                [&](long part, long i) { work(first_of(part, tasks) + i); }, are_short);
   }
 
   // Calls `work` with a part and tasks of it, of which there are `size` of the part.
   template <typename Size, typename Work>
-  void share_parts(Size size, Work work, bool are_short) const {
+  void share_parts(Size size, Work work, bool are_short = false) const {
     ++times_;
     for (long i = 0; i < all; ++i) {
       const long part = (own + i) % all;
@@ -90,7 +83,7 @@ void in_threads(int threads, Work work) {
 // Short tasks that threads share.
 template <typename Work>
 void share(long tasks, int threads, Work work) {
-  in_threads(threads, [&](const Thread& thread) { thread.share_short(tasks, work); });
+  in_threads(threads, [&](const Thread& thread) { thread.share(tasks, work, true); });
 }
 
 }  // namespace transformer
