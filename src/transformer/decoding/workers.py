@@ -31,7 +31,7 @@ from transformer.text.control import OURS, ControlIds
 
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
-BATCHES_TO_HOLES: Final = 4
+BATCHES_TO_HOLES: Final = 16
 """Batches after which a worker gives back the holes that they left, which takes 4 % of one by a base model."""
 MOST_BATCHES: Final = 1024
 """Batches after which processes are made anew: with what stays among the freed, their memory would grow on and on."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformer.blocks.attention import MultiHeadAttention
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.encoder import EncoderLayer
+from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
@@ -17,6 +17,7 @@ from transformer.kernels import PackedMatrix, Precision, Weight
 from transformer.packed.attention import PackedAttention
 from transformer.packed.layers import (
     PackedEmbedding,
+    PackedEncoder,
     PackedFeedForward,
     PackedGatedFeedForward,
     PackedNormalization,
@@ -64,6 +65,8 @@ def _pack(module: nn.Module, matrices: Matrices) -> None:
             setattr(module, name, PackedDecoderLayer(child))
         if type(child) is EncoderLayer and can_be_stepped(child):
             setattr(module, name, PackedEncoderLayer(child))
+        if type(child) is Encoder:
+            setattr(module, name, PackedEncoder(child))
 
 
 def _is_known(block: nn.Module) -> bool:
