@@ -64,7 +64,8 @@ def load(
     if family(bundle.family).kind != "encoder-decoder":
         if lexicon not in (None, Lexicon()) or ensemble or shortlist or deterministic:
             raise ConfigError(
-                f"a {bundle.family} model does not translate: leave lexicon, ensemble, shortlist and deterministic out"
+                f"a {bundle.family} model does not translate, which lexicon, ensemble, shortlist and deterministic are "
+                f"for; `transformer info {path}` tells what it is"
             )
         return _of_its_kind(bundle, precision, search)
     chosen = choose_precision(precision)

@@ -109,6 +109,7 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
     bundle = read_published(tmp_path / "hf")
     write_published(bundle, tmp_path / "again")
     again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again.model_max_length == config.max_position_embeddings, "or longer texts reach the model, which fails"
     ours = bundle.tokenizers.source
     before, after = ours.frame
     for text in TEXTS:

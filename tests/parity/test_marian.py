@@ -282,6 +282,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: rewrite(folder, final_logits_bias=torch.zeros(())), "final_logits_bias has the shape"
     ),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json is missing"),
+    "a token that the model lacks": (
+        change("vocab.json", zzz=2000), "'zzz' is 2000 in vocab.json, none of the"
+    ),
     "no pieces": (lambda folder: (folder / "source.spm").write_bytes(b"x"), "not a SentencePiece model"),
     "a token too far": (change("config.json", vocab_size=50), "is none of the 50 tokens of the model"),
     "another size": (change("config.json", decoder_vocab_size=90), "rows, not the 90 of the configuration"),

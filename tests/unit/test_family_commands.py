@@ -269,7 +269,7 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
     ("name", "action", "error", "message"),
     [
         ("vit", lambda it: load(it, lexicon=Lexicon(banned=["a"])), ConfigError,
-         "does not translate: leave lexicon"),
+         "does not translate, which lexicon"),
         ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is one text"),
         ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "fewer than a window of 12"),
         ("gpt", lambda it: load(it).perplexity("abc", window=13), ConfigError, "window=13 is not between 1 and"),

@@ -19,6 +19,7 @@ from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
 from transformer.models.llama.weights import FORMAT as LLAMA
 from transformer.models.renaming import Renamed, chosen, labels_of, read_renamed, refuse_beyond
+from transformer.models.unread import Watched
 from transformer.models.vit.weights import FORMAT as VIT
 from transformer.published import read_tensors
 from transformer.recipe import parse_recipe
@@ -197,12 +198,25 @@ def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
     twice = {"pooler.dense.weight": torch.zeros(1), "bert.pooler.dense.weight": torch.zeros(1)}
     with pytest.raises(BundleError, match=r"bert\.pooler\.dense\.weight is there twice"):
         BERT.read_weights(family("bert").config(vocab_size=9), twice)
+    both = {"rope_parameters": {"rope_theta": 1.0}, "rope_scaling": {"rope_theta": 2.0}}
+    assert LLAMA.read(both, [], {})["base"] == 2.0  # as `transformers` reads it
     for rope in ({"factor": 2.0, "rope_theta": 1.0}, {"partial_rotary_factor": 0.5}):
         with pytest.raises(BundleError, match="factor"):
             LLAMA.read({"rope_parameters": rope}, [], {})
     for facts in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
         with pytest.raises(BundleError, match=r"in generation_config\.json"):
             LLAMA.read_config(family("llama").config, {}, {"generation_config.json": facts}, [])
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt", "llama", "marian", "t5", "vit"])
+def test_models_of_other_classes_are_refused(name: str) -> None:
+    """Catches a model that computes something else with the same parameters, or by code of its own."""
+    published = family(name).weights()
+    with pytest.raises(BundleError, match="architectures='BidirectionalModel' is not known"):
+        published.read_config(family(name).config, {"architectures": ["BidirectionalModel"]}, {}, [])
+    watched = Watched({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
+    with pytest.raises(BundleError, match="not known here: auto_map="):
+        watched.refuse_unread()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "llama", "t5", "vit"])

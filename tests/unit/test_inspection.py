@@ -12,6 +12,7 @@ from transformer.inspection.attention import cross_attention
 from transformer.inspection.pictures import attention_picture, training_curve
 from transformer.inspection.size import flops_per_token, parameters_by_block
 from transformer.loading import load
+from transformer.models import family
 from transformer.transformer import build_transformer
 
 
@@ -28,13 +29,16 @@ def test_flops_are_those_torch_counts() -> None:
 
 
 def test_parameters_by_block_add_up() -> None:
-    """Catches a shared matrix counted twice."""
+    """Catches a shared matrix counted twice, and what a model holds itself."""
     model = build_transformer(31, 31, 16, 16, d_model=12, N=2, h=3, d_ff=17, share_embeddings="all")
     sizes = parameters_by_block(model)
     assert sum(sizes.values()) == sum(parameter.numel() for parameter in model.parameters())
     assert (sizes["src_embed"], sizes["tgt_embed"], sizes["projection_layer"]) == (0, 0, 31 * 12) or (
         sizes["src_embed"] + sizes["tgt_embed"] + sizes["projection_layer"] == 31 * 12
     )
+    vit = family("vit")
+    recognizer = vit.build(vit.config(image_size=(8, 8), patch_size=(4, 4), channels=1, d_model=12, N=1, h=3, d_ff=17))
+    assert sum(parameters_by_block(recognizer).values()) == sum(each.numel() for each in recognizer.parameters())
 
 
 def test_attention_is_that_of_the_forward_pass(tiny_run: Path) -> None:

@@ -28,7 +28,7 @@ from transformer.decoding import Request, Search, search_all
 from transformer.errors import ConfigError
 from transformer.kernels import PRECISIONS, Precision, Weight, why_not
 from transformer.models.language_model import LanguageModel
-from transformer.packed import choose_precision, described, layers, pack, packed_bytes
+from transformer.packed import choose_precision, described, groups, pack, packed_bytes
 from transformer.packed.step import PackedEncoderLayer
 from transformer.transformer import Transformer, build_transformer
 
@@ -74,7 +74,7 @@ def test_logits_are_those_of_the_model(precision: Precision, order: str, shared:
 def test_rows_that_are_encoded_after_others_are_what_they_are_beside_them(
     hidden: str, first: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches rows under the mask of others, a last group that is lost, a bias of some rows alone."""
+    """Catches rows under the mask of others, a last group that is lost, a bias of some rows alone, keys as values."""
     bias = RelativePositionBias(3, 8, 20, bidirectional=True)
     blocks = [EncoderLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0) for _ in range(2)]
     encoder = nn.ModuleList([Encoder(nn.ModuleList(blocks), position_bias=bias)]).eval()
@@ -83,13 +83,16 @@ def test_rows_that_are_encoded_after_others_are_what_they_are_beside_them(
     src = torch.tensor([[1] * n + [0] * (7 - n) for n in (7, 3, 5, 1, 6)])
     mask = {"nothing": None, "padding": padding_mask(src), "what comes later": causal_mask(7)}[hidden]
     x = torch.randn(5, 7, 48)
-    expected = encoder[0](x, mask, first)
+    expected, (_, caches) = encoder[0](x, mask, first), encoder[0].begin(x, mask)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(layers, "ENCODED_TOKENS", 2 * 7)
+    monkeypatch.setattr(groups, "TOKENS", 2 * 7)
     packed, rows = pack(encoder, "float32")[0], list[int]()
     packed.layers[0].register_forward_hook(lambda _, inputs, output: rows.append(len(output)))
     torch.testing.assert_close(packed(x, mask, first), expected, atol=1e-4, rtol=1e-4)
     assert rows == [2, 2, 1]
+    for cache, expected_cache in zip(packed.begin(x, mask)[1], caches, strict=True):
+        torch.testing.assert_close(cache.keys, expected_cache.keys, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(cache.values, expected_cache.values, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

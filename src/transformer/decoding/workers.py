@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import count
@@ -33,8 +33,6 @@ MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
 BATCHES_TO_HOLES: Final = 16
 """Batches after which a worker gives back the holes that they left, which takes 4 % of one by a base model."""
-MOST_BATCHES: Final = 1024
-"""Batches after which processes are made anew: with what stays among the freed, their memory would grow on and on."""
 
 
 def most_workers() -> int:
@@ -58,13 +56,9 @@ class Workers:
         self.model, self.search, self.n, self.control = model, search, n, control
         self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
         self._made_by = os.getpid()
-        self._make()
-
-    def _make(self) -> None:
-        given = self.model, self.search, self.control, self._made_by
         context = multiprocessing.get_context("fork")
-        self._pool = ProcessPoolExecutor(self.n, context, initializer=_begin, initargs=given)
-        self._batches = 0
+        given = model, search, control, self._made_by
+        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=given)
 
     def serve(self, model: Generates, search: Search, n: int) -> bool:
         """Whether these are the workers that one would make now, and of this very process."""
@@ -78,14 +72,9 @@ class Workers:
         Raises:
             WorkerError: a process was killed, e.g. for lack of memory, or the workers were closed.
         """
-        batches = list(in_batches(requests, batch_tokens // self.search.beam))
         with warnings.catch_warnings(), self._ended_by_errors():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
-            if self._batches > MOST_BATCHES:
-                wait(set(self._begun))
-                self._kill()
-                self._make()
-            self._batches += len(batches)
+            batches = in_batches(requests, batch_tokens // self.search.beam)
             found = deque(self._pool.submit(_search, batch) for batch in batches)
         self._begun.update(found)
         return self._results(found)

@@ -7,9 +7,12 @@ from transformer.transformer import Transformer
 
 
 def parameters_by_block(model: nn.Module) -> dict[str, int]:
-    """Parameters of each part of a model; one that stands in several places counts for the first."""
+    """Parameters of each part of a model; one that stands in several places counts for the first.
+
+    What the model holds itself, as the vector of a class that stands before all patches, is a part by its own name.
+    """
     seen: set[int] = set()
-    sizes: dict[str, int] = {}
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters(recurse=False)}
     for name, part in model.named_children():
         new = [parameter for parameter in part.parameters() if id(parameter) not in seen]
         seen.update(map(id, new))

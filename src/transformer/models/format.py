@@ -130,8 +130,9 @@ class Format:
 
     def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """The files that `read_tokenizers` reads."""
-        del config
-        return write_tokenizer(tokenizers.source, self.frame, self.inputs)
+        sizes = config.model_dump()
+        longest = sizes.get("seq_len", sizes.get("src_seq_len"))
+        return write_tokenizer(tokenizers.source, self.frame, self.inputs, longest)
 
     def _named(self, names: Collection[str]) -> list[str]:
         """Names with their prefix, and those of norms as they are called today."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from transformer.errors import BundleError
 
 SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
-    architectures model_type transformers_version torch_dtype dtype auto_map attn_implementation tokenizer_class
+    architectures model_type transformers_version torch_dtype dtype attn_implementation tokenizer_class
     name_or_path finetuning_task task_specific_params return_dict use_return_dict use_cache output_attentions
     output_hidden_states initializer_range initializer_factor init_std gradient_checkpointing chunk_size_feed_forward
 
@@ -18,7 +18,7 @@ SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
 
     id2label label2id num_labels classifier_dropout classif_dropout encoder_layerdrop decoder_layerdrop
     is_encoder_decoder num_hidden_layers n_ctx output_past encoder_stride directionality model_max_length
-    reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
+    extra_pos_embeddings reorder_and_upcast_attn summary_type summary_use_proj summary_activation summary_proj_to_labels
     summary_first_dropout pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
     pooler_type
 """))  # fmt: skip

@@ -11,6 +11,7 @@ from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attenti
 from transformer.blocks.cache import KeyValueCache
 from transformer.kernels import can_fetch, fetch, remember, why_not
 from transformer.packed.cache import PackedCache
+from transformer.packed.groups import groups_of
 from transformer.packed.matrices import Matrices
 
 QUERIES_KEYS_VALUES: Final = 3
@@ -62,8 +63,14 @@ class PackedAttention(nn.Module):
         """The keys and values of every head, which a cache keeps."""
         assert key is value
         del positions  # which these queries and keys do not tell apart
-        projected = self.W_kv(key, rounded=self.cached_type == torch.bfloat16)
-        return PackedCache(*(self._split(x).to(self.cached_type).contiguous() for x in projected.chunk(2, dim=-1)))
+        shape = key.size(0), self.h, key.size(1), self.d_k
+        kept = [torch.empty(shape, dtype=self.cached_type, device="cpu") for _ in ("keys", "values")]
+        groups = groups_of(key)
+        for part, *outs in zip(key.chunk(groups), *(each.chunk(groups) for each in kept), strict=True):
+            projected = self.W_kv(part, rounded=self.cached_type == torch.bfloat16)
+            for out, x in zip(outs, projected.chunk(2, dim=-1), strict=True):
+                out.copy_(self._split(x))
+        return PackedCache(*kept)
 
     def attend(
         self,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -16,12 +15,11 @@ from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.kernels import PackedMatrix, add_norm
+from transformer.packed.groups import groups_of
 from transformer.packed.matrices import Matrices
 
 FUSED: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
 """Those that the product computes on its way."""
-ENCODED_TOKENS: Final = 1024
-"""Most that a thread encodes at a time, where no row has more: 512 to 2048 are as fast as all at once."""
 
 
 class PackedFeedForward(nn.Module):
@@ -130,9 +128,8 @@ class PackedEncoder(Encoder):
         self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
     ) -> Float[Tensor, "B T D"]:
         """As `Encoder.forward`."""
-        tokens = x.size(0) * x.size(1)
-        groups = -(-tokens // (ENCODED_TOKENS * torch.get_num_threads()))
-        if min(groups, x.size(0)) <= 1:
+        groups = groups_of(x)
+        if groups == 1:
             return super().forward(x, src_mask, first)
         is_for_all = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
         masks = repeat(src_mask) if src_mask is None or is_for_all else src_mask.chunk(groups)

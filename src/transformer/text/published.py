@@ -306,7 +306,9 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     return library
 
 
-def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str] = INPUTS) -> dict[str, bytes]:
+def write_tokenizer(
+    tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str] = INPUTS, longest: int | None = None
+) -> dict[str, bytes]:
     """The files of a published folder: tokenizer.json and what says which tokens steer the model.
 
     The class of transformers that is named reads tokenizer.json as it stands; those of single models change it.
@@ -316,6 +318,7 @@ def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str]
         frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]"; "" where the model was
             trained on running text, to which no space is added.
         inputs: what the model takes.
+        longest: most tokens of a text that it takes, where there is such a number.
 
     Raises:
         BundleError: another one.
@@ -330,6 +333,7 @@ def write_tokenizer(tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str]
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.control, role) for role in ("pad", "bos", "eos", "unk", "mask")}
     facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
+    facts |= {} if longest is None else {"model_max_length": longest}
     facts |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
     return {WHOLE: content.encode(), FACTS: json.dumps(facts, indent=2, ensure_ascii=False).encode()}
 

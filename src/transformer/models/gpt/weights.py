@@ -12,6 +12,7 @@ from transformer.models.renaming import (
     chosen,
     embedding_and_output,
     layer_norm,
+    refuse_architectures,
     refuse_unknown,
 )
 from transformer.models.writing import files_of_continuing
@@ -28,6 +29,7 @@ SETTINGS: Final = {
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings that are not only called otherwise."""
     del names, files
+    refuse_architectures(published, ("GPT2LMHeadModel", "GPT2Model"))
     refuse_unknown(published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,)})
     return {"activation": chosen(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
 

@@ -1,6 +1,6 @@
 """The sizes and choices of one Llama."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,4 @@ class LlamaConfig(Settings):
 
 Config = LlamaConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
-    "tiny": {"d_model": 128, "N": 4, "h": 4, "kv_heads": 2, "d_ff": 352, "seq_len": 256, "dropout": 0.1}
-}
+PRESETS: Final = {"tiny": {"d_model": 128, "N": 4, "h": 4, "kv_heads": 2, "d_ff": 352, "seq_len": 256, "dropout": 0.1}}

@@ -1,12 +1,12 @@
 """Between a Llama of ours and the published format."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.models.format import Format
 from transformer.models.llama.config import LlamaConfig
-from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_unknown
+from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_architectures, refuse_unknown
 from transformer.models.writing import files_of_continuing
 
 SETTINGS: Final = {
@@ -18,17 +18,14 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: Mapping[str, Any], *_: Any) -> dict[str, Any]:
     """The base of the frequencies."""
-    del names, files
-    rope = published.get("rope_parameters") or published.get("rope_scaling") or {}
+    refuse_architectures(published, ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"))
     refuse_unknown(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
-    for turned in (published.get("rope_parameters") or {}, published.get("rope_scaling") or {}):
-        refuse_unknown(turned, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
-        if more := turned.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
-            raise BundleError(
-                f"{', '.join(sorted(more))}: rotary positions with more settings than rope_theta are not known"
-            )
+    rope = (published.get("rope_parameters") or {}) | (published.get("rope_scaling") or {})
+    refuse_unknown(rope, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
+    if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
+        raise BundleError(f"{', '.join(sorted(more))}: rotary positions with more than rope_theta are not known")
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 
@@ -41,7 +38,6 @@ def write(config: LlamaConfig) -> dict[str, Any]:
 def table(config: LlamaConfig) -> list[Renamed]:
     """Every parameter."""
     entries = embedding_and_output("model.embed_tokens.weight", "lm_head.weight", shared=config.share_embeddings)
-    entries += [Renamed("model.norm.weight", ("decoder.norm.alpha",))]
     for number in range(config.N):
         theirs, ours = f"model.layers.{number}", f"decoder.layers.{number}"
         for name, matrix in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("o_proj", "W_o")):
@@ -51,7 +47,7 @@ def table(config: LlamaConfig) -> list[Renamed]:
             entries += linear(f"{theirs}.mlp.{name}", f"{ours}.feed_forward_block.{matrix}", bias=config.network_bias)
         for place, name in enumerate(("input_layernorm", "post_attention_layernorm")):
             entries += [Renamed(f"{theirs}.{name}.weight", (f"{ours}.residual_connections.{place}.norm.alpha",))]
-    return entries
+    return [*entries, Renamed("model.norm.weight", ("decoder.norm.alpha",))]
 
 
 FORMAT: Final = Format(

@@ -19,6 +19,7 @@ from transformer.models.renaming import (
     given,
     layer_norm,
     linear,
+    refuse_architectures,
     refuse_beyond,
     refuse_unknown,
 )
@@ -50,7 +51,7 @@ IDS: Final = {
 }  # fmt: skip
 FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "normalize_before": (False,), "normalize_embedding": (False,), "add_final_layer_norm": (False,),
-    "add_bias_logits": (False,), "static_position_embeddings": (True,), "extra_pos_embeddings": (0, 1, 2),
+    "add_bias_logits": (False,), "static_position_embeddings": (True,),
     "is_encoder_decoder": (True,), "is_decoder": (False,), "encoder_layerdrop": (0, 0.0), "decoder_layerdrop": (0, 0.0),
     "forced_bos_token_id": (None,),
 }  # fmt: skip
@@ -63,6 +64,7 @@ SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """The settings that are not only called otherwise; vocabularies are counted in our numbering."""
     del names
+    refuse_architectures(published, ("MarianMTModel", "MarianModel"))
     refuse_unknown(published, FIXED)
     shares_inputs = published.get("share_encoder_decoder_embeddings", True)
     shared = ("all" if shares_inputs else "target") if published.get("tie_word_embeddings", True) else "none"
@@ -136,8 +138,10 @@ def read_tokenizers(config: Settings, files: Mapping[str, bytes]) -> TokenizerPa
             raise BundleError(
                 f"<unk> is {vocabulary['<unk>']} in {name}, {config.unk_id} in {VOCABULARY_FILE}; it must be one"
             )
-        pieces = {token: piece for piece, token in vocabulary.items()}
-        order = published_order(config, published_size(config, size))[N_CONTROL:]
+        pieces, tokens = {token: piece for piece, token in vocabulary.items()}, published_size(config, size)
+        if not 0 <= (most := max(pieces)) < tokens:
+            raise BundleError(f"{pieces[most]!r} is {most} in {name}, none of the {tokens:,} tokens of the model")
+        order = published_order(config, tokens)[N_CONTROL:]
         sides.append(SentencePieceTokenizer(files[model], [pieces.get(each, f"<{each}>") for each in order]))
     return TokenizerPair(*sides)
 
@@ -206,7 +210,8 @@ def write_tokenizers(config: Settings, tokenizers: TokenizerPair) -> dict[str, b
         files[name] = json.dumps(vocabulary, ensure_ascii=False, indent=2).encode()
     if files[VOCABULARY_FILE] == files[TARGET_VOCABULARY_FILE]:
         del files[TARGET_VOCABULARY_FILE]
-    facts = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": TARGET_VOCABULARY_FILE in files}
+    facts = {"tokenizer_class": "MarianTokenizer", "model_max_length": config.src_seq_len}
+    facts["separate_vocabs"] = TARGET_VOCABULARY_FILE in files
     special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     files["tokenizer_config.json"] = json.dumps(facts | special, indent=2).encode()
     return files
