@@ -305,6 +305,7 @@ def test_what_is_never_written_may_be_ruled_out(pieces: Path, tmp_path: Path) ->
     """Catches a refusal of every OPUS-MT folder, which rules padding out, and of tables in half precision."""
     size = published(pieces, tmp_path / "hf").config.vocab_size
     change("generation_config.json", bad_words_ids=[[size - 1]], num_beams=6, renormalize_logits=True)(tmp_path / "hf")
+    change("config.json", extra_pos_embeddings=size)(tmp_path / "hf")  # as opus-mt-en-vi has it, and nothing reads it
     table = halved_sinusoid(48, 24).half()
     rewrite(tmp_path / "hf", **{"model.encoder.embed_positions.weight": table})
     write_published(read_published(tmp_path / "hf"), tmp_path / "again")

@@ -1,7 +1,7 @@
 """How much of a batch is computed at a time.
 
-What is computed on the way to a result is as large as the batch, and gone soon: the holes that it leaves among what
-stays are all that a process takes more than it needs.
+What is computed on the way to a result is as large as the batch, and gone soon; the holes that it leaves among what
+stays are not all found again.
 """
 
 from typing import Final
