@@ -103,6 +103,29 @@ class State(Protocol):
 
 
 @runtime_checkable
+class Repeats(State, Protocol):
+    """A state whose steps need nothing of the host: a GPU can make several of them on its own.
+
+    Attributes:
+        longest: positions that are taken of the longest row.
+    """
+
+    longest: int
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads, in an order that depends on the model alone."""
+        ...
+
+    def reordered(self, rows: Int[Tensor, " R"]) -> "Repeats":
+        """As `select`, where each row takes the place of one of the same sentence and at the same position."""
+        ...
+
+    def resized(self, positions: int) -> "Repeats":
+        """The same with room for so many positions in all."""
+        ...
+
+
+@runtime_checkable
 class Generates(Protocol):
     """A model that writes one token after another."""
 

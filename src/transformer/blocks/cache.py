@@ -1,7 +1,8 @@
 """What the decoder remembers from one step to the next: a value owned by the search, never state of a module."""
 
-from dataclasses import dataclass
-from typing import Final
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,15 @@ class KeyValueCache:
         """The same with room for more positions."""
         return type(self)(F.pad(self.keys, (0, 0, 0, positions)), F.pad(self.values, (0, 0, 0, positions)))
 
+    def resized(self, positions: int) -> "KeyValueCache":
+        """The same with room for so many positions: a view of the first ones, or a copy with more."""
+        room = self.keys.size(2)
+        return self.first(positions) if positions <= room else self.grow(positions - room)
+
+    def taken(self, rows: Int[Tensor, " R"]) -> "KeyValueCache":
+        """A copy of the given rows, which need not be known on the host."""
+        return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> "KeyValueCache":
         """The given rows, in the given order; a row may appear more than once. This cache is not to be used again.
 
@@ -57,7 +67,7 @@ class KeyValueCache:
         n = rows.numel()
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
         if n > self.keys.size(0) or 2 * moved.numel() > n:
-            return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+            return self.taken(rows)
         for cached in (self.keys[:, :, :length], self.values[:, :, :length]):
             cached[moved] = cached[rows[moved]]
         return type(self)(self.keys[:n], self.values[:n])
@@ -67,11 +77,35 @@ class KeyValueCache:
         return type(self)(_join(self.keys, other.keys, 2), _join(self.values, other.values, 2))
 
 
-class Rows:
+class Rows(ABC):
     """Rows that are written one position at a time."""
 
     positions: Int[Tensor, " B"]
     longest: int
+
+    @property
+    @abstractmethod
+    def written(self) -> list[KeyValueCache]:
+        """The cache of each layer that every step writes to."""
+
+    @abstractmethod
+    def with_written(self, caches: list[KeyValueCache]) -> Self:
+        """The same with others in place of those of `written`."""
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads, in an order that depends on the model alone."""
+
+    def reordered(self, rows: Int[Tensor, " B"]) -> Self:
+        """As `select`, where each row takes the place of one of the same sentence and at the same position.
+
+        Nothing is read on the host, so that a GPU can go on.
+        """
+        return self.with_written([cache.taken(rows) for cache in self.written])
+
+    def resized(self, positions: int) -> Self:
+        """The same with room for so many positions in all."""
+        return self.with_written([cache.resized(positions) for cache in self.written])
 
     @property
     def self_mask(self) -> Bool[Tensor, "B 1 1 T"]:
@@ -97,6 +131,19 @@ class CausalCache(Rows):
     layers: list[KeyValueCache]
     positions: Int[Tensor, " B"]
     longest: int = 0
+
+    @property
+    def written(self) -> list[KeyValueCache]:
+        """As in `Rows`."""
+        return self.layers
+
+    def with_written(self, caches: list[KeyValueCache]) -> Self:
+        """As in `Rows`."""
+        return replace(self, layers=caches)
+
+    def tensors(self) -> list[Tensor]:
+        """As in `Rows`."""
+        return [*_of(self.layers), self.positions]
 
     def make_room(self) -> None:
         """Makes room for one more position."""
@@ -149,6 +196,21 @@ class DecoderCache(Rows):
     positions: Int[Tensor, " B"]
     longest: int = 0
     width: int = 1
+
+    @property
+    def written(self) -> list[KeyValueCache]:
+        """As in `Rows`."""
+        return [layer.self_attention for layer in self.layers]
+
+    def with_written(self, caches: list[KeyValueCache]) -> Self:
+        """As in `Rows`."""
+        pairs = zip(caches, self.layers, strict=True)
+        return replace(self, layers=[LayerCache(cache, layer.cross_attention) for cache, layer in pairs])
+
+    def tensors(self) -> list[Tensor]:
+        """As in `Rows`."""
+        sources = [layer.cross_attention for layer in self.layers]
+        return [*_of(self.written), *_of(sources), self.src_mask, self.positions]
 
     def make_room(self) -> None:
         """Makes room for one more position."""
@@ -206,6 +268,10 @@ class DecoderCache(Rows):
             longest=max(self.longest, other.longest),
             width=self.width,
         )
+
+
+def _of(caches: list[KeyValueCache]) -> list[Tensor]:
+    return [x for cache in caches for x in (cache.keys, cache.values)]
 
 
 def _more_than(positions: int) -> int:

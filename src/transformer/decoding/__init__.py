@@ -3,6 +3,7 @@
 from transformer.decoding.beam import normalized
 from transformer.decoding.engine import search_all, search_each, write_each
 from transformer.decoding.ensemble import Ensemble, averaged
+from transformer.decoding.gpu import Searcher
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.looping import repeats_itself
 from transformer.decoding.penalties import length_normalization, paper_length_penalty
@@ -24,6 +25,7 @@ __all__ = [
     "Rereading",
     "Sampling",
     "Search",
+    "Searcher",
     "Shortlist",
     "Shortlisted",
     "Tokens",

@@ -37,6 +37,12 @@ class Candidates:
         """The candidates at the given places."""
         return Candidates(*(each.gather(1, places) for each in (self.values, self.scores, self.origins, self.tokens)))
 
+    def of(self, sentences: Int[Tensor, " M"]) -> "Candidates":
+        """The candidates of some sentences."""
+        values = self.values[sentences]
+        scores = values if self.scores is self.values else self.scores[sentences]
+        return Candidates(values, scores, self.origins[sentences], self.tokens[sentences])
+
     def filled(self, size: int) -> "Candidates":
         """As many as `size`; those that are missing have the value -inf."""
         missing = size - self.values.size(1)

@@ -101,13 +101,15 @@ class Table:
         search: Search,
         device: torch.device,
         control: ControlIds,
+        *,
+        filled_up_to: int = 0,
     ) -> "Table":
-        """Reads the sources of new sentences."""
+        """Reads the sources of new sentences, filled up to so many tokens, or as many as the longest has."""
         requests = [request for _, request in numbered]
         if (search.groups > 1 or search.sampling) and any(request.required for request in requests):
             raise ConfigError("required phrases are held by a beam; leave out groups and sampling")
         n, width = len(requests), search.beam
-        src, src_mask = (each.to(device) for each in _padded([request.source for request in requests]))
+        src, src_mask = (each.to(device) for each in _padded([request.source for request in requests], filled_up_to))
         limit = max(request.limit for request in requests)
         state = model.begin(src, src_mask, limit)
         if width > 1:
@@ -256,10 +258,10 @@ def _below(ours: Tensor, theirs: Tensor) -> Tensor:
     return torch.cat([F.pad(each, (0, length - each.size(-1)), value=PAD_ID) for each in (ours, theirs)])
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "N S"], Bool[Tensor, "N 1 1 S"]]:
-    """The rows filled up with padding, and which of them is none."""
+def _padded(rows: Sequence[Sequence[int]], least: int) -> tuple[Int[Tensor, "N S"], Bool[Tensor, "N 1 1 S"]]:
+    """The rows filled up with padding to one length, and which of them is none."""
     lengths = np.array([len(row) for row in rows])
-    padded = np.full((len(rows), lengths.max()), PAD_ID, dtype=np.int64)
+    padded = np.full((len(rows), max(lengths.max(), least)), PAD_ID, dtype=np.int64)
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = tokens
     stands = np.arange(padded.shape[1]) < lengths[:, None]
