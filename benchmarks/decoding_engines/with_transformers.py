@@ -21,8 +21,9 @@ class Marian(Engine):
         job = Job(
             Sizes(**order["sizes"], dropout=0.0), load_file(order["weights"]), order["precision"], compiled=False,
             plain_attention=False, checkpointed=False, label_smoothing=0.0, learning_rate=0.0, clip_norm=1.0,
-            device=torch.device("cpu"),
+            device=torch.device(order.get("device", "cpu")),
         )  # fmt: skip
+        self.device, self.options = job.device, order.get("options", {})
         dtype = {"float32": torch.float32, "bf16": torch.bfloat16}[order["precision"]]
         self.model = build_model(job).eval().to(dtype)
         self.model.config.use_cache = self.model.generation_config.use_cache = True
@@ -43,12 +44,14 @@ class Marian(Engine):
         for start in range(0, len(order), case["batch"]):
             rows = order[start : start + case["batch"]]
             longest = max(len(sources[row]) for row in rows)
-            src = torch.tensor([sources[row] + [PAD] * (longest - len(sources[row])) for row in rows])
+            padded = [sources[row] + [PAD] * (longest - len(sources[row])) for row in rows]
+            src = torch.tensor(padded, device=self.device)
             found = self.model.generate(
                 input_ids=src, attention_mask=(src != PAD).long(), num_beams=case["beam"], do_sample=False,
                 max_new_tokens=case["limit"], min_new_tokens=case["limit"] if case["fixed"] else 1,
                 length_penalty=1.0, early_stopping=True,
                 decoder_start_token_id=BOS, forced_eos_token_id=None, bad_words_ids=None,
+                **self.options,
             )  # fmt: skip
             for row, line in zip(rows, found.tolist(), strict=True):
                 written = line[1:]

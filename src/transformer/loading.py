@@ -9,7 +9,8 @@ from transformer.decoding import GREEDY, Search, most_workers
 from transformer.errors import BundleError, ConfigError
 from transformer.kernels import Precision
 from transformer.models import family
-from transformer.packed import choose_precision, described, pack
+from transformer.packed import choose_precision
+from transformer.placing import choose_place
 from transformer.shortlisting import load_shortlist, refuse_other_ids
 from transformer.text.lexicon import Lexicon
 from transformer.transformer import Transformer
@@ -34,10 +35,11 @@ def load(
     workers: int | None = None,
     shortlist: Path | str | None = None,
     deterministic: bool = False,
+    device: str = "auto",
 ) -> Any:
-    """Loads a bundle, the best model of a run folder, or a published folder, for its job on a CPU.
+    """Loads a bundle, the best model of a run folder, or a published folder, for its job.
 
-    The weights are packed for speed; `load_bundle` gives a model that can be trained on.
+    On a CPU the weights are packed for speed; `load_bundle` gives a model that can be trained on.
 
     Returns:
         A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, as the model's family asks for.
@@ -47,13 +49,15 @@ def load(
         search: how it searches for translations, e.g. `Search(beam=4)`.
         lexicon: what translations must hold and must not hold.
         ensemble: further models, of the same target tokenizer, that translate together with it.
-        precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_precision`.
-        workers: most processes that translate at a time; as many as torch has threads, up to 8, if not given.
+        precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_place`.
+        workers: most processes that translate at a time on a CPU; as many as torch has threads, up to 8, if not given.
         shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
         deterministic: see `Translator`.
+        device: "cpu" or "cuda"; "auto" is a GPU where there is one and the model translates. Others use the CPU alone.
 
     Raises:
-        ConfigError: there is no such precision, or no worker; or a shortlist and a lexicon that requires something.
+        ConfigError: there is no such precision or device, or no worker; or a shortlist and a lexicon that requires
+            something; or what is for a CPU, on a GPU.
         DataError: the shortlist is none, or that of other tokenizers.
         BundleError: it is not a model, or incomplete, or changed since it was written; or models whose target
             tokenizers differ.
@@ -67,17 +71,20 @@ def load(
                 f"a {bundle.family} model does not translate, which lexicon, ensemble, shortlist and deterministic are "
                 f"for; `transformer info {path}` tells what it is"
             )
+        if device == "cuda":
+            raise ConfigError(f"device='cuda', but a {bundle.family} model computes on the CPU; leave it out")
         return _of_its_kind(bundle, precision, search)
-    chosen = choose_precision(precision)
-    others = [read_model(Path(each), chosen) for each in ensemble]
+    place = choose_place(device, precision)
+    if place.is_gpu and (shortlist is not None or (workers or 1) > 1):
+        raise ConfigError("shortlist and workers are for speed on a CPU; leave them out, or choose device='cpu'")
+    others = [read_model(Path(each), place.precision) for each in ensemble]
     for other in others:
         if other.tokenizers.target.to_json() != bundle.tokenizers.target.to_json():
             raise BundleError(
                 f"{other.folder} has another target tokenizer than {bundle.folder}; train them with the same one"
             )
     for each in (bundle, *others):
-        if each.precision == "float32":
-            pack(each.model, chosen)
+        place.put(each)
     members = [make_translator(other) for other in others]
     own = bundle.tokenizers.source
     sources = (member.tokenizers.source for member in members)
@@ -88,8 +95,8 @@ def load(
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
     translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
     translator.deterministic = deterministic
-    translator.workers = most_workers() if workers is None else workers
-    translator.description = described(chosen, translator.workers)
+    translator.workers = 1 if place.is_gpu else most_workers() if workers is None else workers
+    translator.description = place.described(translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
     return translator
 
@@ -125,16 +132,15 @@ def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> "Generator |
     from transformer.recognition import ImageClassifier, TextEncoder
 
     kind = family(bundle.family).kind
-    chosen = choose_precision(precision, "bf16" if kind == "encoder" else "int8")
-    if bundle.precision == "float32":
-        pack(bundle.model, chosen)
+    place = choose_place("cpu", precision, "bf16" if kind == "encoder" else "int8")
+    place.put(bundle)
     if kind == "language model":
         found = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
     elif kind == "encoder":
         found = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
     else:
         found = ImageClassifier(bundle.model, bundle.config)
-    found.description = described(chosen, 1)
+    found.description = place.described(1)
     return found
 
 

@@ -109,7 +109,9 @@ def quantize(
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)
     before, *after = (
-        _quality(load_translator(path, search=search, precision=precision, workers=workers), pairs, tokenize)
+        _quality(
+            load_translator(path, search=search, precision=precision, workers=workers, device="cpu"), pairs, tokenize
+        )
         for precision in ("float32", "bf16", "int8")
     )
     comparisons = {name: Comparison(before, each) for name, each in zip(("bf16", "int8"), after, strict=True)}

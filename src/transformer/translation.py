@@ -18,6 +18,7 @@ from transformer.decoding import (
     Request,
     Rereading,
     Search,
+    Searcher,
     Shortlist,
     Shortlisted,
     Tokens,
@@ -55,6 +56,8 @@ LEAST_TOKENS_A_WORKER = 2048
 """Source tokens x hypotheses below which it is not worth to start a process."""
 BATCH_TOKENS = 4096
 """Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
+GPU_BATCH = 8192
+"""Of a GPU, for each hypothesis, see `benchmarks/decoding_gpu.py`."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
 
@@ -81,8 +84,8 @@ class Translator:
         members: the model, and the others of the ensemble.
         rereaders: for each of them, what makes its source tokens of the first one's.
         aligner: tells which word comes from which, by the first model.
-        batch_tokens: longest source x hypotheses that are searched at a time; `BATCH_TOKENS` for greedy search, twice
-            as many for a beam.
+        batch_tokens: longest source x hypotheses that are searched at a time; on a CPU `BATCH_TOKENS` for greedy
+            search, twice as many for a beam; on a GPU `GPU_BATCH` for each hypothesis.
         workers: most processes that search at a time; 1 leaves all of torch's threads to one search.
         description: how it computes, in words.
         deterministic: search for each line alone and on one thread, so that its translation and scores are the same to
@@ -122,11 +125,14 @@ class Translator:
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.control = tokenizers.target.control
         self.end_of_source = 0 if tokenizers.source.control.eos is None else tokenizers.source.control.eos
-        self.batch_tokens = BATCH_TOKENS * (1 if search.beam == 1 else 2)
+        self.batch_tokens = (
+            search.beam * GPU_BATCH if self.device.type == "cuda" else BATCH_TOKENS * min(search.beam, 2)
+        )
         self.deterministic = False
         self.workers = 1
         self.description = self.task = ""
         self._pool: Workers | None = None
+        self._searcher: Searcher | None = None
         self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
         if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
             raise ConfigError("coverage needs models that split sources in the same way; leave it out, or the others")
@@ -263,6 +269,11 @@ class Translator:
                 self.close()
                 self._pool = Workers(self.generator, search, self.workers, self.control)
             return self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
+        if self.device.type == "cuda" and not is_retry:
+            if self._searcher is None or self._searcher.search != search:
+                room = min(member.src_pos.seq_len for member in self.members)
+                self._searcher = Searcher(self.generator, search, self.device, self.control, longest_source=room)
+            return self._searcher.search_each(requests, most)
         return search_each(
             self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control
         )

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import Final
 
 import torch
 import torch.nn.functional as F
@@ -89,21 +89,21 @@ class Rows(ABC):
         """The cache of each layer that every step writes to."""
 
     @abstractmethod
-    def with_written(self, caches: list[KeyValueCache]) -> Self:
+    def with_written(self, caches: list[KeyValueCache]) -> "Rows":
         """The same with others in place of those of `written`."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """All that a step reads, in an order that depends on the model alone."""
 
-    def reordered(self, rows: Int[Tensor, " B"]) -> Self:
+    def reordered(self, rows: Int[Tensor, " B"]) -> "Rows":
         """As `select`, where each row takes the place of one of the same sentence and at the same position.
 
         Nothing is read on the host, so that a GPU can go on.
         """
         return self.with_written([cache.taken(rows) for cache in self.written])
 
-    def resized(self, positions: int) -> Self:
+    def resized(self, positions: int) -> "Rows":
         """The same with room for so many positions in all."""
         return self.with_written([cache.resized(positions) for cache in self.written])
 
@@ -137,7 +137,7 @@ class CausalCache(Rows):
         """As in `Rows`."""
         return self.layers
 
-    def with_written(self, caches: list[KeyValueCache]) -> Self:
+    def with_written(self, caches: list[KeyValueCache]) -> "CausalCache":
         """As in `Rows`."""
         return replace(self, layers=caches)
 
@@ -202,7 +202,7 @@ class DecoderCache(Rows):
         """As in `Rows`."""
         return [layer.self_attention for layer in self.layers]
 
-    def with_written(self, caches: list[KeyValueCache]) -> Self:
+    def with_written(self, caches: list[KeyValueCache]) -> "DecoderCache":
         """As in `Rows`."""
         pairs = zip(caches, self.layers, strict=True)
         return replace(self, layers=[LayerCache(cache, layer.cross_attention) for cache, layer in pairs])

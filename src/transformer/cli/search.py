@@ -69,6 +69,7 @@ class Loading:
     shortlist: Path | None
     deterministic: bool
     task: str = ""
+    device: str = "auto"
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """The model's translator."""
@@ -77,7 +78,7 @@ class Loading:
         translator = load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist,
-            deterministic=self.deterministic, **options,
+            deterministic=self.deterministic, device=self.device, **options,
         )  # fmt: skip
         translator.task = self.task
         return translator
@@ -86,7 +87,7 @@ class Loading:
 def loading_of(
     precision: Annotated[
         Literal["auto", "float32", "bf16", "int8"],
-        typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32"),
+        typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32; bf16 on a GPU"),
     ] = "auto",
     workers: WorkersOption = None,
     shortlist: Annotated[
@@ -101,6 +102,9 @@ def loading_of(
     task: Annotated[
         str, typer.Option(help="of text-to-text models: put before each line, e.g. 'summarize: ', and before its parts")
     ] = "",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute; auto: on a GPU where there is one")
+    ] = "auto",
 ) -> Loading:
     """What the options ask for.
 
@@ -112,7 +116,7 @@ def loading_of(
 
     refuse_average(average, ensemble)
     refuse_broken(task, "the task")
-    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task)
+    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task, device)
 
 
 def search_of(
