@@ -2,8 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Where tensors go; the demo's grammar has none, and checking its large tables on every call takes minutes.
-TENSOR_PACKAGES := blocks transformer kernels packed decoding training translation inspection protocols models data.source \
-	loading scoring attended data.labelled data.images generation recognition
+# What Triton compiles must be functions as they stand, and is tested by values alone.
+KERNELS_OF_CPUS := $(patsubst src/transformer/kernels/%.py,kernels.%,\
+	$(filter-out %/gpu.py %/__init__.py,$(wildcard src/transformer/kernels/*.py)))
+TENSOR_PACKAGES := blocks transformer packed fused decoding training translation inspection protocols models data.source \
+	loading scoring attended data.labelled data.images generation recognition $(KERNELS_OF_CPUS)
 comma := ,
 SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
 # What a processor with AMX or AVX-512 runs once more with the kernels of those without.

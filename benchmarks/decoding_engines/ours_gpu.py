@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from transformer import build_transformer
 from transformer.decoding import Request, Search, Searcher, length_normalization
+from transformer.fused import fuse
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
@@ -23,7 +24,7 @@ class Ours(Engine):
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
         self.longest, self.device = sizes["positions"], torch.device(order["device"])
-        self.model = model.eval().to(self.device, DTYPES[order["precision"]])
+        self.model = fuse(model.eval().to(self.device, DTYPES[order["precision"]]))
         self.searchers: dict[Search, Searcher] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:

@@ -7,7 +7,7 @@ import torch
 
 from transformer.bundle import Bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.kernels import Precision
+from transformer.kernels import Precision, for_gpus
 from transformer.packed import choose_precision, described, pack
 
 DEVICES: Final = ("auto", "cpu", "cuda")
@@ -48,6 +48,10 @@ class Place:
                 "made of, or choose device='cpu'"
             )
         bundle.model.to(self.device, TYPES[self.precision])
+        if for_gpus() is not None:
+            from transformer.fused import fuse  # loads triton
+
+            fuse(bundle.model)
 
     def described(self, workers: int) -> str:
         """What a command says of how it computes."""

@@ -1,6 +1,7 @@
 """What the decoder remembers from one step to the next: a value owned by the search, never state of a module."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -49,9 +50,17 @@ class KeyValueCache:
         room = self.keys.size(2)
         return self.first(positions) if positions <= room else self.grow(positions - room)
 
-    def taken(self, rows: Int[Tensor, " R"]) -> "KeyValueCache":
-        """A copy of the given rows, which need not be known on the host."""
-        return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
+    def tensors(self) -> list[Tensor]:
+        """What it holds."""
+        return [self.keys, self.values]
+
+    @classmethod
+    def reordered(
+        cls, caches: "Sequence[KeyValueCache]", rows: Int[Tensor, " B"], length: int
+    ) -> "list[KeyValueCache]":
+        """The given rows of the caches of all layers, of `length` positions; rows need not be known on the host."""
+        del length
+        return [type(each)(*(x.index_select(0, rows) for x in each.tensors())) for each in caches]
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> "KeyValueCache":
         """The given rows, in the given order; a row may appear more than once. This cache is not to be used again.
@@ -67,7 +76,7 @@ class KeyValueCache:
         n = rows.numel()
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
         if n > self.keys.size(0) or 2 * moved.numel() > n:
-            return self.taken(rows)
+            return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))
         for cached in (self.keys[:, :, :length], self.values[:, :, :length]):
             cached[moved] = cached[rows[moved]]
         return type(self)(self.keys[:n], self.values[:n])
@@ -101,7 +110,8 @@ class Rows(ABC):
 
         Nothing is read on the host, so that a GPU can go on.
         """
-        return self.with_written([cache.taken(rows) for cache in self.written])
+        caches = self.written
+        return self.with_written(type(caches[0]).reordered(caches, rows, self.longest))
 
     def resized(self, positions: int) -> "Rows":
         """The same with room for so many positions in all."""
@@ -271,7 +281,7 @@ class DecoderCache(Rows):
 
 
 def _of(caches: list[KeyValueCache]) -> list[Tensor]:
-    return [x for cache in caches for x in (cache.keys, cache.values)]
+    return [x for cache in caches for x in cache.tensors()]
 
 
 def _more_than(positions: int) -> int:

@@ -2,7 +2,7 @@
 
 from transformer.kernels.attention import cached, can_fetch, fetch, remember, reorder
 from transformer.kernels.decoder import LayerStep
-from transformer.kernels.library import kind, library, why_not
+from transformer.kernels.library import for_gpus, kind, library, why_not
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
 from transformer.kernels.ranking import best_tokens
@@ -18,6 +18,7 @@ __all__ = [
     "cached",
     "can_fetch",
     "fetch",
+    "for_gpus",
     "kind",
     "library",
     "remember",

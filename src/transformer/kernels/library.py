@@ -5,6 +5,7 @@ import importlib.util
 import os
 import warnings
 from functools import cache
+from types import ModuleType
 from typing import Final
 
 import torch
@@ -53,6 +54,16 @@ MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
 """What is compiled for each; with AMX, other instructions of the same module multiply."""
 INSTRUCTIONS: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
 """Torch's name for what a processor of the kind has: where kernels for it are missing, those of another are told of."""
+
+
+@cache
+def for_gpus() -> ModuleType | None:
+    """The kernels for GPUs, or None where Triton is not installed, which torch brings for them, or all are off."""
+    if os.environ.get(SETTING) == "off" or importlib.util.find_spec("triton") is None:
+        return None
+    from transformer.kernels import gpu  # loads triton
+
+    return gpu
 
 
 @cache

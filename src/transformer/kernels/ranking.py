@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import for_gpus, library, threads_for
 
 MOST_RANKED = 64
 """Above this, tokens are inserted one by one too often for the kernel to be worth it."""
@@ -20,6 +20,8 @@ def best_tokens(
         k: how many, at most V.
         never: tokens that are left out; a row with too few others has the log-probability -inf.
     """
+    if logits.is_cuda and k <= MOST_RANKED and (gpu := for_gpus()) is not None:
+        return gpu.best_tokens(logits, k, never)
     compiled = library()
     rows, columns = logits.shape
     if compiled is None or logits.dtype != torch.float32 or logits.device.type != "cpu" or k > MOST_RANKED:

@@ -1,0 +1,59 @@
+"""The cache of fused layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from transformer.blocks.cache import KeyValueCache
+
+
+@dataclass
+class FusedCache(KeyValueCache):
+    """As `KeyValueCache`, of rows that stand at one position and may go on from one another without being copied.
+
+    Attributes:
+        holders: which row of the cache holds each position that a row has written; its own where not given.
+    """
+
+    holders: Int[Tensor, "B L"] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """As `KeyValueCache.tensors`."""
+        return [*super().tensors(), *([] if self.holders is None else [self.holders])]
+
+    def shared(self) -> "FusedCache":
+        """The same, where rows may go on from one another."""
+        rows = torch.arange(self.keys.size(0), dtype=torch.int32, device=self.keys.device)
+        return replace(self, holders=rows[:, None].repeat(1, self.keys.size(2)))
+
+    def first(self, length: int) -> "FusedCache":
+        """As `KeyValueCache.first`."""
+        holders = None if self.holders is None else self.holders[:, :length]
+        return FusedCache(self.keys[:, :, :length], self.values[:, :, :length], holders)
+
+    def grow(self, positions: int) -> "FusedCache":
+        """As `KeyValueCache.grow`."""
+        holders = None if self.holders is None else F.pad(self.holders, (0, positions))
+        return FusedCache(*(F.pad(each, (0, 0, 0, positions)) for each in (self.keys, self.values)), holders)
+
+    @classmethod
+    def reordered(cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int) -> list[KeyValueCache]:
+        """As `KeyValueCache.reordered`; no key and no value moves."""
+        first = caches[0]
+        assert isinstance(first, FusedCache)
+        assert first.holders is not None
+        holders = first.holders.index_select(0, rows)
+        holders[:, length - 1] = rows  # who wrote the last position
+        return [FusedCache(cache.keys, cache.values, holders) for cache in caches]
+
+    def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
+        """As `KeyValueCache.select`; every position of a row is then in its own row again."""
+        if self.holders is None:
+            return super().select(rows, length, shortest)
+        held, places = self.holders[rows].long(), torch.arange(self.keys.size(2), device=rows.device)
+        keys, values = (x[held, :, places].transpose(1, 2).contiguous() for x in (self.keys, self.values))
+        return FusedCache(keys, values).shared()
