@@ -113,7 +113,7 @@ class Repeats(State, Protocol):
     longest: int
 
     def tensors(self) -> list[Tensor]:
-        """All that a step reads, in an order that depends on the model alone."""
+        """All that a step reads; caches only once something is written. Their order depends on the model alone."""
         ...
 
     def reordered(self, rows: Int[Tensor, " R"]) -> "Repeats":

@@ -103,7 +103,7 @@ class Rows(ABC):
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
-        """All that a step reads, in an order that depends on the model alone."""
+        """All that a step reads; caches only once something is written. Their order depends on the model alone."""
 
     def reordered(self, rows: Int[Tensor, " B"]) -> "Rows":
         """As `select`, where each row takes the place of one of the same sentence and at the same position.
@@ -153,7 +153,7 @@ class CausalCache(Rows):
 
     def tensors(self) -> list[Tensor]:
         """As in `Rows`."""
-        return [*_of(self.layers), self.positions]
+        return [*(_of(self.layers) if self.longest else []), self.positions]
 
     def make_room(self) -> None:
         """Makes room for one more position."""
@@ -220,7 +220,8 @@ class DecoderCache(Rows):
     def tensors(self) -> list[Tensor]:
         """As in `Rows`."""
         sources = [layer.cross_attention for layer in self.layers]
-        return [*_of(self.written), *_of(sources), self.src_mask, self.positions]
+        written = _of(self.written) if self.longest else []
+        return [*written, *_of(sources), self.src_mask, self.positions]
 
     def make_room(self) -> None:
         """Makes room for one more position."""

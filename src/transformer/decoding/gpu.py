@@ -24,7 +24,7 @@ from transformer.kernels import best_tokens
 from transformer.protocols import Generates, Repeats
 from transformer.text.control import OURS, ControlIds
 
-STEPS: Final = 16
+STEPS: Final = 8
 """That are made before the host looks at them."""
 MULTIPLE: Final = 16
 """Sources are filled up to one of it, so that few shapes have to be recorded."""
@@ -142,12 +142,13 @@ class Searcher:
                 begun += ahead[-1].steps
             for ended, followed in ahead.popleft():
                 with torch.inference_mode():
-                    places = cast(Places, left.state).sentences
-                    left.end(ended.of(places), slice(0, self.search.beam), 0)
-                    followed = followed.of(places)
+                    if len(left.sentences) < len(ended.tokens):
+                        places = cast(Places, left.state).sentences
+                        ended, followed = ended.of(places), followed.of(places)
+                    left.end(ended, slice(0, self.search.beam), 0)
                     left.follow(followed, self.search)
-                    done = [sentence for sentence in left.sentences if sentence.done]
-                    left = left.leave(followed.origins)
+                    if done := [sentence for sentence in left.sentences if sentence.done]:
+                        left = left.leave(followed.origins)
                 for sentence in done:
                     yield sentence.index, sentence.hypotheses(self.search)
                 if left is None:
@@ -260,8 +261,9 @@ class Board:
             for place, each in enumerate((candidates.origins[:, :width], followed.origins, tokens)):
                 self.ids[step, place] = each
         if keep:
-            places = self._all(self.state.resized(self.longest + begun + steps))
-            for ours, theirs in zip(places, [*state.tensors(), tokens, scores], strict=True):
+            places = self.state.resized(self.longest + begun + steps)
+            places.longest = state.longest
+            for ours, theirs in zip(self._all(places), [*state.tensors(), tokens, scores], strict=True):
                 if ours.data_ptr() != theirs.data_ptr():
                     ours.copy_(theirs)
 

@@ -87,8 +87,7 @@ class FusedDecoderLayer(DecoderLayer):
         attention = self.cross_attention_block
         heads = gpu.attend_source(attention.W_q(y), source.keys, source.values, cache.src_mask, _scale(attention))
         x, y = self._added(1, x, attention.W_o(heads))
-        inner = network.activation(network.linear_1(y))
-        x, _ = self._added(2, x, network.linear_2(inner))
+        x, _ = self._added(2, x, network.linear_2(_activated(network, y)))
         return x
 
     def _normed(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
@@ -116,6 +115,14 @@ def _joined(attention: MultiHeadAttention, name: str) -> Tensor | None:
     for each, part in zip(maps, joined.chunk(3), strict=True):
         getattr(each, name).data = part
     return joined
+
+
+def _activated(network: FeedForwardBlock, x: Float[Tensor, "R D"]) -> Float[Tensor, "R F"]:
+    """The inner layer of a feed-forward network; a product on a GPU can end with ReLU by itself."""
+    first, bias = network.linear_1, cast("Tensor | None", network.linear_1.bias)
+    if network.activation is torch.relu_ and bias is not None:
+        return torch._addmm_activation(bias, x, first.weight.t())  # pyright: ignore[reportPrivateUsage]
+    return network.activation(first(x))
 
 
 def _scale(attention: MultiHeadAttention) -> float:

@@ -4,13 +4,17 @@ Every sub-layer of a step takes so few numbers that starting a kernel costs more
 would be five to thirty of torch's, and reads keys, values and logits once.
 """
 
+import math
+
 import triton
 import triton.language as tl
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, empty, float32, int32, int64
+from torch import Tensor, empty, float32, int64
 
 AT_ONCE = 32
 """Positions whose keys and values one program reads at a time."""
+MOST_TOGETHER = 4
+"""Hypotheses of a sentence for which one program reads the source: a power of two."""
 PART = 1024
 """Tokens that one program ranks."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false
@@ -83,19 +87,27 @@ def attend_written(
 @triton.jit(do_not_specialize=["length"])
 def _attend_source(
     queries, keys, values, mask, out, scale, length, by_sentence, by_head, by_position,
-    H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, AT_ONCE: tl.constexpr,
+    H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    row, head, e = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, E)
-    sentence = row // WIDTH
-    q = tl.load(queries + (row * H + head) * E + e).to(tl.float32) * scale
-    top, total, sums = -1e30, 0.0, tl.zeros([E], dtype=tl.float32)
+    first, head, e = tl.program_id(0).to(tl.int64) * TOGETHER, tl.program_id(1), tl.arange(0, E)
+    sentence = first // WIDTH
+    place = ((first + tl.arange(0, TOGETHER))[:, None] * H + head) * E + e[None, :]
+    q = tl.load(queries + place).to(tl.float32) * scale
+    top = tl.full([TOGETHER], -1e30, dtype=tl.float32)
+    total, sums = tl.zeros([TOGETHER], dtype=tl.float32), tl.zeros([TOGETHER, E], dtype=tl.float32)
     for start in range(0, length, AT_ONCE):
         position = start + tl.arange(0, AT_ONCE)
         inside = position < length
         inside = inside & (tl.load(mask + sentence * length + position, mask=inside, other=0) != 0)
-        at = sentence * by_sentence + head * by_head + position * by_position
-        top, total, sums = _soften(q, keys, values, inside, e, at, top, total, sums)
-    tl.store(out + (row * H + head) * E + e, sums / tl.maximum(total, 1e-30))
+        at = (sentence * by_sentence + head * by_head + position * by_position)[:, None] + e[None, :]
+        k = tl.load(keys + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        v = tl.load(values + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        score = tl.where(inside[None, :], tl.sum(q[:, None, :] * k[None, :, :], 2), -float("inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        weight, before = tl.exp(score - higher[:, None]), tl.exp(top - higher)
+        top, total = higher, total * before + tl.sum(weight, 1)
+        sums = sums * before[:, None] + tl.sum(weight[:, :, None] * v[None, :, :], 1)
+    tl.store(out + place, sums / tl.maximum(total, 1e-30)[:, None])
 
 
 def attend_source(
@@ -116,9 +128,11 @@ def attend_source(
     """
     rows, (sentences, heads, length, width) = queries.size(0), keys.shape
     out = empty(rows, heads * width, dtype=queries.dtype, device=queries.device)
-    _attend_source[rows, heads](
+    together = math.gcd(rows // sentences, MOST_TOGETHER)
+    _attend_source[rows // together, heads](
         queries, keys, values, mask, out, scale, length, *keys.stride()[:3],
-        H=heads, E=width, WIDTH=rows // sentences, AT_ONCE=AT_ONCE, num_warps=2,
+        H=heads, E=width, WIDTH=rows // sentences, TOGETHER=together, AT_ONCE=AT_ONCE,
+        num_warps=2 if together < 4 else 4,
     )  # fmt: skip
     return out
 
@@ -171,57 +185,60 @@ def add_norm(
 
 
 @triton.jit
-def _best_of_part(logits, never, best, tokens, sums, V, K: tl.constexpr, PART: tl.constexpr, FORBIDS: tl.constexpr):
+def _top_of_part(logits, never, tops, sums, V, PART: tl.constexpr, FORBIDS: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    place, number = tl.arange(0, PART), row * tl.num_programs(1) + part
-    token = part * PART + place
+    token = part * PART + tl.arange(0, PART)
     value = tl.load(logits + row * V + token, mask=token < V, other=-float("inf")).to(tl.float32)
     top = tl.max(value, 0)
     top = tl.where(top == -float("inf"), 0.0, top)
+    number = row * tl.num_programs(1) + part
     tl.store(sums + number, top + tl.log(tl.sum(tl.exp(value - top), 0)))
     if FORBIDS:
         value = tl.where(tl.load(never + token, mask=token < V, other=1) != 0, -float("inf"), value)
-    for k in range(K):
-        at = tl.argmax(value, 0)
-        tl.store(best + number * K + k, tl.max(value, 0))
-        tl.store(tokens + number * K + k, part * PART + at)
-        value = tl.where(place == at, -float("inf"), value)
+    tl.store(tops + number, tl.max(value, 0))
 
 
 @triton.jit
-def _best_of_row(best, tokens, sums, log_p, chosen, PARTS: tl.constexpr, K: tl.constexpr, FILLED: tl.constexpr,
-                 FILLED_PARTS: tl.constexpr):  # fmt: skip
-    row, place, part = tl.program_id(0).to(tl.int64), tl.arange(0, FILLED), tl.arange(0, FILLED_PARTS)
+def _best_of_row(
+    logits, never, tops, sums, log_p, chosen, V,
+    PARTS: tl.constexpr, FILLED: tl.constexpr, K: tl.constexpr, PART: tl.constexpr, FORBIDS: tl.constexpr,
+):  # fmt: skip
+    row, part, place = tl.program_id(0).to(tl.int64), tl.arange(0, FILLED), tl.arange(0, PART)
     found = tl.load(sums + row * PARTS + part, mask=part < PARTS, other=-float("inf"))
-    top = tl.max(found, 0)
-    normalizer = top + tl.log(tl.sum(tl.exp(found - top), 0))
-    value = tl.load(best + row * PARTS * K + place, mask=place < PARTS * K, other=-float("inf"))
+    highest = tl.max(found, 0)
+    normalizer = highest + tl.log(tl.sum(tl.exp(found - highest), 0))
+    top = tl.load(tops + row * PARTS + part, mask=part < PARTS, other=-float("inf"))
+    last, last_token = float("inf"), -1
     for k in range(K):
-        at = tl.argmax(value, 0)
-        tl.store(log_p + row * K + k, tl.max(value, 0) - normalizer)
-        tl.store(chosen + row * K + k, tl.load(tokens + row * PARTS * K + at).to(tl.int64))
-        value = tl.where(place == at, -float("inf"), value)
+        # The best one that is left is in the part with the highest top; what was chosen comes before the last in order.
+        at = tl.argmax(top, 0)
+        token = at * PART + place
+        value = tl.load(logits + row * V + token, mask=token < V, other=-float("inf")).to(tl.float32)
+        if FORBIDS:
+            value = tl.where(tl.load(never + token, mask=token < V, other=1) != 0, -float("inf"), value)
+        value = tl.where((value < last) | ((value == last) & (token > last_token)), value, -float("inf"))
+        best = tl.argmax(value, 0)
+        last, last_token = tl.max(value, 0), (at * PART + best).to(tl.int32)
+        tl.store(log_p + row * K + k, last - normalizer)
+        tl.store(chosen + row * K + k, last_token.to(tl.int64))
+        top = tl.where(part == at, tl.max(tl.where(place == best, -float("inf"), value), 0), top)
 
 
 def best_tokens(
     logits: Float[Tensor, "M V"], k: int, never: Bool[Tensor, " V"] | None = None
 ) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
     """As `transformer.kernels.best_tokens`; equal logits in the order of their tokens."""
+    logits = logits.contiguous()
     rows, vocabulary = logits.shape
     parts = triton.cdiv(vocabulary, PART)
-    best, log_p = (empty(*shape, dtype=float32, device=logits.device) for shape in ((rows, parts, k), (rows, k)))
-    tokens, chosen = (
-        empty(*shape, dtype=kind, device=logits.device)
-        for shape, kind in (((rows, parts, k), int32), ((rows, k), int64))
-    )
-    sums = empty(rows, parts, dtype=float32, device=logits.device)
-    logits = logits.contiguous()
-    _best_of_part[rows, parts](
-        logits, logits if never is None else never, best, tokens, sums, vocabulary, K=k, PART=PART,
-        FORBIDS=never is not None, num_warps=4,
+    tops, sums, log_p = (
+        empty(rows, width, dtype=float32, device=logits.device) for width in (parts, parts, k)
     )  # fmt: skip
+    chosen = empty(rows, k, dtype=int64, device=logits.device)
+    forbidden, forbids = (logits, False) if never is None else (never, True)
+    _top_of_part[rows, parts](logits, forbidden, tops, sums, vocabulary, PART=PART, FORBIDS=forbids, num_warps=4)
     _best_of_row[rows,](
-        best, tokens, sums, log_p, chosen, PARTS=parts, K=k, FILLED=triton.next_power_of_2(parts * k),
-        FILLED_PARTS=triton.next_power_of_2(parts), num_warps=1,
+        logits, forbidden, tops, sums, log_p, chosen, vocabulary,
+        PARTS=parts, FILLED=triton.next_power_of_2(parts), K=k, PART=PART, FORBIDS=forbids, num_warps=4,
     )  # fmt: skip
     return log_p, chosen
