@@ -38,11 +38,11 @@ def test_words_are_counted_as_they_are_split(tiny_run: Path, line: str) -> None:
         assert tokenizer.decode(own).strip() == word
 
 
-def test_a_translation_cut_at_the_positions_is_aligned(tiny_run: Path) -> None:
-    """Catches one position too many for the model, where a translation did not end."""
+def test_a_translation_of_all_positions_is_aligned(tiny_run: Path) -> None:
+    """Catches one position too many for the model."""
     translator = load(tiny_run, search=Search(min_tokens=95, guard=False))
     (found,) = translator.translations(["one two three"])
-    assert not found.alternatives[0].finished
+    assert len(found.alternatives[0].tokens[0]) == 95
     assert attention_weights(translator, found)[0].size(2) == len(found.alternatives[0].tokens[0])
 
 

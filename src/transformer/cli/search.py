@@ -129,7 +129,9 @@ def search_of(
         Stopping, typer.Option(help="early: once as many ended as the beam is wide; exhaustive: once none can improve")
     ] = "early",
     min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens to write")] = 0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="most; source + 50, after a prompt 200")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="most; source (or fewest) + 50, after a prompt 200")
+    ] = None,
     no_repeat_ngram: Annotated[int, typer.Option(min=0, help="write no N tokens in a row twice; 0 lets all be")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(min=0, help="above 1, tokens already written are less likely to be written again")

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.aligned import Links
+from transformer.aligned import Links, scaled
 from transformer.decoding import Tokens
 from transformer.translation import Translation, Translator
 
@@ -24,9 +24,19 @@ def attention_weights(translator: Translator, translation: Translation) -> list[
 def word_alignment(translator: Translator, translation: Translation) -> Links:
     """For each word of the best translation the source word that it attends to most; none where that is EOS.
 
-    Attention is that of `word_layer`, added up over the tokens of a word. Tags that were taken out are no words.
+    Attention is that of `word_layer`, added up over the tokens of a word. Words are what white space parts, in the line
+    as given and in the translation as written, tags included; a word with a tag within it is where it begins.
     """
-    return translator.aligner.links(_pieces(translation))[0]
+    links, counts = translator.aligner.links(_pieces(translation))
+    if translation.words is None:
+        return links
+    sources, targets = translation.words
+    moved = (
+        (sources[scaled(source, counts[0], len(sources))], targets[scaled(target, counts[1], len(targets))])
+        for source, target in links
+        if sources and targets
+    )
+    return list(dict.fromkeys(moved))
 
 
 def _pieces(translation: Translation) -> list[tuple[Tokens, Tokens]]:
