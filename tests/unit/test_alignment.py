@@ -69,10 +69,9 @@ def test_a_file_of_attention_is_read_by_numpy(tiny_run: Path, tmp_path: Path) ->
     """Catches an archive that numpy cannot open, lines mixed up, an empty line that stops all."""
     translator = load(tiny_run)
     found = translator.translations(["one two", "", "three"])
-    file = AttentionFile(tmp_path / "attention.npz")
-    for number, translation in enumerate(found, start=1):
-        file.add(number, translator, translation)
-    file.close()
+    with (tmp_path / "attention.npz").open("wb") as written, AttentionFile(written) as file:
+        for number, translation in enumerate(found, start=1):
+            file.add(number, translator, translation)
     arrays = np.load(tmp_path / "attention.npz", allow_pickle=False)
     assert set(arrays) == {f"{line}.1{side}" for line in (1, 3) for side in ("", ".source", ".target")}
     layers, heads, target, source = arrays["3.1"].shape

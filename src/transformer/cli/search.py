@@ -90,7 +90,10 @@ def loading_of(
     ] = "auto",
     workers: WorkersOption = None,
     shortlist: Annotated[
-        Path | None, typer.Option(help="file of transformer shortlist: compute only tokens that go with the source's")
+        Path | None,
+        typer.Option(
+            help="file of transformer shortlist: compute only tokens that go with the source's; scores are among these"
+        ),
     ] = None,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
@@ -207,6 +210,11 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
         return run
 
     return with_options
+
+
+def options_of(make: Callable[..., Any]) -> list[str]:
+    """The names of the options that something is made from, see `takes`."""
+    return [parameter.name for parameter in _keywords(make)]
 
 
 def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:

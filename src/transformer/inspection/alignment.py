@@ -1,7 +1,7 @@
 """Where a translator looked: links between words, and the matrices they come from."""
 
 import zipfile
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -46,11 +46,25 @@ def _pieces(translation: Translation) -> list[tuple[Tokens, Tokens]]:
 class AttentionFile:
     """An .npz file to which the attention of one line after another is added.
 
-    Holds, for piece 1 of line 7: `7.1` (N, H, T, S) in float16, `7.1.source` and `7.1.target`, the printable tokens.
+    Holds, for piece 1 of line 7: `7.1` (N, H, T, S) in float16, `7.1.source` and `7.1.target`, the printable tokens. It
+    is complete once it is left as a context; nothing is written where that is by an error before anything was added.
+
+    Args:
+        file: open for writing.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._archive: zipfile.ZipFile | None = None
+
+    def __enter__(self) -> "AttentionFile":
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Completes the file."""
+        if kind is None or self._archive is not None:
+            self._open().close()
 
     def add(self, number: int, translator: Translator, translation: Translation) -> None:
         """Adds the attention of a line's best translation."""
@@ -62,9 +76,9 @@ class AttentionFile:
             self._write(f"{number}.{piece}.target", np.array(tokenizers.target.pieces(target), dtype=np.str_))
 
     def _write(self, name: str, array: np.ndarray) -> None:
-        with self._archive.open(f"{name}.npy", "w") as file:
+        with self._open().open(f"{name}.npy", "w") as file:
             np.lib.format.write_array(file, array, allow_pickle=False)
 
-    def close(self) -> None:
-        """Completes the file."""
-        self._archive.close()
+    def _open(self) -> zipfile.ZipFile:
+        self._archive = self._archive or zipfile.ZipFile(self._file, "w", zipfile.ZIP_DEFLATED)
+        return self._archive
