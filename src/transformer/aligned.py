@@ -97,8 +97,8 @@ class Aligner:
             target_units: of the translation's text.
         """
         links, (sources, targets) = self.links(pieces, begins_unit)
-        origin = {target: _scaled(source, sources, source_units) for source, target in links}
-        return [origin.get(_scaled(unit, target_units, targets)) for unit in range(target_units)]
+        origin = {target: scaled(source, sources, source_units) for source, target in links}
+        return [origin.get(scaled(unit, target_units, targets)) for unit in range(target_units)]
 
 
 def _printed(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
@@ -108,7 +108,7 @@ def _printed(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     return [ours.get(token, piece) for token, piece in zip(tokens, tokenizer.pieces(tokens), strict=True)]
 
 
-def _scaled(number: int, count: int, wanted: int) -> int:
+def scaled(number: int, count: int, wanted: int) -> int:
     """Where the unit of a number stands among as many as there should be."""
     return number if count == wanted else number * wanted // count
 

@@ -147,9 +147,12 @@ class Generator:
         """Yields the continuation as it is written, as soon as characters are whole.
 
         Raises:
-            ConfigError: the search has a beam.
+            ConfigError: the prompt exceeds the model's positions; the search has a beam, which the first text tells.
         """
         (begun,) = self._begin_all([prompt], 0)
+        return self._written(begun, max_tokens)
+
+    def _written(self, begun: list[int], max_tokens: int) -> Iterator[str]:
         shown, waiting = list(begun), list[int]()
         for token in self._tokens(begun, max_tokens, 0):
             waiting.append(token)

@@ -1,5 +1,6 @@
 """A model to int8, and what fewer bits cost: the same held-out text translated in every precision."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,8 +104,10 @@ def quantize(
 
     Raises:
         BundleError: the model is not one in float32, or `out` holds something already.
-        ConfigError: int8 loses more than the tolerance; nothing stays at `out`.
+        ConfigError: the tolerance is no number; or int8 loses more than it, and nothing stays at `out`.
     """
+    if math.isnan(tolerance):
+        raise ConfigError("tolerance=nan is no number; choose how much BLEU int8 may lose, e.g. 0.5")
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)

@@ -49,7 +49,6 @@ class Begun:
     Attributes:
         lines: as given.
         untagged: without what is put back at the end.
-        with_task: what is translated.
         splits: how each is split.
         pieces: of all, in order.
         results: of the pieces, the longest first, as they are found.
@@ -57,7 +56,6 @@ class Begun:
 
     lines: Sequence[str]
     untagged: list[Untagged]
-    with_task: list[str]
     splits: list[SplitLine]
     pieces: list[Piece]
     results: Iterator[tuple[int, list[Hypothesis]]]
@@ -92,11 +90,14 @@ class Translation:
         alternatives: the best translations, best first, as many as `Search.n_best` where there are so many.
         flags: what a reader should know, e.g. that the line was cut; empty where all is well.
         sources: ids of the line, piece by piece, each with EOS; none of an empty line.
+        words: of a line with tags that were put back, as of `words_with_tags`: for each word without them the one that
+            it begins in, of the line and of the best translation.
     """
 
     alternatives: tuple[Alternative, ...]
     flags: tuple[str, ...] = ()
     sources: tuple[Tokens, ...] = ()
+    words: tuple[list[int], list[int]] | None = None
 
     @property
     def text(self) -> str:

@@ -32,10 +32,11 @@ from transformer.decoding import (
 from transformer.errors import ConfigError, DataError
 from transformer.protocols import Generates
 from transformer.spelling import Speller
+from transformer.tagged import tagged
 from transformer.text.lexicon import Lexicon
 from transformer.text.pair import TokenizerPair
 from transformer.text.splitting import SplitLine, split_line
-from transformer.text.tags import Untagged, count_units, with_tags, without_tags
+from transformer.text.tags import Untagged
 from transformer.text.tokenizer import Tokenizer
 from transformer.transformer import Transformer
 from transformer.translated import (
@@ -59,7 +60,7 @@ BATCH_TOKENS = 4096
 GPU_BATCH = 8192
 """Of a GPU, for each hypothesis, see `benchmarks/decoding_gpu.py`."""
 EXTRA_TOKENS = 50
-"""A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1)."""
+"""A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1), or than `min_tokens`."""
 
 
 class Translator:
@@ -78,7 +79,7 @@ class Translator:
 
     Raises:
         ConfigError: a lexicon that requires something, which a shortlist may lack, or for which there is no beam;
-            coverage by models that split sources in different ways.
+            coverage by models that split sources in different ways; more tokens asked for than there are positions.
 
     Attributes:
         members: the model, and the others of the ensemble.
@@ -136,6 +137,11 @@ class Translator:
         self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
         if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
             raise ConfigError("coverage needs models that split sources in the same way; leave it out, or the others")
+        if search.min_tokens >= self.max_target_tokens:
+            raise ConfigError(
+                f"min_tokens={search.min_tokens} is more than the {self.max_target_tokens - 1} that the model has "
+                "positions for; choose fewer"
+            )
         if self.lexicon.requires and (search.groups > 1 or search.sampling):
             raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
         if self.lexicon.requires and shortlist:
@@ -205,10 +211,10 @@ class Translator:
             raise ConfigError("prefixes may need words that a shortlist lacks; leave one of them out")
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; they go line by line")
-        untagged = [without_tags(line) if "tags" in self.lexicon.protected else Untagged(line) for line in lines]
+        untagged = [self.lexicon.untagged(line) for line in lines]
         with_task = [self.task * bool(line.text.strip()) + line.text for line in untagged]
         splits, pieces = self._pieces(with_task, prefixes, first_line)
-        return Begun(lines, untagged, with_task, splits, pieces, self._results(pieces, self.search))
+        return Begun(lines, untagged, splits, pieces, self._results(pieces, self.search))
 
     def finish(self, begun: Begun, done: Callable[[int], None] | None = None) -> list[Translation]:
         """What `translations` returns of lines that were begun, once.
@@ -218,7 +224,7 @@ class Translator:
                 settings of the search or of the workers.
             ConfigError: it has been returned.
         """
-        lines, splits, pieces = begun.with_task, begun.splits, begun.pieces
+        lines, splits, pieces = begun.lines, begun.splits, begun.pieces
         with one_thread() if self.deterministic else nullcontext():
             counted = lines_done(len(lines), [piece.line for piece in pieces], done)
             found = self._found(pieces, self.search, begun.results, counted)
@@ -227,21 +233,13 @@ class Translator:
         of_lines: list[list[tuple[Piece, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
             of_lines[piece.line].append((piece, hypotheses))
-        joined = [self._join(line, split, own) for line, split, own in zip(lines, splits, of_lines, strict=True)]
-        return [self._tagged(line, found) if line.elements else found
-                for line, found in zip(begun.untagged, joined, strict=True)]  # fmt: skip
+        joined = (self._join(split, own) for split, own in zip(splits, of_lines, strict=True))
+        return [self._checked(*each) for each in zip(begun.lines, begun.untagged, joined, strict=True)]
 
-    def _tagged(self, line: Untagged, found: Translation) -> Translation:
-        """A translation with the tags of its line, around the units that attend to those they enclosed."""
-        alternatives: list[Alternative] = []
-        flags = list(found.flags)
-        for number, each in enumerate(found.alternatives):
-            pieces = list(zip(found.sources, each.tokens, strict=True))
-            origins = self.aligner.origins(pieces, line.units, count_units(each.text))
-            text, lost = with_tags(line, each.text, origins)
-            alternatives.append(replace(each, text=text))
-            flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
-        return replace(found, alternatives=tuple(alternatives), flags=tuple(flags))
+    def _checked(self, line: str, untagged: Untagged, found: Translation) -> Translation:
+        """A translation as it is written, with the tags of its line, and what that lacks."""
+        written = tagged(self.aligner, line, untagged, found) if untagged.elements else found
+        return replace(written, flags=(*written.flags, *self.lexicon.violations(line, written.text)))
 
     def _heal(self, pieces: Sequence[Piece], found: list[list[Hypothesis]]) -> None:
         """Searches again for what came out odd, without repetitions, and takes what is better."""
@@ -365,16 +363,18 @@ class Translator:
         return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
 
     def _limit(self, piece: Piece) -> int:
-        most, usual = self.search.max_tokens, len(piece.tokens) + len(piece.prefix) + EXTRA_TOKENS
-        return min(usual if most is None else most + 1, self.max_target_tokens)  # EOS is one more
+        """Most tokens of the translation of a piece, EOS included."""
+        fewest = max(len(piece.tokens) + len(piece.prefix), self.search.min_tokens + 1)
+        most = fewest + EXTRA_TOKENS if self.search.max_tokens is None else self.search.max_tokens + 1
+        return min(most, self.max_target_tokens)
 
     def _request(self, piece: Piece) -> Request:
         limit = self._limit(piece)
         unknown = self.control.unk
         known = piece.prefix[: piece.prefix.index(unknown)] if unknown in piece.prefix else piece.prefix
-        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos)
+        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos, True)
 
-    def _join(self, line: str, split: SplitLine, own: Sequence[tuple[Piece, list[Hypothesis]]]) -> Translation:
+    def _join(self, split: SplitLine, own: Sequence[tuple[Piece, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
@@ -395,7 +395,6 @@ class Translator:
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
         if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
-        flags += self.lexicon.violations(line.removeprefix(self.task.rstrip()), alternatives[0].text)
         return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
 
     def _alternative(self, parts: Sequence[Hypothesis]) -> Alternative:

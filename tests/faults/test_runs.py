@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import tiny_recipe, write_lines
@@ -233,6 +234,38 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny_run: P
         result = command(*arguments)
         assert (result.returncode, result.stderr.count(b"\n")) == (2, 1)
         assert b"No such file or directory" in result.stderr
+
+
+KEPT = [
+    "translate {run} --input {no} --output {out} --alignment {other} --attention {third}",
+    "translate {run} --input {in} --prefix {no} --output {out} --alignment {other} --attention {third}",
+    "translate {run} --input {in} --task t: --protect tags --output {out} --attention {third}",
+    "score {run} --source {in} --target {no} --output {out}",
+    "evaluate {no} --source {in} --reference {in} --output {out} --report {other}",
+    "evaluate {run} --source {in} --reference {in} --shortlist {no} --output {out}",
+]
+
+
+@pytest.mark.parametrize("line", KEPT)
+def test_what_fails_leaves_outputs_as_they_were(line: str, tiny_run: Path, tmp_path: Path) -> None:
+    """Catches an earlier result that is lost to a name mistyped."""
+    names = {"run": tiny_run, "in": write_lines(tmp_path / "in.txt", ["one"]), "no": tmp_path / "no"}
+    outputs = {name: write_lines(tmp_path / name, [name]) for name in ("out", "other", "third")}
+    result = command(*line.format(**names, **outputs).split())
+    assert (result.returncode, result.stderr.splitlines()[-1][:6]) == (2, b"error:")
+    assert [path.read_text(encoding="utf-8") for path in outputs.values()] == [f"{name}\n" for name in outputs]
+
+
+def test_what_succeeds_replaces_outputs(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches the end of an earlier result behind a shorter one, or all of it where there is nothing to write."""
+    for lines in ([], ["one"]):
+        source = write_lines(tmp_path / "in.txt", lines)
+        out, links, third = (write_lines(tmp_path / name, ["x" * 9999]) for name in ("out", "links", "a.npz"))
+        outputs = ["--output", out, "--alignment", links, "--attention", third]
+        assert command("translate", tiny_run, "--input", source, *outputs).returncode == 0
+        assert [path.read_bytes().count(b"\n") for path in (out, links)] == [len(lines)] * 2
+        assert b"x" not in out.read_bytes() + links.read_bytes()
+        assert len(np.load(third)) == 3 * len(lines)
 
 
 def test_a_program_may_write_a_line_and_wait_for_its_translation(tiny_run: Path) -> None:

@@ -38,11 +38,11 @@ def test_words_are_counted_as_they_are_split(tiny_run: Path, line: str) -> None:
         assert tokenizer.decode(own).strip() == word
 
 
-def test_a_translation_cut_at_the_positions_is_aligned(tiny_run: Path) -> None:
-    """Catches one position too many for the model, where a translation did not end."""
+def test_a_translation_of_all_positions_is_aligned(tiny_run: Path) -> None:
+    """Catches one position too many for the model."""
     translator = load(tiny_run, search=Search(min_tokens=95, guard=False))
     (found,) = translator.translations(["one two three"])
-    assert not found.alternatives[0].finished
+    assert len(found.alternatives[0].tokens[0]) == 95
     assert attention_weights(translator, found)[0].size(2) == len(found.alternatives[0].tokens[0])
 
 
@@ -69,10 +69,9 @@ def test_a_file_of_attention_is_read_by_numpy(tiny_run: Path, tmp_path: Path) ->
     """Catches an archive that numpy cannot open, lines mixed up, an empty line that stops all."""
     translator = load(tiny_run)
     found = translator.translations(["one two", "", "three"])
-    file = AttentionFile(tmp_path / "attention.npz")
-    for number, translation in enumerate(found, start=1):
-        file.add(number, translator, translation)
-    file.close()
+    with (tmp_path / "attention.npz").open("wb") as written, AttentionFile(written) as file:
+        for number, translation in enumerate(found, start=1):
+            file.add(number, translator, translation)
     arrays = np.load(tmp_path / "attention.npz", allow_pickle=False)
     assert set(arrays) == {f"{line}.1{side}" for line in (1, 3) for side in ("", ".source", ".target")}
     layers, heads, target, source = arrays["3.1"].shape

@@ -147,6 +147,7 @@ def test_telling_lines() -> None:
     assert [line.number for line in most_telling([["same same", "xx", "right x"]], [reference], 2)] == [2, 3]
     systems = [["same same", "left left", "right right"], ["same same", "left left", "zz zz"]]
     assert [line.number for line in most_telling(systems, [reference], 1)] == [3]
+    assert [line.number for line in most_telling(systems, [reference], 3)] == [3], "on the others they agree"
 
 
 def test_pages_escape_what_they_show() -> None:
@@ -207,7 +208,25 @@ def test_systems_of_one_name_are_told_apart(tmp_path: Path) -> None:
     ended = run(*options)
     assert "\na/out.de\n" in f"\n{ended.stdout}"
     assert "\nb/out.de\n" in ended.stdout
-    assert "BLEU and chrF   of a/out.de, b/out.de" in ended.stdout
+    assert "\nwords of the reference lines   BLEU and chrF   of a/out.de, b/out.de" in ended.stdout
+
+
+def test_every_file_is_read_once(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a pipe that has no lines the second time, and one that is waited for to tell where lines are lost."""
+    reference, short = write_lines(tmp_path / "r", REFERENCE), write_lines(tmp_path / "s", REFERENCE[:3])
+    script = (
+        f"{sys.executable} -m transformer evaluate {tiny_run} --source <(cat {reference}) "
+        f"--reference <(cat {reference}) --reference <(cat $OTHER) --translations <(cat {reference}) "
+        "--bootstrap 0 --json"
+    )
+    ended, refused = (
+        subprocess.run(["bash", "-c", script.replace("$OTHER", str(each))], capture_output=True, text=True, check=False)
+        for each in (reference, short)
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["lines"] == len(REFERENCE)
+    assert refused.returncode == 2
+    assert f"has {len(REFERENCE)} lines, " in refused.stderr
 
 
 def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
@@ -218,6 +237,11 @@ def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
         (["--reference", reference], "there is nothing to evaluate; give a model, or --translations FILE"),
         ([tiny_run, "--reference", reference], "a model needs something to translate; give --source FILE"),
         (["--translations", reference, "--reference", reference, "--task", "t: "], "what a model translates; there is"),
+        (["--translations", reference, "--reference", reference, "--beam", 4], "--beam is for what a model translates"),
+        (
+            ["--translations", reference, "--reference", reference, "--precision", "auto"],
+            "--precision is for what a mo",
+        ),
         (["--translations", short, "--reference", reference], "has 1 lines, the reference 2; they go line by line"),
         (
             [tiny_run, tiny_run, "--source", reference, "--reference", reference, "--output", tmp_path / "o"],

@@ -34,7 +34,10 @@ ARROWS = {
     "spelling": {"decoding", "text"},
     "translated": {"decoding", "text"},
     "aligned": {"attended", "text", "transformer"},
-    "translation": {"aligned", "attended", "decoding", "protocols", "spelling", "text", "transformer", "translated"},
+    "tagged": {"aligned", "text", "translated"},
+    "translation": {
+        "aligned", "attended", "decoding", "protocols", "spelling", "tagged", "text", "transformer", "translated"
+    },
     "storage": {"settings"},
     "training": {"protocols", "settings", "blocks", "kernels", "data", "memory", "storage", "text", "transformer"},
     "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},

@@ -75,6 +75,8 @@ def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
         quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101)
     assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="tolerance=nan is no number; choose how much BLEU int8 may lose"):
+        quantize(tmp_path / "before it is read", tmp_path / "out", PAIRS, search=Search(), tolerance=float("nan"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
     with pytest.raises(BundleError, match="is not empty; choose another folder"):

@@ -99,3 +99,20 @@ def test_what_cannot_be_drawn_from_is_refused(options: dict[str, Any], message: 
     """Catches a division by zero and an empty set of tokens."""
     with pytest.raises(ConfigError, match=message):
         Sampling(**options)
+
+
+@pytest.mark.parametrize("options", [{"limit_ends": True}, {}])
+@pytest.mark.parametrize("last_is_end", [False, True])
+def test_equal_samples_are_all_returned(options: dict[str, Any], last_is_end: bool) -> None:
+    """Catches fewer lines than were asked for, and one that ended with the limit returned a second time as cut."""
+    search = Search(3, n_best=3, sampling=Sampling(top_k=1), **options)
+    for limit in (1, 2, 5, 9, 30):
+        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, last_is_end=last_is_end)], search)
+        assert len(found) == 3
+        assert len({tuple(each.tokens) for each in found}) == 1
+    search = Search(40, n_best=40, sampling=Sampling(seed=3), **options)
+    for limit in (1, 2, 3):
+        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, last_is_end=last_is_end)], search)
+        assert len(found) == 40
+        assert {each.finished for each in found} == {False, True}
+        assert {len(each.tokens) for each in found if not each.finished} == {limit - last_is_end}

@@ -108,7 +108,7 @@ def by_lists(model: Transformer, request: Request, search: Search) -> list[Hypot
                 enough = followed[-1][0][2] / search.penalty(limit) <= worst
             content.append(enough or not followed[-1])
         if all(content) or length == limit:
-            left = [] if all(content) else followed
+            left = [] if all(content) else before if request.last_is_end else followed
             if not any(followed) and not any(ended):
                 left = before
             cut = [Hypothesis(list(t), s, False, v) for group in left for t, s, v in group]
@@ -181,12 +181,16 @@ def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any], prefix: t
         assert [h.value for h in found] == pytest.approx([values[body] for body in best], abs=1e-4)
 
 
+@pytest.mark.parametrize("last_is_end", [False, True])
 @pytest.mark.parametrize("stopping", ["early", "exhaustive"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
-def test_a_narrow_beam_is_the_search_over_lists(beam: int, penalty: Callable[[int], float], stopping: str) -> None:
+def test_a_narrow_beam_is_the_search_over_lists(
+    beam: int, penalty: Callable[[int], float], stopping: str, last_is_end: bool
+) -> None:
     """Catches beams mixed up between rows, in the cache or in the tokens; candidates counted wrongly; wrong stops."""
-    model, asked = model_of(beam, vocabulary=13), requests(beam, [9, 3, 12, 7, 1], vocabulary=13)
+    model = model_of(beam, vocabulary=13)
+    asked = requests(beam, [9, 3, 12, 7, 1], vocabulary=13, last_is_end=last_is_end)
     search = Search(beam, penalty, stopping, n_best=beam)
     for request, found in zip(asked, search_all(model, asked, search), strict=True):
         same(found, by_lists(model, request, search))

@@ -6,13 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transformer.decoding import Sampling, Search
+from transformer.inspection.alignment import word_alignment
 from transformer.loading import load
-from transformer.text.lexicon import Lexicon
-from transformer.text.tags import count_units, with_tags, without_tags
+from transformer.text.lexicon import PATTERNS, Lexicon, Tally
+from transformer.text.tags import count_units, with_tags, without_tags, words_with_tags
 
 ANY_TAG = re.compile(r"<[^<>]+>")
+EVERYTHING = Lexicon(protected=list(PATTERNS))
+SPANS = ["%(name)s", "{count}", "{{a b}}", "3.50", "12:30", "&amp;", "http://a.b/c?d=1", "a.b@c.org"]
 
 
 @pytest.mark.parametrize(
@@ -149,3 +154,85 @@ def test_the_model_sees_no_tags(tiny_run: Path) -> None:
                 assert ours.score == theirs.score
     assert not Lexicon(protected=["tags"]).requires
     assert Lexicon(protected=["entities"]).spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "origins", "expected"),
+    [
+        ("<b>Use</b> %(name)s now.", "%(name)s nun", [0, 2, 3, 0, 0, 5], "<b>%(name)s</b> nun"),
+        ("a <b>b</b> {count}", "{count} a", [3, 1, 4, 0], "{count} a<b></b>"),
+        ("it costs <b></b>3.50", "3.50", [2, 3, 4], "<b></b>3.50"),
+        ("3.<b></b>50 a", "a 3.50", [3, 0, 1, 2], "a <b>3.50</b>"),
+        ("%<b>(name</b>)s a", "a %(name)s", [5, 0, 1, 2, 3, 4], "a <b>%(name)s</b>"),
+        ("x <br/>&amp; y", "y &amp; x", [4, 1, 2, 3, 0], "y <br/>&amp; x"),
+    ],
+)
+def test_no_tag_comes_back_within_another_span(
+    line: str, translation: str, origins: list[int | None], expected: str
+) -> None:
+    """Catches `%<b>(name</b>)s` and `3.<b></b>50`, by attention that parts a span or by a tag within one of a line."""
+    untagged = EVERYTHING.untagged(line)
+    assert with_tags(untagged, translation, origins)[0] == expected
+    assert EVERYTHING.violations(line, expected) == [
+        f"{span!r} is missing" for span in EVERYTHING.spans(untagged.text) if span not in translation
+    ]
+
+
+@given(st.data())
+def test_any_tags_among_any_spans_leave_them_whole(data: st.DataObject) -> None:
+    """Catches a span that a tag parts, whatever attends to what; a tag lost; and a flag where nothing is wrong."""
+    parts = data.draw(
+        st.lists(st.sampled_from([*SPANS, "one", "two,", "!", "<b>", "</b>", "<i>", "</i>", "<br/>"]), max_size=12)
+    )
+    line = data.draw(st.sampled_from(["", " "])).join(parts)
+    untagged = EVERYTHING.untagged(line)
+    spans = EVERYTHING.spans(untagged.text)
+    translation = " ".join(data.draw(st.permutations([*spans, "eins", "zwei,"])))
+    any_unit = st.sampled_from([None, *range(untagged.units)])
+    n_units = count_units(translation)
+    found, _ = with_tags(untagged, translation, data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units)))
+    tags: list[str] = ANY_TAG.findall(line)
+    if sorted(EVERYTHING.spans(translation)) == sorted(spans):
+        assert EVERYTHING.violations(line, found) == []
+    assert EVERYTHING.standing(found) == Counter([*tags, *EVERYTHING.spans(translation)])
+
+
+def test_a_span_that_a_tag_parts_is_told() -> None:
+    """Catches a check of the text before its tags come back, and terms that are lost between tags."""
+    lexicon = Lexicon(glossary=[("old man", "alter Mann")], protected=list(PATTERNS))
+    assert lexicon.violations("a <b>{x}</b>", "{<b>x}</b>") == ["'{x}' is missing"]
+    assert lexicon.violations("a <b>x</b>", "a <b>x") == ["'</b>' is missing"]
+    assert lexicon.violations("<i>old <b>man</b></i>", "<i>alter <b>Mann</b></i>") == []
+    tally = Tally()
+    tally.add(lexicon, "an old <b>man</b> {x}", "ein alter <b>Mann</b> {<i>x</i>}")
+    assert str(tally) == "glossary: 1 of 1 terms; protected: 2 of 3 spans"
+
+
+@pytest.mark.parametrize(
+    ("text", "tagged", "words"),
+    [
+        ("a b", "a <br> b", [0, 2]),
+        ("a b c", '<a href="x y">a</a> b<br/> c', [2, 3, 4]),
+        ("One Two", "<p>One</p><p>Two</p>", [0, 0]),
+        ("a b", " <b> a b </b> ", [1, 2]),
+        ("", "<b></b>", []),
+    ],
+)
+def test_words_are_counted_with_tags(text: str, tagged: str, words: list[int]) -> None:
+    """Catches numbers of words that a reader who splits the lines at spaces does not find."""
+    assert words_with_tags(text, tagged) == words
+    assert without_tags(tagged).text == text
+
+
+def test_links_are_of_the_lines_as_given_and_written(tiny_run: Path) -> None:
+    """Catches links that count the words of lines which nobody sees, without tags."""
+    translator = load(tiny_run, lexicon=Lexicon(protected=["tags"]))
+    tagged, plain = translator.translations(["one <br> <i>two</i> three", "one two three"])
+    words = [text.split() for text in ("one <br> <i>two</i> three", tagged.text, "one two three", plain.text)]
+    links, expected = (word_alignment(translator, found) for found in (tagged, plain))
+    assert expected
+
+    def named(links: list[tuple[int, int]], source: list[str], target: list[str]) -> list[tuple[str, str]]:
+        return [(ANY_TAG.sub("", source[s]), ANY_TAG.sub("", target[t])) for s, t in links]
+
+    assert named(links, *words[:2]) == named(expected, *words[2:])

@@ -512,19 +512,22 @@ def test_validation_rehearses_its_largest_batch_and_keeps_lines_in_order(
 ) -> None:
     """Catches a first validation that needs memory of which nothing was said, and outputs in the order of batches."""
     asked: list[list[str]] = []
-    fewest: list[int] = []
+    limits: list[tuple[int, int]] = []
     monkeypatch.setattr("transformer.run.tasks.translation.BATCH_TOKENS", 64)
 
     def echo(self: Translator, lines: Sequence[str]) -> list[Translation]:
         asked.append(list(lines))
-        fewest.append(self.search.min_tokens)
+        limits.append((self.search.min_tokens, self.max_target_tokens))
         return [Translation((replace(NOTHING, text=line.upper()),)) for line in lines]
 
     monkeypatch.setattr(Translator, "translations", echo)
     recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, max_steps=1))
     train_by_recipe(recipe, tmp_path / "run", quiet=True)
     rehearsed, *validated = asked
-    assert fewest == [96] + [0] * len(validated)  # no translation ends before the rehearsal does
+    (fewest, most), *others = limits
+    assert fewest == most - 1  # no translation ends before the rehearsal does
+    assert 50 < most < 64
+    assert others == [(0, 96)] * len(validated)
     assert len(validated) > 1
     assert rehearsed in validated
     assert len(rehearsed) == max(map(len, validated))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from conftest import digit_pairs
+from transformer.blocks import causal_mask
 from transformer.bundle import Bundle
 from transformer.decoding import Hypothesis, Request, Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
@@ -117,6 +118,12 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     assert limits[1] == 20
     load(tiny_run, search=Search(max_tokens=7)).translate(["one"])
     assert limits[2] == 8, "seven tokens and EOS"
+    load(tiny_run, search=Search(min_tokens=30)).translate(["one"])
+    assert limits[3] == 31 + EXTRA_TOKENS
+    load(tiny_run, search=Search(min_tokens=95)).translate(["one"])
+    assert limits[4] == 96, "all positions of the model"
+    with pytest.raises(ConfigError, match="min_tokens=96 is more than the 95 that the model has positions for"):
+        load(tiny_run, search=Search(min_tokens=96))
     with pytest.raises(ConfigError, match="max_tokens=3 is below 5, the fewest there can be"):
         Search(min_tokens=5, max_tokens=3)
 
@@ -244,3 +251,25 @@ def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: 
         found = load(tiny_run, search=search).translations(["one", "one two"])
         assert counts == searched
         assert all("cut at the limit" in flag for each in found for flag in each.flags)
+
+
+@pytest.mark.parametrize("search", [Search(max_tokens=3), Search(4, max_tokens=3, n_best=4)])
+def test_what_is_cut_has_as_many_tokens_as_asked_for(tiny_run: Path, search: Search) -> None:
+    """Catches a token too many where no EOS came, a score that counts it, and an end after the last token not seen."""
+    lines = [source for source, _ in digit_pairs(30)]
+    translator = load(tiny_run, search=search, precision="float32")
+    finished: set[tuple[int, bool]] = set()
+    for line in lines:
+        (found,) = translator.translations([line])
+        for each in found.alternatives:
+            (tokens,) = each.tokens
+            finished.add((len(tokens), each.finished))
+            assert len(tokens) == 3 if not each.finished else len(tokens) <= 3
+            control = translator.control
+            steps = [*tokens, control.eos] if each.finished else tokens
+            tgt = torch.tensor([[control.bos, *steps[:-1]]])
+            with torch.no_grad():
+                logits = translator.model(torch.tensor([found.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
+            log_p = logits[0].log_softmax(-1)[range(len(steps)), list(steps)]
+            assert each.score == pytest.approx(log_p.sum().item(), abs=1e-3)
+    assert {(3, True), (3, False)} <= finished, "some must end right after the last token"

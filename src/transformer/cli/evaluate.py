@@ -3,13 +3,15 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.search import takes_loading, takes_search
-from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same
+from transformer.cli.search import loading_of, options_of, search_of, takes_loading, takes_search
+from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same, written_to
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, chosen_metrics
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from transformer.cli.search import Loading
     from transformer.decoding import Search
     from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
+    from transformer.text.lines import Invalid
 
 Format = Literal["text", "json", "html"]
 
@@ -48,6 +51,7 @@ def evaluate(
     report: Annotated[Path | None, typer.Option(help="also write all of it as a page of HTML")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     *,
+    context: typer.Context,
     loading: "Loading",
     search: "Search",
 ) -> None:
@@ -61,26 +65,23 @@ def evaluate(
     wanted, models = chosen_metrics(metrics), models or []
     alone = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
     _refuse(models, source, reference, translations, alone)
-    if loading.task and not models:
-        raise ConfigError("--task stands before what a model translates; there is none")
+    if not models:
+        _refuse_given(context, [*options_of(search_of), *options_of(loading_of)])
     refuse_same([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
 
-    test = _read(source, reference or [], training, invalid_utf8)
-    for path in (output, report):
-        if path is not None:
-            path.write_bytes(b"")  # a path that cannot be written shows now, not after the work
-    systems, runs = _translate(models, test, loading, search)
-    names = _short_names(translations or [])
-    systems += [_read_system(*each, test, invalid_utf8) for each in zip(translations or (), names, strict=True)]
-    if output is not None:
-        output.write_bytes("".join(f"{text}\n" for text in systems[0].translations).encode())
-    found = compare(systems, test, tokenize, metrics=wanted, samples=bootstrap)
-    if report is not None:
-        from transformer.reporting.evaluation import evaluation_page
+    test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
+    with ExitStack() as files:  # a path that cannot be written shows now, not after the work
+        sink, page = (path and files.enter_context(written_to(path)) for path in (output, report))
+        systems, runs = _translate(models, test, loading, search)
+        if sink is not None:
+            sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
+        found = compare([*systems, *others], test, tokenize, metrics=wanted, samples=bootstrap)
+        if page is not None:
+            from transformer.reporting.evaluation import evaluation_page
 
-        report.write_text(evaluation_page(found, test), encoding="utf-8")
+            page.write(evaluation_page(found, test).encode())
     if as_json:
         typer.echo(json.dumps({"lines": len(test.references[0]), "runs": runs, **found.as_json()}, ensure_ascii=False))
         return
@@ -107,20 +108,47 @@ def _refuse(
             raise ConfigError(f"{option} goes with one model, not {len(models)}; evaluate them one by one")
 
 
-def _read(source: Path | None, references: Sequence[Path], training: Path | None, invalid_utf8: str) -> "EvaluationSet":
-    """The test set; every side has as many lines."""
-    from transformer.data.readers import read_pairs
-    from transformer.evaluation.comparison import EvaluationSet
+def _refuse_given(context: typer.Context, options: Sequence[str]) -> None:
+    """Refuses options that were given, since no model translates.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in options and source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"{parameter.opts[0]} is for what a model translates; there is none, so leave it out")
+
+
+def _read(
+    source: Path | None, references: Sequence[Path], training: Path | None, translations: Sequence[Path],
+    invalid: "Invalid",
+) -> tuple["EvaluationSet", list["System"]]:  # fmt: skip
+    """The test set and the systems that translated it; every file is read once, and has as many lines.
+
+    Raises:
+        DataError: one has not.
+    """
+    from transformer.data.readers import refuse_unequal
+    from transformer.evaluation.comparison import EvaluationSet, System
     from transformer.text.lines import read_lines
 
-    invalid, first = invalid_choice(invalid_utf8), references[0]
-    sources: list[str] | None = None
-    targets: list[list[str]] = []
+    @cache
+    def read(path: Path) -> list[str]:
+        return list(read_lines(path, invalid=invalid))
+
+    first = references[0] if source is None else source
     for path in references:
-        pairs = list(read_pairs(first if source is None else source, path, invalid=invalid))
-        targets.append([target for _, target in pairs])
-        sources = None if source is None else [text for text, _ in pairs]
-    return EvaluationSet(sources, targets, None if training is None else list(read_lines(training, invalid=invalid)))
+        if len(read(path)) != len(read(first)):
+            refuse_unequal(first, path, (len(read(first)), len(read(path))))
+    systems = [System(name, read(path)) for path, name in zip(translations, _short_names(translations), strict=True)]
+    for path in translations:
+        if len(read(path)) != len(read(first)):
+            raise DataError(
+                f"{path} has {len(read(path)):,} lines, the reference {len(read(first)):,}; they go line by line"
+            )
+    sources, counted = (None if path is None else read(path) for path in (source, training))
+    return EvaluationSet(sources, [read(path) for path in references], counted), systems
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
@@ -128,16 +156,6 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
     most = max((len(path.parts) for path in paths), default=1)
     shortened = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, most + 1))
     return next((names for names in shortened if len(set(names)) == len(names)), [str(path) for path in paths])
-
-
-def _read_system(path: Path, name: str, test: "EvaluationSet", invalid_utf8: str) -> "System":
-    from transformer.evaluation.comparison import System
-    from transformer.text.lines import read_lines
-
-    lines, expected = list(read_lines(path, invalid=invalid_choice(invalid_utf8))), len(test.references[0])
-    if len(lines) != expected:
-        raise DataError(f"{path} has {len(lines):,} lines, the reference {expected:,}; they go line by line")
-    return System(name, lines)
 
 
 def _translate(
@@ -188,17 +206,18 @@ def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool
 
 def _print_details(found: "Evaluation") -> None:
     of = f"   of {', '.join(system.name for system in found.systems)}" if len(found.systems) > 1 else ""
-    typer.echo(f"\n{'words of the ' + found.length_of:<22}lines   BLEU and chrF{of}")
+    typer.echo(f"\n{'words of the ' + found.length_of:<23}lines   BLEU and chrF{of}")
     for each in found.lengths:
         pairs = zip(each.bleu, each.chrf, strict=True)
         figures = "   ".join(f"{bleu:5.2f} {chrf:5.2f}" for bleu, chrf in pairs)
-        typer.echo(f"{each.name:<19}{each.lines:>8,}   {figures}")
+        typer.echo(f"{each.name:<19}{each.lines:>9,}   {figures}")
     typer.echo(f"\nwords that occur   in the first reference   found (F1){of}")
     for each in found.frequencies:
         typer.echo(f"{each.name + ' times':<16}{each.words:>25,}   {'   '.join(f'{value:5.2f}' for value in each.f1)}")
-    typer.echo(
-        f"\nlines on which the systems differ most{of}" if len(found.systems) > 1 else "\nlines with the lowest chrF"
-    )
+    if len(found.systems) == 1:
+        typer.echo("\nlines with the lowest chrF")
+    else:
+        typer.echo(f"\nlines on which the systems differ most{of}" if found.lines else "\nno line on which they differ")
     for line in found.lines:
         for text, chrf in zip(line.translations, line.chrf, strict=True):
             typer.echo(f"{line.number:>6}  {chrf:5.1f}  {text}")

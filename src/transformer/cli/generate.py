@@ -63,8 +63,9 @@ def generate(
     generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
     with written_to(output_path) as sink:
         if prompt is not None and output_format == "text" and generator.search.beam == 1:
+            texts = generator.stream(prompt, max_tokens=max_tokens)
             sink.write(prompt.encode())
-            for text in generator.stream(prompt, max_tokens=max_tokens):
+            for text in texts:
                 sink.write(text.encode())
                 sink.flush()
             sink.write(b"\n")

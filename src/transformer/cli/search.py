@@ -91,7 +91,10 @@ def loading_of(
     ] = "auto",
     workers: WorkersOption = None,
     shortlist: Annotated[
-        Path | None, typer.Option(help="file of transformer shortlist: compute only tokens that go with the source's")
+        Path | None,
+        typer.Option(
+            help="file of transformer shortlist: compute only tokens that go with the source's; scores are among these"
+        ),
     ] = None,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
@@ -133,7 +136,9 @@ def search_of(
         Stopping, typer.Option(help="early: once as many ended as the beam is wide; exhaustive: once none can improve")
     ] = "early",
     min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens to write")] = 0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="most; source + 50, after a prompt 200")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="most; source (or fewest) + 50, after a prompt 200")
+    ] = None,
     no_repeat_ngram: Annotated[int, typer.Option(min=0, help="write no N tokens in a row twice; 0 lets all be")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(min=0, help="above 1, tokens already written are less likely to be written again")
@@ -209,6 +214,11 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
         return run
 
     return with_options
+
+
+def options_of(make: Callable[..., Any]) -> list[str]:
+    """The names of the options that something is made from, see `takes`."""
+    return [parameter.name for parameter in _keywords(make)]
 
 
 def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:

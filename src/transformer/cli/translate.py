@@ -1,5 +1,6 @@
 """`transformer translate`: lines in, as many lines out."""
 
+import io
 import os
 import stat
 import sys
@@ -20,6 +21,8 @@ from transformer.cli.search import takes_loading, takes_search
 from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from transformer.cli.lexicon import Bound
     from transformer.cli.search import Loading
     from transformer.decoding import Search
@@ -181,9 +184,7 @@ def _notes(files: ExitStack, alignment: Path | None, attention: Path | None, tas
 
         notes.append(note)
     if attention is not None:
-        archive = AttentionFile(attention)
-        files.callback(archive.close)
-        notes.append(archive.add)
+        notes.append(files.enter_context(AttentionFile(files.enter_context(written_to(attention)))).add)
     return notes
 
 
@@ -289,9 +290,31 @@ def _has_more(descriptor: int) -> bool:
     return False
 
 
+class LateFile(io.FileIO):
+    """A file to write, which keeps what it held until something is written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Empties it, once; what is no plain file cannot be emptied."""
+        if not self._is_begun and stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+            self.truncate(0)
+        self._is_begun = True
+
+    def write(self, data: "ReadableBuffer", /) -> int | None:
+        """As of any file."""
+        self.begin()
+        return super().write(data)
+
+
 @contextmanager
 def written_to(path: Path | None) -> Generator[BinaryIO]:
-    """The file, or standard output. A reader of ours that has had enough (`| head`) is no error."""
+    """The file, or standard output. A reader of ours that has had enough (`| head`) is no error.
+
+    What fails before it writes leaves a file as it was.
+    """
     if path is None:
         try:
             yield sys.stdout.buffer
@@ -301,11 +324,12 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
             raise typer.Exit(0) from error
         return
     try:
-        file = path.open("wb")
+        late = LateFile(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; choose another output file") from error
-    with file:
+    with io.BufferedWriter(late) as file:
         yield file
+        late.begin()  # though nothing may have been written
 
 
 def _progress(input_path: Path | None, output_path: Path | None) -> AbstractContextManager[Callable[[int], None]]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import NoReturn
 
 from transformer.errors import DataError
 from transformer.text.lines import Invalid, LineCounts, read_lines
@@ -40,25 +41,33 @@ def read_pairs(
     targets = read_lines(target, counts.target, invalid)
     for pair in zip_longest(sources, targets):
         if pair[0] is None or pair[1] is None:
-            _refuse_unequal(source, target, counts, (sources, targets))
+            for _ in chain(sources, targets):  # the longer one is counted to its end
+                pass
+            refuse_unequal(source, target, (counts.source.lines, counts.target.lines))
         yield pair
     if not counts.source.lines:
         raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
 
 
-def _refuse_unequal(source: Path, target: Path, counts: PairCounts, rest: tuple[Iterator[str], Iterator[str]]) -> None:
-    """Counts the longer side to its end and raises, with the place of the loss where the texts tell it."""
+def refuse_unequal(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:
+    """Names the side that lacks lines, with the place of the loss where the texts tell it.
+
+    Args:
+        source: a file.
+        target: its translation.
+        lines: how many either has.
+
+    Raises:
+        DataError: always.
+    """
     from transformer.data.doctor.shifts import first_shift  # needed by few, and reads pairs itself
 
-    for side in rest:
-        for _ in side:
-            pass
-    in_order = sorted([(counts.source.lines, source), (counts.target.lines, target)])
-    (n_shorter, shorter), (n_longer, longer) = in_order
-    shift = first_shift(source, target)
+    (n_shorter, shorter), (n_longer, longer) = sorted(zip(lines, (source, target), strict=True))
+    may_be_read_again = source.is_file() and target.is_file()
+    shift = first_shift(source, target) if may_be_read_again else None
     if shift is None:
         place = "`transformer check` may tell where"
-    elif shift.source_line > counts.source.lines or shift.target_line > counts.target.lines:
+    elif shift.source_line > lines[0] or shift.target_line > lines[1]:
         place = f"it seems that {shorter.name} was cut at its end"
     else:
         place = f"it seems that {shift.sentence(source.name, target.name)}"

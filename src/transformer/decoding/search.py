@@ -24,7 +24,8 @@ class Search:
             is followed could still, at its limit, come before the worst of them.
         n_best: hypotheses returned, at most `beam`.
         min_tokens: EOS is not written before so many tokens.
-        max_tokens: most tokens of a hypothesis; where not given, a translator takes 50 more than the source has.
+        max_tokens: most tokens of a hypothesis besides EOS; where not given, a translator takes 50 more than the source
+            has, or than `min_tokens`.
         no_repeat_ngram: no sequence of so many tokens is written twice; 0 lets all be.
         repetition_penalty: the log-probability of a token that was written already is multiplied by it where
             hypotheses are compared (Keskar et al. 2019, "CTRL", Sec. 4.1); 1 changes nothing.
@@ -114,6 +115,7 @@ class Request:
         required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
             they have tokens finds good places for them; a narrow one writes them as soon as it can.
         first: what the model reads before it writes; BOS of our vocabularies if not given.
+        last_is_end: whether the last token within the limit may be EOS alone, so that what is cut has one fewer.
     """
 
     source: Sequence[int]
@@ -122,3 +124,4 @@ class Request:
     number: int = 0
     required: tuple[Phrase, ...] = ()
     first: int | None = None
+    last_is_end: bool = False

@@ -46,14 +46,15 @@ class Sentence:
     def hypotheses(self, search: Search) -> list[Hypothesis]:
         """Best first: those that ended, then those that were cut, of which those come first that hold most phrases.
 
-        With `limit_ends`, all of them by what they are compared by.
+        With `limit_ends`, all of them by what they are compared by. Samples may be equal, hypotheses of a beam are not.
         """
         if search.limit_ends:
-            return _different(rank([*chain(*self.ended), *self.cut], search.penalty))[: search.n_best]
-        ended = rank([*chain(*self.ended)], search.penalty)
-        cut = rank(self.cut, search.penalty)
-        cut.sort(key=lambda hypothesis: -standing(hypothesis.tokens, self.request.required))
-        return _different([*ended, *cut])[: search.n_best]
+            found = rank([*chain(*self.ended), *self.cut], search.penalty)
+        else:
+            cut = rank(self.cut, search.penalty)
+            cut.sort(key=lambda hypothesis: -standing(hypothesis.tokens, self.request.required))
+            found = [*rank([*chain(*self.ended)], search.penalty), *cut]
+        return (found if search.sampling else _different(found))[: search.n_best]
 
     def is_content(self, group: int, best_followed: float, search: Search) -> bool:
         """Whether no hypothesis of a group that is followed needs to be followed on.
@@ -178,9 +179,11 @@ class Table:
         """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
         groups: list[list[float]] = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
         all_follow = -torch.inf not in chain(*groups)
-        for row, (sentence, best) in enumerate(() if all_follow else zip(self.sentences, groups, strict=True)):
+        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
             if max(best) == -torch.inf and not any(sentence.ended):
-                sentence.cut = self._hypotheses(row)  # every token is forbidden
+                sentence.cut = self._hypotheses(row, self.values[row])  # every token is forbidden
+            elif sentence.length + 1 == sentence.request.limit and sentence.request.last_is_end:
+                sentence.cut = self._hypotheses(row, followed.values[row] if search.sampling else self.values[row])
         lengths = self.lengths
         if max(sentence.length for sentence in self.sentences) == self.written.size(2):
             self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
@@ -193,16 +196,17 @@ class Table:
             if not all_follow or any(sentence.ended):  # else none is content
                 sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
             if not sentence.done and sentence.length == sentence.request.limit:
-                sentence.done, sentence.cut = True, self._hypotheses(row)
+                sentence.done = True
+                if not sentence.request.last_is_end:
+                    sentence.cut = self._hypotheses(row, self.values[row])
 
-    def _hypotheses(self, row: int) -> list[Hypothesis]:
-        """What is followed of a sentence, as cut."""
-        length = self.sentences[row].length
-        found = zip(self.written[row].tolist(), self.scores[row].tolist(), self.values[row].tolist(), strict=True)
+    def _hypotheses(self, row: int, kept: Float[Tensor, " W"]) -> list[Hypothesis]:
+        """What is followed of a sentence, as cut, but for those hypotheses for which `kept` has -inf."""
+        length, columns = self.sentences[row].length, (self.written[row], self.scores[row], self.values[row], kept)
         return [
             Hypothesis(tokens[:length], score, finished=False, value=value)
-            for tokens, score, value in found
-            if value != -torch.inf
+            for tokens, score, value, alive in zip(*(column.tolist() for column in columns), strict=True)
+            if alive != -torch.inf
         ]
 
     def leave(self, origins: Int[Tensor, "N W"]) -> "Table | None":

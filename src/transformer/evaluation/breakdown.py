@@ -130,14 +130,15 @@ def words_of(tokenize: Tokenization) -> Words:
 
 
 def most_telling(systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], n: int) -> list[Line]:
-    """The lines on which systems differ most, or the worst of a single one."""
+    """The lines on which systems differ most, none on which they agree; or the worst of a single one."""
     scores = [sentence_scores(system, references) for system in systems]
 
     def spread(index: int) -> float:
         own = [score[index] for score in scores]
         return max(own) - min(own) if len(own) > 1 else -own[0]
 
-    order = sorted(range(len(systems[0])), key=lambda index: (-spread(index), index))[:n]
+    differ = [index for index, texts in enumerate(zip(*systems, strict=True)) if len({*texts}) > 1 or len(systems) == 1]
+    order = sorted(differ, key=lambda index: (-spread(index), index))[:n]
     return [
         Line(index + 1, tuple(system[index] for system in systems), tuple(score[index] for score in scores))
         for index in order

@@ -1,6 +1,7 @@
 """What a translation must hold and must not hold, given its source: terms, placeholders, tags."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from transformer.errors import ConfigError, DataError
-from transformer.text.tags import TAG
+from transformer.text.tags import TAG, Untagged, without_tags
 
 PATTERNS: Final[dict[str, str]] = {
     "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
@@ -81,22 +82,42 @@ class Lexicon:
         found = self._spans.finditer(line) if self._spans else ()
         return {self.normalize(match.group()) for match in found if line[: match.start()][-1:].strip()}
 
+    def untagged(self, line: str) -> Untagged:
+        """A line without its tags, if tags are protected; none is to come back within a protected span or an entity."""
+        return without_tags(line, self._whole) if "tags" in self.protected else Untagged(line)
+
+    def standing(self, text: str, *, parted: bool = False) -> Counter[str]:
+        """The protected spans of a text, tags too, and how often each stands there.
+
+        Args:
+            text: a line, or its translation.
+            parted: whether a span counts that has a tag within it.
+        """
+        untagged = self.untagged(text)
+        spans = [match.span() for match in self._spans.finditer(untagged.text)] if self._spans else []
+        whole = [
+            self.normalize(untagged.text[start:end])
+            for start, end in spans
+            if parted or bisect_right(untagged.places, start) == bisect_left(untagged.places, end)
+        ]
+        return Counter([*untagged.tags, *whole])
+
     def required(self, line: str) -> dict[str, int]:
         """What the translation of a line must hold, and how often: a span as often as the line, a term once."""
         terms = Counter({target for _, target in self.terms(line)})
         return dict(Counter(self.spans(line)) | terms)
 
     def violations(self, line: str, translation: str) -> list[str]:
-        """What a translation lacks, has too often, or must not hold; empty where all is well."""
+        """What a translation lacks, has too often, or must not hold; empty where all is well. Tags may be in both."""
         if not self.binds:
             return []
-        lacks = Counter(self.spans(line))
-        lacks.subtract(self.spans(translation))
+        lacks, text = self.standing(line, parted=True), self.untagged(translation).text
+        lacks.subtract(self.standing(translation))
         found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]
         found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
-        found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(line)
-                  if not _holds(translation, target)]  # fmt: skip
-        free = self._spans.sub(" ", translation) if self._spans else translation
+        found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(self.untagged(line).text)
+                  if not _holds(text, target)]  # fmt: skip
+        free = self._spans.sub(" ", text) if self._spans else text
         banned = [phrase for phrase in self.banned if _holds(free, self.normalize(phrase))]
         return found + [f"the banned {phrase!r} is written" for phrase in banned]
 
@@ -108,6 +129,11 @@ class Lexicon:
     def _terms(self) -> re.Pattern[str] | None:
         longest_first = sorted(self._targets, key=len, reverse=True)
         return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)") if longest_first else None
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        kinds = {*self.protected, "entities"} - {"tags"}
+        return re.compile("|".join(pattern for kind, pattern in PATTERNS.items() if kind in kinds))
 
     @cached_property
     def _spans(self) -> re.Pattern[str] | None:
@@ -133,11 +159,12 @@ class Tally:
 
     def add(self, lexicon: Lexicon, line: str, translation: str) -> None:
         """Counts one line."""
-        terms, spans = lexicon.terms(line), Counter(lexicon.spans(line))
+        terms, spans = lexicon.terms(lexicon.untagged(line).text), lexicon.standing(line, parted=True)
+        text = lexicon.untagged(translation).text
         self.terms += len(terms)
-        self.kept_terms += sum(_holds(translation, target) for _, target in terms)
+        self.kept_terms += sum(_holds(text, target) for _, target in terms)
         self.spans += spans.total()
-        self.kept_spans += (spans & Counter(lexicon.spans(translation))).total()
+        self.kept_spans += (spans & lexicon.standing(translation)).total()
 
     def __str__(self) -> str:
         """One line for a reader."""

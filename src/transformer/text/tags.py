@@ -5,9 +5,10 @@ Places are counted in units: a word (letters and digits in a row) or another cha
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 TAG: Final = r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>"
@@ -18,7 +19,9 @@ _PARTING: Final = frozenset(
 )
 """Elements at whose ends words end, though no space stands there."""
 Span = tuple[int, int]
-"""Units from the first one to before the second."""
+"""Units from the first one to before the second, or characters."""
+_HIDDEN: Final = "\ud800"
+"""Half a character, which no text holds."""
 DEEPEST: Final = 100
 """Elements within each other; tags within more of them stand alone."""
 
@@ -28,6 +31,24 @@ def count_units(text: str) -> int:
     return len(UNIT.findall(text))
 
 
+def whole_units(text: str, whole: re.Pattern[str] | None) -> tuple[list[Span], list[int]]:
+    """What tags may stand around: the units of a text, those together that share in a span that `whole` finds.
+
+    Returns:
+        The characters of each, and for each unit which of them it is part of.
+    """
+    units = [match.span() for match in UNIT.finditer(text)]
+    spans = [match.span() for match in whole.finditer(text)] if whole else []
+    found: list[Span] = []
+    for start, end in sorted(units + spans):
+        if found and start < found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    starts = [start for start, _ in found]
+    return found, [bisect_right(starts, start) - 1 for start, _ in units]
+
+
 @dataclass
 class Element:
     """A tag that stands alone, or two and what they enclose.
@@ -35,7 +56,7 @@ class Element:
     Attributes:
         opening: the tag as it was written.
         closing: the tag that closes it; "" of a tag that stands alone.
-        start: units of the line before it.
+        start: units of the line before it, as of `whole_units`.
         end: units before its end, those within it counted.
         free: for each tag, whether spaces, or the ends of the line, are on both its sides.
         leans: no space is before it.
@@ -61,17 +82,33 @@ class Untagged:
 
     Attributes:
         text: without them.
-        units: of the text.
+        part_of: of which of its `whole_units` each of its units is part.
         elements: the outermost ones, in order.
+        tags: all of them, in order.
+        places: of each tag, how many characters of the text are before it.
+        whole: finds the spans of a text that no tag is to part.
     """
 
     text: str
-    units: int = 0
+    part_of: Sequence[int] = ()
     elements: tuple[Element, ...] = ()
+    tags: Sequence[str] = ()
+    places: Sequence[int] = ()
+    whole: re.Pattern[str] | None = None
+
+    @property
+    def units(self) -> int:
+        """How many units the text has, if it had tags."""
+        return len(self.part_of)
 
 
-def without_tags(line: str) -> Untagged:
-    """Takes the tags out of a line. A tag that nothing closes, or that closes nothing, stands alone."""
+def without_tags(line: str, whole: re.Pattern[str] | None = None) -> Untagged:
+    """Takes the tags out of a line. A tag that nothing closes, or that closes nothing, stands alone.
+
+    Args:
+        line: with tags.
+        whole: finds the spans, of the line without tags and of its translation, that no tag is to part.
+    """
     found = list(_TAG.finditer(line))
     if not found:
         return Untagged(line)
@@ -82,8 +119,10 @@ def without_tags(line: str) -> Untagged:
         follows = next((each[0] for each in parts[place:] if each), " ")
         tags.append(_Tag(match.group(), len(text), text[-1:].strip() == "", follows.isspace()))
         text += " " * tags[-1].parts_words() + (part.lstrip() if text[-1:].isspace() else part)
-    units = [match.span() for match in UNIT.finditer(text)]
-    return Untagged(text.strip(), len(units), tuple(_tree(tags, units)))
+    units, part_of = whole_units(text, whole)
+    lead = len(text) - len(text.lstrip())
+    places = [tag.place - lead for tag in tags]
+    return Untagged(text.strip(), part_of, tuple(_tree(tags, units)), [tag.text for tag in tags], places, whole)
 
 
 @dataclass(frozen=True)
@@ -142,7 +181,8 @@ def with_tags(line: Untagged, translation: str, origins: Sequence[int | None]) -
     """Puts the tags of a line into its translation.
 
     An element encloses the run of units with most that come from within it, and fewest that come from elsewhere; all
-    within a larger element, if it was within one. What encloses the whole line encloses the whole translation.
+    within a larger element, if it was within one. What encloses the whole line encloses the whole translation. A span
+    that no tag is to part counts as one unit, from where most of its units come.
 
     Args:
         line: with the places of its tags.
@@ -152,17 +192,29 @@ def with_tags(line: Untagged, translation: str, origins: Sequence[int | None]) -
     Returns:
         The translation with every tag, and the opening tags of elements with which no unit goes, which are empty.
     """
-    units = [match.span() for match in UNIT.finditer(translation)]
-    if not units:
+    units, part_of = whole_units(translation, line.whole)
+    if not units or not line.elements:
         return "".join(each.bare() for each in line.elements) + translation, []
-    placing = _Placing(origins)
-    placing.place(line.elements, (0, line.units), (0, len(units)))
+    of_wholes: list[Counter[int]] = [Counter() for _ in units]
+    for unit, origin in zip(part_of, origins, strict=True):
+        if origin is not None:
+            of_wholes[unit][line.part_of[origin]] += 1
+    placing = _Placing([found.most_common(1)[0][0] if found else None for found in of_wholes])
+    placing.place(line.elements, (0, max(line.part_of, default=-1) + 1), (0, len(units)))
     text, done = "", 0
     for number, (start, end) in enumerate(units):
         before, behind = placing.before[number], placing.behind[number]
         text += translation[done:start] + "".join(before) + translation[start:end] + "".join(behind)
         done = end
     return text + translation[done:], placing.lost
+
+
+def words_with_tags(text: str, tagged: str) -> list[int]:
+    """For each word of a text, the word in which it begins of the same text with tags; white space parts words."""
+    hidden = _TAG.sub(lambda tag: re.sub(r"\S", _HIDDEN, tag.group()), tagged)
+    owners = [number for number, word in enumerate(hidden.split()) for character in word if character != _HIDDEN]
+    lengths = [len(word) for word in text.split()]
+    return [owners[place] for place in accumulate(lengths[:-1], initial=0) if place < len(owners)]
 
 
 class _Placing:

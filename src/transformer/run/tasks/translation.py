@@ -113,7 +113,8 @@ class TranslationTask(Task):
             return len(lines) * (longest + min(longest + EXTRA_TOKENS, most))
 
         largest = max(self._batches(training), key=positions)
-        self._translations(model, training, material, [largest], min_tokens=most)
+        limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, most)
+        self._translations(model, training, material, [largest], limit)
 
     def _batches(self, training: TrainingSettings) -> list[NDArray[np.int64]]:
         """Validation lines that are translated at a time."""
@@ -127,15 +128,24 @@ class TranslationTask(Task):
         training: TrainingSettings,
         material: Material,
         batches: Sequence[NDArray[np.int64]],
-        min_tokens: int = 0,
+        limit: int | None = None,
     ) -> dict[int, str]:
-        """What the model makes of each line of the batches; what one batch leaves is given back before the next."""
+        """What the model makes of each line of the batches; what one batch leaves is given back before the next.
+
+        Args:
+            model: of the run.
+            training: its settings.
+            material: its tokenizers.
+            batches: lines that are translated together.
+            limit: positions that every translation fills; as many as it needs if not given.
+        """
         assert isinstance(model, Transformer)
         assert self.corpus is not None
         assert material.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
-        search = Search(guard=False, min_tokens=min_tokens)
+        search = Search(guard=False, min_tokens=0 if limit is None else limit - 1)
         translator = Translator(model, material.text, max_source_tokens=longest, search=search)
+        translator.max_target_tokens = translator.max_target_tokens if limit is None else limit
         translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
         found: dict[int, str] = {}
         for lines in batches:

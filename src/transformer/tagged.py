@@ -1,0 +1,29 @@
+"""Translations with the tags of their lines, which were translated without them."""
+
+from dataclasses import replace
+
+from transformer.aligned import Aligner
+from transformer.text.tags import Untagged, count_units, with_tags, words_with_tags
+from transformer.translated import Alternative, Translation
+
+
+def tagged(aligner: Aligner, line: str, untagged: Untagged, found: Translation) -> Translation:
+    """A translation with the tags of its line, around the units that attend to those they enclosed.
+
+    Args:
+        aligner: tells which unit attends to which.
+        line: as given.
+        untagged: the same without its tags.
+        found: the translation of that.
+    """
+    alternatives: list[Alternative] = []
+    flags = list(found.flags)
+    for number, each in enumerate(found.alternatives):
+        pieces = list(zip(found.sources, each.tokens, strict=True))
+        origins = aligner.origins(pieces, untagged.units, count_units(each.text))
+        text, lost = with_tags(untagged, each.text, origins)
+        alternatives.append(replace(each, text=text))
+        flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
+    best = alternatives[0].text
+    words = words_with_tags(untagged.text, line), words_with_tags(found.text, best)
+    return replace(found, alternatives=tuple(alternatives), flags=tuple(flags), words=words)
