@@ -179,11 +179,15 @@ class Table:
         """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
         groups: list[list[float]] = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
         all_follow = -torch.inf not in chain(*groups)
-        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
-            if max(best) == -torch.inf and not any(sentence.ended):
-                sentence.cut = self._hypotheses(row, self.values[row])  # every token is forbidden
-            elif sentence.length + 1 == sentence.request.limit and sentence.request.last_is_end:
-                sentence.cut = self._hypotheses(row, followed.values[row] if search.sampling else self.values[row])
+        if not all_follow:
+            stuck = [max(best) == -torch.inf and not any(sentence.ended)
+                     for sentence, best in zip(self.sentences, groups, strict=True)]  # fmt: skip
+            self._cut([row for row, is_stuck in enumerate(stuck) if is_stuck], self.values)  # every token is forbidden
+        reach = [sentence.length + 1 == sentence.request.limit for sentence in self.sentences]
+        self._cut(
+            [row for row, sentence in enumerate(self.sentences) if reach[row] and sentence.request.last_is_end],
+            followed.values if search.sampling else self.values,
+        )
         lengths = self.lengths
         if max(sentence.length for sentence in self.sentences) == self.written.size(2):
             self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
@@ -191,23 +195,27 @@ class Table:
         places = lengths[:, None, None].expand(-1, origins.size(1), 1)
         self.written = self.written.gather(1, origins).scatter_(2, places, followed.tokens[:, :, None])
         self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
-        for row, (sentence, best) in enumerate(zip(self.sentences, groups, strict=True)):
+        for sentence, best in zip(self.sentences, groups, strict=True):
             sentence.length += 1
             if not all_follow or any(sentence.ended):  # else none is content
                 sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
-            if not sentence.done and sentence.length == sentence.request.limit:
-                sentence.done = True
-                if not sentence.request.last_is_end:
-                    sentence.cut = self._hypotheses(row, self.values[row])
+        ends = [row for row, sentence in enumerate(self.sentences) if reach[row] and not sentence.done]
+        self._cut([row for row in ends if not self.sentences[row].request.last_is_end], self.values)
+        for row in ends:
+            self.sentences[row].done = True
 
-    def _hypotheses(self, row: int, kept: Float[Tensor, " W"]) -> list[Hypothesis]:
-        """What is followed of a sentence, as cut, but for those hypotheses for which `kept` has -inf."""
-        length, columns = self.sentences[row].length, (self.written[row], self.scores[row], self.values[row], kept)
-        return [
-            Hypothesis(tokens[:length], score, finished=False, value=value)
-            for tokens, score, value, alive in zip(*(column.tolist() for column in columns), strict=True)
-            if alive != -torch.inf
-        ]
+    def _cut(self, rows: Sequence[int], kept: Float[Tensor, "N W"]) -> None:
+        """Keeps what is followed of some sentences as cut, but for those hypotheses for which `kept` has -inf."""
+        if not rows:
+            return
+        columns = (column[list(rows)].tolist() for column in (self.written, self.scores, self.values, kept))
+        for row, *own in zip(rows, *columns, strict=True):
+            sentence = self.sentences[row]
+            sentence.cut = [
+                Hypothesis(tokens[: sentence.length], score, finished=False, value=value)
+                for tokens, score, value, alive in zip(*own, strict=True)
+                if alive != -torch.inf
+            ]
 
     def leave(self, origins: Int[Tensor, "N W"]) -> "Table | None":
         """The table without the sentences that are done, the state's rows in the order of their hypotheses.

@@ -4,8 +4,6 @@ Every sub-layer of a step takes so few numbers that starting a kernel costs more
 would be five to thirty of torch's, and reads keys, values and logits once.
 """
 
-import math
-
 import triton
 import triton.language as tl
 from jaxtyping import Bool, Float, Int
@@ -13,23 +11,12 @@ from torch import Tensor, empty, float32, int64
 
 AT_ONCE = 32
 """Positions whose keys and values one program reads at a time."""
-MOST_TOGETHER = 4
-"""Hypotheses of a sentence for which one program reads the source: a power of two."""
+TOGETHER = 16
+"""Hypotheses of a sentence for which one program reads the source: what the smallest product has."""
 PART = 1024
 """Tokens that one program ranks."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false
 # pyright: reportMissingParameterType=false, reportUnknownArgumentType=false, reportIndexIssue=false
-
-
-@triton.jit
-def _soften(q, keys, values, inside, e, at, top, total, sums):
-    """Takes some more positions into a softmax that is summed up as it goes (Milakov and Gimelshein 2018)."""
-    k = tl.load(keys + at[:, None] + e[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
-    score = tl.where(inside, tl.sum(k * q[None, :], 1), -float("inf"))
-    v = tl.load(values + at[:, None] + e[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
-    higher = tl.maximum(top, tl.max(score, 0))
-    weight, before = tl.exp(score - higher), tl.exp(top - higher)
-    return higher, total * before + tl.sum(weight, 0), sums * before + tl.sum(weight[:, None] * v, 0)
 
 
 @triton.jit(do_not_specialize=["held"])
@@ -51,8 +38,14 @@ def _attend_written(
         holder = row
         if SHARED:
             holder = tl.load(holders + row * held + position, mask=inside, other=0).to(tl.int64)
-        at = holder * by_row + head * by_head + position * by_position
-        top, total, sums = _soften(q, keys, values, inside, e, at, top, total, sums)
+        at = (holder * by_row + head * by_head + position * by_position)[:, None] + e[None, :]
+        k = tl.load(keys + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        v = tl.load(values + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        score = tl.where(inside, tl.sum(k * q[None, :], 1), -float("inf"))
+        higher = tl.maximum(top, tl.max(score, 0))  # a softmax that is summed up as it goes
+        weight, before = tl.exp(score - higher), tl.exp(top - higher)
+        top, total = higher, total * before + tl.sum(weight, 0)
+        sums = sums * before + tl.sum(weight[:, None] * v, 0)
     tl.store(out + (row * H + head) * E + e, sums / total)
 
 
@@ -89,25 +82,27 @@ def _attend_source(
     queries, keys, values, mask, out, scale, length, by_sentence, by_head, by_position,
     H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    first, head, e = tl.program_id(0).to(tl.int64) * TOGETHER, tl.program_id(1), tl.arange(0, E)
-    sentence = first // WIDTH
-    place = ((first + tl.arange(0, TOGETHER))[:, None] * H + head) * E + e[None, :]
-    q = tl.load(queries + place).to(tl.float32) * scale
+    tiles: tl.constexpr = (WIDTH + TOGETHER - 1) // TOGETHER
+    sentence, head, e = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(1), tl.arange(0, E)
+    hypothesis = tl.program_id(0) % tiles * TOGETHER + tl.arange(0, TOGETHER)
+    is_row = (hypothesis < WIDTH)[:, None]
+    place = ((sentence * WIDTH + hypothesis)[:, None] * H + head) * E + e[None, :]
+    q = tl.load(queries + place, mask=is_row, other=0.0)
     top = tl.full([TOGETHER], -1e30, dtype=tl.float32)
     total, sums = tl.zeros([TOGETHER], dtype=tl.float32), tl.zeros([TOGETHER, E], dtype=tl.float32)
     for start in range(0, length, AT_ONCE):
         position = start + tl.arange(0, AT_ONCE)
         inside = position < length
         inside = inside & (tl.load(mask + sentence * length + position, mask=inside, other=0) != 0)
-        at = (sentence * by_sentence + head * by_head + position * by_position)[:, None] + e[None, :]
-        k = tl.load(keys + at, mask=inside[:, None], other=0.0).to(tl.float32)
-        v = tl.load(values + at, mask=inside[:, None], other=0.0).to(tl.float32)
-        score = tl.where(inside[None, :], tl.sum(q[:, None, :] * k[None, :, :], 2), -float("inf"))
+        at = sentence * by_sentence + head * by_head + position * by_position
+        k = tl.load(keys + at[None, :] + e[:, None], mask=inside[None, :], other=0.0)
+        v = tl.load(values + at[:, None] + e[None, :], mask=inside[:, None], other=0.0)
+        score = tl.where(inside[None, :], tl.dot(q, k, input_precision="ieee") * scale, -float("inf"))
         higher = tl.maximum(top, tl.max(score, 1))
         weight, before = tl.exp(score - higher[:, None]), tl.exp(top - higher)
         top, total = higher, total * before + tl.sum(weight, 1)
-        sums = sums * before[:, None] + tl.sum(weight[:, :, None] * v[None, :, :], 1)
-    tl.store(out + place, sums / tl.maximum(total, 1e-30)[:, None])
+        sums = sums * before[:, None] + tl.dot(weight.to(v.dtype), v, input_precision="ieee")
+    tl.store(out + place, sums / tl.maximum(total, 1e-30)[:, None], mask=is_row)
 
 
 def attend_source(
@@ -128,11 +123,10 @@ def attend_source(
     """
     rows, (sentences, heads, length, width) = queries.size(0), keys.shape
     out = empty(rows, heads * width, dtype=queries.dtype, device=queries.device)
-    together = math.gcd(rows // sentences, MOST_TOGETHER)
-    _attend_source[rows // together, heads](
+    hypotheses = rows // sentences
+    _attend_source[sentences * triton.cdiv(hypotheses, TOGETHER), heads](
         queries, keys, values, mask, out, scale, length, *keys.stride()[:3],
-        H=heads, E=width, WIDTH=rows // sentences, TOGETHER=together, AT_ONCE=AT_ONCE,
-        num_warps=2 if together < 4 else 4,
+        H=heads, E=width, WIDTH=hypotheses, TOGETHER=TOGETHER, AT_ONCE=AT_ONCE, num_warps=2,
     )  # fmt: skip
     return out
 
