@@ -12,8 +12,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_configure() -> None:
-    """One thread: tests are small, and equality bit for bit is promised for one thread. Slow is no failure."""
+    """One thread: tests are small, and equality bit for bit is promised for one thread. Slow is no failure.
+
+    Without a GPU, its kernels are interpreted; Triton reads that as they are loaded.
+    """
     torch.set_num_threads(1)
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
     settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("unhurried")
 

@@ -28,7 +28,7 @@ STEPS: Final = 8
 """That are made before the host looks at them."""
 MULTIPLE: Final = 16
 """Sources are filled up to one of it, so that few shapes have to be recorded."""
-EVEN: Final = sorted(times * 2**power for times in (1, 3) for power in range(12))
+EVEN: Final = sorted([*(2**power for power in range(13)), *(3 * 2**power for power in range(11))])
 """Sentences of a shape: at most a third of its places stays empty."""
 MOST_BOARDS: Final = 24
 """Shapes of batches whose places and graphs are kept."""

@@ -38,7 +38,8 @@ class FusedCache(KeyValueCache):
     def grow(self, positions: int) -> "FusedCache":
         """As `KeyValueCache.grow`."""
         holders = None if self.holders is None else F.pad(self.holders, (0, positions))
-        return FusedCache(*(F.pad(each, (0, 0, 0, positions)) for each in (self.keys, self.values)), holders)
+        keys, values = (F.pad(each, (0, 0, 0, positions)) for each in (self.keys, self.values))
+        return FusedCache(keys, values, holders)
 
     @classmethod
     def reordered(cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int) -> list[KeyValueCache]:

@@ -61,8 +61,9 @@ class FusedDecoderLayer(DecoderLayer):
     def __init__(self, layer: DecoderLayer) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(vars(layer))
-        self._weight = _joined(layer.self_attention_block, "weight")
-        self._bias = _joined(layer.self_attention_block, "bias")
+        own = layer.self_attention_block
+        self._weight = _joined(own, "weight")
+        self._bias = _joined(own, "bias") if cast("Tensor | None", own.W_q.bias) is not None else None
         self._is_pre = self._around(0).order == "pre"
 
     def _around(self, number: int) -> ResidualConnection:
@@ -106,11 +107,9 @@ class FusedDecoderLayer(DecoderLayer):
         return (total, normed) if self._is_pre else (normed, normed)
 
 
-def _joined(attention: MultiHeadAttention, name: str) -> Tensor | None:
+def _joined(attention: MultiHeadAttention, name: str) -> Tensor:
     """The maps to queries, keys and values as one, whose parts they become."""
     maps = [attention.W_q, attention.W_k, attention.W_v]
-    if getattr(maps[0], name) is None:
-        return None
     joined = torch.cat([getattr(each, name).data for each in maps])
     for each, part in zip(maps, joined.chunk(3), strict=True):
         getattr(each, name).data = part
@@ -121,7 +120,7 @@ def _activated(network: FeedForwardBlock, x: Float[Tensor, "R D"]) -> Float[Tens
     """The inner layer of a feed-forward network; a product on a GPU can end with ReLU by itself."""
     first, bias = network.linear_1, cast("Tensor | None", network.linear_1.bias)
     if network.activation is torch.relu_ and bias is not None:
-        return torch._addmm_activation(bias, x, first.weight.t())  # pyright: ignore[reportPrivateUsage]
+        return torch._addmm_activation(bias, x, first.weight.t())  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
     return network.activation(first(x))
 
 

@@ -15,8 +15,8 @@ TOGETHER = 16
 """Hypotheses of a sentence for which one program reads the source: what the smallest product has."""
 PART = 1024
 """Tokens that one program ranks."""
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false
-# pyright: reportMissingParameterType=false, reportUnknownArgumentType=false, reportIndexIssue=false
+# What Triton compiles has types of its own.
+# pyright: reportMissingParameterType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 
 
 @triton.jit(do_not_specialize=["held"])
@@ -27,11 +27,11 @@ def _attend_written(
     row, head, e = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, E)
     written = tl.load(positions + row)
     own = joint + row * 3 * H * E + head * E + e
-    q, k, v = tl.load(own).to(tl.float32) * scale, tl.load(own + H * E), tl.load(own + 2 * H * E)
+    q, new_k, new_v = tl.load(own).to(tl.float32) * scale, tl.load(own + H * E), tl.load(own + 2 * H * E)
     place = row * by_row + head * by_head + written * by_position + e
-    tl.store(keys + place, k)
-    tl.store(values + place, v)
-    top, total, sums = tl.sum(q * k.to(tl.float32), 0), 1.0, v.to(tl.float32)
+    tl.store(keys + place, new_k)
+    tl.store(values + place, new_v)
+    top, total, sums = tl.sum(q * new_k.to(tl.float32), 0), 1.0, new_v.to(tl.float32)
     for start in range(0, written, AT_ONCE):
         position = start + tl.arange(0, AT_ONCE)
         inside = position < written
