@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from transformer.decoding import Hypothesis, Phrase, Search, Tokens, repeats_itself
+from transformer.decoding import Hypothesis, Phrase, Search, Tokens, normalized, repeats_itself
+from transformer.decoding.penalties import LengthPenalty
 from transformer.text.splitting import SplitLine
 from transformer.text.tags import Untagged
+from transformer.text.tokenizer import Tokenizer
 
 LONG_RATIO, LONG_EXTRA = 4, 5
 """More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
@@ -69,17 +71,37 @@ class Alternative:
         text: without line ends.
         score: log-probability of its tokens, summed over the pieces of a split line; 0.0 for an empty line.
         value: what it was ranked by: the score after rules, divided by the length penalty, summed likewise.
-        pieces: printable tokens, `▁` for a space.
         finished: it ended by itself; False means cut at the limit.
         tokens: its ids, piece of the line by piece, without EOS.
+        tokenizer: of the tokens.
     """
 
     text: str
     score: float
     value: float
-    pieces: tuple[str, ...]
     finished: bool
     tokens: tuple[Tokens, ...] = ()
+    tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, parts: Sequence[Hypothesis], tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
+        """The hypotheses of all pieces of a line, put together."""
+        text = " ".join(tokenizer.decode(part.tokens) for part in parts).replace("\n", " ").replace("\r", " ")
+        return cls(
+            text,
+            sum((part.score for part in parts), 0.0),
+            sum((normalized(part, penalty) for part in parts), 0.0),
+            all(part.finished for part in parts),
+            tuple(tuple(part.tokens) for part in parts),
+            tokenizer,
+        )
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Printable tokens, `▁` for a space."""
+        if self.tokenizer is None:
+            return ()
+        return tuple(piece for part in self.tokens for piece in self.tokenizer.pieces(part))
 
 
 @dataclass(frozen=True)
@@ -110,7 +132,7 @@ class Translation:
         return self.alternatives[0].score
 
 
-NOTHING = Alternative("", 0.0, 0.0, (), finished=True)
+NOTHING = Alternative("", 0.0, 0.0, finished=True)
 """The translation of an empty line."""
 
 

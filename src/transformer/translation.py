@@ -378,7 +378,9 @@ class Translator:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
-        alternatives = tuple(self._alternative(parts) for parts in zip(*found, strict=False)) or (NOTHING,)
+        alternatives = tuple(
+            Alternative.of(parts, self.tokenizers.target, self.search.penalty) for parts in zip(*found, strict=False)
+        ) or (NOTHING,)
         if not split.is_clean:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if len(split.pieces) > 1 and not self.task and self.tokenizers.source.kind == "published":
@@ -396,15 +398,3 @@ class Translator:
         if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
         return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
-
-    def _alternative(self, parts: Sequence[Hypothesis]) -> Alternative:
-        target = self.tokenizers.target
-        text = " ".join(target.decode(part.tokens) for part in parts).replace("\n", " ").replace("\r", " ")
-        return Alternative(
-            text,
-            sum((part.score for part in parts), 0.0),
-            sum((normalized(part, self.search.penalty) for part in parts), 0.0),
-            tuple(piece for part in parts for piece in target.pieces(part.tokens)),
-            all(part.finished for part in parts),
-            tuple(tuple(part.tokens) for part in parts),
-        )
