@@ -41,7 +41,7 @@ class Ours(Engine):
         least = limit if case["fixed"] else 0
         search = Search(beam=beam, min_tokens=least, penalty=PENALTY, allow_unknown=True)
         if search not in self.searchers:
-            self.searchers[search] = Searcher(self.model, search, self.device, longest_source=self.longest)
+            self.searchers[search] = Searcher(self.model, search, self.device, self.longest)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         requests = [Request(sources[index], limit) for index in order]
         batch_tokens = case["batch"] * (1 if case["by_tokens"] else 16 * -(-len(sources[order[0]]) // 16) * beam)

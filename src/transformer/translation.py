@@ -126,9 +126,8 @@ class Translator:
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
         self.control = tokenizers.target.control
         self.end_of_source = 0 if tokenizers.source.control.eos is None else tokenizers.source.control.eos
-        self.batch_tokens = (
-            search.beam * GPU_BATCH if self.device.type == "cuda" else BATCH_TOKENS * min(search.beam, 2)
-        )
+        on_gpu = self.device.type == "cuda"
+        self.batch_tokens = GPU_BATCH * search.beam if on_gpu else BATCH_TOKENS * min(search.beam, 2)
         self.deterministic = False
         self.workers = 1
         self.description = self.task = ""
@@ -238,6 +237,8 @@ class Translator:
 
     def _checked(self, line: str, untagged: Untagged, found: Translation) -> Translation:
         """A translation as it is written, with the tags of its line, and what that lacks."""
+        if not self.lexicon.binds:
+            return found
         written = tagged(self.aligner, line, untagged, found) if untagged.elements else found
         return replace(written, flags=(*written.flags, *self.lexicon.violations(line, written.text)))
 
@@ -269,8 +270,7 @@ class Translator:
             return self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
         if self.device.type == "cuda" and not is_retry:
             if self._searcher is None or self._searcher.search != search:
-                room = min(member.src_pos.seq_len for member in self.members)
-                self._searcher = Searcher(self.generator, search, self.device, self.control, longest_source=room)
+                self._searcher = Searcher(self.generator, search, self.device, self.max_source_tokens, self.control)
             return self._searcher.search_each(requests, most)
         return search_each(
             self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control
@@ -378,9 +378,8 @@ class Translator:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
-        alternatives = tuple(
-            Alternative.of(parts, self.tokenizers.target, self.search.penalty) for parts in zip(*found, strict=False)
-        ) or (NOTHING,)
+        target, penalty = self.tokenizers.target, self.search.penalty
+        alternatives = tuple(Alternative.of(parts, target, penalty) for parts in zip(*found, strict=False))
         if not split.is_clean:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if len(split.pieces) > 1 and not self.task and self.tokenizers.source.kind == "published":
@@ -397,4 +396,4 @@ class Translator:
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
         if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
-        return Translation(alternatives, tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
+        return Translation(alternatives or (NOTHING,), tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))

@@ -124,7 +124,7 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
     fused = fuse(copy.deepcopy(model.eval()).to(DEVICE))
     for search in (Search(), Search(beam=3, n_best=3), Search(beam=2, no_repeat_ngram=2)):
         expected = search_all(model, given, search)
-        found = dict(Searcher(fused, search, torch.device(DEVICE), longest_source=12).search_each(given, 4096))
+        found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
         for index, hypotheses in enumerate(expected):
             assert [each.tokens for each in found[index]] == [each.tokens for each in hypotheses]
             assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)

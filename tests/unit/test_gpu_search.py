@@ -42,7 +42,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 def searcher(model: Any, search: Search, device: torch.device) -> Searcher:
     """Of a model whose sources have up to 12 tokens."""
-    return Searcher(model, search, device, longest_source=12)
+    return Searcher(model, search, device, 12)
 
 
 def longest_first(limits: list[int], **options: Any) -> list[Request]:

@@ -102,7 +102,8 @@ def translate(
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
                 print_flags(number, translation.flags)
-                tally.add(translator.lexicon, source, translation.text)
+                if bound.lexicon.requires:
+                    tally.add(translator.lexicon, source, translation.text)
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()

@@ -57,8 +57,8 @@ class Searcher:
         model: in evaluation mode, on the device.
         search: how.
         device: a GPU; on any other the same steps are made one by one, which is for tests.
-        control: as in `search_each`.
         longest_source: most tokens that the model reads.
+        control: as in `search_each`.
     """
 
     def __init__(
@@ -66,9 +66,8 @@ class Searcher:
         model: Generates,
         search: Search,
         device: torch.device,
-        control: ControlIds = OURS,
-        *,
         longest_source: int,
+        control: ControlIds = OURS,
     ) -> None:
         self.model, self.search, self.device, self.control = model, search, device, control
         self.longest_source = longest_source
