@@ -101,6 +101,16 @@ def test_sources_are_not_filled_up_beyond_the_positions() -> None:
     assert len(found_by(ours, longest_first([4]), 4096)) == 1
 
 
+def test_boards_are_given_up_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches memory that grows with the number of shapes, and the board in use given up."""
+    search, given = Search(beam=2), longest_first([5, 9, 20, 33, 12])
+    ours = searcher(model_of(3, 9), search, torch.device("cpu"))
+    monkeypatch.setattr(ours, "_most_bytes", 0)
+    for batch_tokens in (12, 24, 48):
+        assert_same(found_by(ours, given, 2 * batch_tokens), search_all(model_of(3, 9), given, search))
+        assert len(ours._boards) == 1
+
+
 class Counting(Transformer):
     """Counts its steps."""
 

@@ -30,8 +30,8 @@ MULTIPLE: Final = 16
 """Sources are filled up to one of it, so that few shapes have to be recorded."""
 EVEN: Final = sorted([*(2**power for power in range(13)), *(3 * 2**power for power in range(11))])
 """Sentences of a shape: at most a third of its places stays empty."""
-MOST_BOARDS: Final = 24
-"""Shapes of batches whose places and graphs are kept."""
+SHARE: Final = 4
+"""Boards take up to one part in so many of the memory, the one in use aside."""
 
 
 class Shape(NamedTuple):
@@ -74,6 +74,8 @@ class Searcher:
         self._boards: dict[Shape, Board] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._is_able = search.follows_the_model
+        is_gpu = device.type == "cuda"
+        self._most_bytes = (torch.cuda.get_device_properties(device).total_memory if is_gpu else 2**30) // SHARE
 
     def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
         """As `transformer.decoding.search_each`, whose arguments and errors these are, batch by batch.
@@ -108,8 +110,7 @@ class Searcher:
             shape = Shape(len(filled), length, table.state.longest, -(-most // STEPS))
             board = self._boards.pop(shape, None)
             if board is None:
-                while len(self._boards) >= MOST_BOARDS:
-                    self._boards.pop(next(iter(self._boards)))
+                self._give_up()
                 board = Board(self.model, self.search, self.control, table, shape.steps * STEPS, self._pool)
             else:
                 board.place(table)
@@ -122,6 +123,12 @@ class Searcher:
         for first in waiting:
             n = most_tokens // max(self._filled_up(len(first.source)), 1)
             yield [first, *islice(waiting, EVEN[max(bisect_right(EVEN, n), 1) - 1] - 1)]
+
+    def _give_up(self) -> None:
+        """Forgets the boards that were used least recently, where together they take too much memory."""
+        taken = sum(board.nbytes for board in self._boards.values())
+        while taken > self._most_bytes:
+            taken -= self._boards.pop(next(iter(self._boards))).nbytes
 
     def _filled_up(self, length: int) -> int:
         """To what sources are filled up, of which the longest has a length."""
@@ -185,6 +192,9 @@ class Board:
         table: the first sentences; their tensors become the places.
         room: most tokens of a hypothesis.
         pool: memory that the graphs of several boards share, since one runs at a time and nothing of it is kept.
+
+    Attributes:
+        nbytes: memory of the places.
     """
 
     def __init__(
@@ -194,6 +204,9 @@ class Board:
         self.model, self.search, self.end_id = model, search, end_of(control)
         self.longest, self.room = state.longest, room
         self.state, self.tokens, self.scores = state.resized(self.longest + room), table.tokens, table.scores
+        everything = self.state.resized(self.longest + room)
+        everything.longest = self.longest + 1
+        self.nbytes = sum(x.nbytes for x in everything.tensors())
         n, width = self.scores.shape
         self.first_rows = width * torch.arange(n, device=self.scores.device)[:, None]
         self.control = control
