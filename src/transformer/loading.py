@@ -53,7 +53,8 @@ def load(
         workers: most processes that translate at a time on a CPU; as many as torch has threads, up to 8, if not given.
         shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
         deterministic: see `Translator`.
-        device: "cpu" or "cuda"; "auto" is a GPU where there is one and the model translates. Others use the CPU alone.
+        device: "cpu" or "cuda"; "auto" is a GPU where there is one, if the model translates and nothing is asked for
+            that CPUs alone do (int8, a shortlist, several workers). Models that do not translate use the CPU.
 
     Raises:
         ConfigError: there is no such precision or device, or no worker; or a shortlist and a lexicon that requires
@@ -74,7 +75,8 @@ def load(
         if device == "cuda":
             raise ConfigError(f"device='cuda', but a {bundle.family} model computes on the CPU; leave it out")
         return _of_its_kind(bundle, precision, search)
-    place = choose_place(device, precision)
+    for_cpus = precision == "int8" or bundle.precision != "float32" or shortlist is not None or (workers or 1) > 1
+    place = choose_place("cpu" if device == "auto" and for_cpus else device, precision)
     if place.is_gpu and (shortlist is not None or (workers or 1) > 1):
         raise ConfigError("shortlist and workers are for speed on a CPU; leave them out, or choose device='cpu'")
     others = [read_model(Path(each), place.precision) for each in ensemble]

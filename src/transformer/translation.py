@@ -157,10 +157,10 @@ class Translator:
         return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
 
     def close(self) -> None:
-        """Ends the processes that search, which otherwise stay for the next text; they are made anew when needed."""
+        """Ends processes that search and forgets what a GPU recorded, which else stay for the next text."""
         if self._pool is not None:
             self._pool.close()
-        self._pool = None
+        self._pool = self._searcher = None
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Returns one translation a line, in order; an empty line stays empty.

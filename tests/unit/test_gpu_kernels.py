@@ -130,6 +130,24 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
             assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)
 
 
+@pytest.mark.parametrize("search", [Search(), Search(no_repeat_ngram=9)])
+def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
+    """Catches new positions that are taken for the first row's: those beyond the 32 that a cache begins with."""
+    torch.manual_seed(5)
+    model = build_transformer(9, 9, 12, 60, d_model=32, N=2, h=2, d_ff=20, dropout=0.0).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        assert model.projection_layer.proj.bias is not None
+        model.projection_layer.proj.bias[2] = -9.0  # EOS
+    given = sorted(requests(2, [41, 41], 9), key=lambda request: -len(request.source))
+    fused = fuse(copy.deepcopy(model).to(DEVICE))
+    found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+    for index, (expected,) in enumerate(search_all(model, given, search)):
+        assert found[index][0].tokens == expected.tokens
+        assert found[index][0].score == pytest.approx(expected.score, abs=1e-4)
+
+
 def test_other_blocks_stay_as_they_are() -> None:
     """Catches heads of a width that the kernels do not know."""
     model = build_transformer(9, 9, 12, 20, d_model=24, N=1, h=2, d_ff=20)

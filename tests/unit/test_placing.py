@@ -8,6 +8,7 @@ import torch
 from transformer.bundle import load_bundle, save_quantized
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
+from transformer.kernels import for_gpus
 from transformer.loading import load, load_translator
 from transformer.placing import Place, choose_place
 
@@ -44,18 +45,31 @@ def test_what_a_place_cannot_do_is_refused(gpu: pytest.MonkeyPatch, tiny_run: Pa
         choose_place("cuda", "int8")
     for options in ({"workers": 2}, {"shortlist": "list"}):
         with pytest.raises(ConfigError, match="shortlist and workers are for speed on a CPU; leave them out"):
-            load(tiny_run, **options)
+            load(tiny_run, device="cuda", **options)
     gpu.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device='cuda', but torch sees no GPU; choose 'cpu'"):
         load(tiny_run, device="cuda")
 
 
-def test_a_model_of_whole_numbers_is_refused_on_a_gpu(gpu: pytest.MonkeyPatch, tiny_run: Path, tmp_path: Path) -> None:
-    """Catches a packed model that is moved as if it had parameters."""
-    bundle = load_bundle(tiny_run)
-    save_quantized(tmp_path / "int8", bundle)
+def test_what_cpus_alone_do_is_done_there(gpu: pytest.MonkeyPatch, tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a GPU that is chosen and then refuses what the CPU beside it can do; a packed model that is moved."""
+    save_quantized(tmp_path / "int8", load_bundle(tiny_run))
+    for model, options in (
+        (tiny_run, {"precision": "int8"}), (tiny_run, {"workers": 2}), (tmp_path / "int8", {"precision": "float32"}),
+    ):  # fmt: skip
+        assert load(model, **options).device == torch.device("cpu")
     with pytest.raises(BundleError, match="is stored in int8, which is for CPUs; give the model that it was made of"):
-        load(tmp_path / "int8")
+        load(tmp_path / "int8", device="cuda", precision="bf16")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_compiler_torch_computes(gpu: pytest.MonkeyPatch) -> None:
+    """Catches a translation that ends because Triton cannot compile."""
+    del gpu
+    for_gpus.cache_clear()
+    with pytest.warns(UserWarning, match="without kernels for GPUs, which makes them slower: "):
+        assert for_gpus() is None  # here, there is no GPU to compile for
+    for_gpus.cache_clear()
 
 
 @on_gpu

@@ -4,12 +4,14 @@ A step of a small model takes a GPU less time than Python takes to ask for it. S
 shape of a batch, as a CUDA graph, and then asked for by a single call; what they chose comes back to the host together.
 """
 
+import gc
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -32,6 +34,8 @@ EVEN: Final = sorted([*(2**power for power in range(13)), *(3 * 2**power for pow
 """Sentences of a shape: at most a third of its places stays empty."""
 SHARE: Final = 4
 """Boards take up to one part in so many of the memory, the one in use aside."""
+MOST_BOARDS: Final = 64
+"""However small they are."""
 
 
 class Shape(NamedTuple):
@@ -53,6 +57,8 @@ class Shape(NamedTuple):
 class Searcher:
     """Searches on one device with one model, as `search_each` does, and remembers what it recorded.
 
+    It is for one thread at a time: batches of one shape have the same places.
+
     Args:
         model: in evaluation mode, on the device.
         search: how.
@@ -72,7 +78,7 @@ class Searcher:
         self.model, self.search, self.device, self.control = model, search, device, control
         self.longest_source = longest_source
         self._boards: dict[Shape, Board] = {}
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._recorder = Recorder(device) if device.type == "cuda" else None
         self._is_able = search.follows_the_model
         is_gpu = device.type == "cuda"
         self._most_bytes = (torch.cuda.get_device_properties(device).total_memory if is_gpu else 2**30) // SHARE
@@ -111,7 +117,7 @@ class Searcher:
             board = self._boards.pop(shape, None)
             if board is None:
                 self._give_up()
-                board = Board(self.model, self.search, self.control, table, shape.steps * STEPS, self._pool)
+                board = Board(self.model, self.search, self.control, table, shape.steps * STEPS, self._recorder)
             else:
                 board.place(table)
             self._boards[shape] = board  # the one used last stands last
@@ -127,12 +133,12 @@ class Searcher:
     def _give_up(self) -> None:
         """Forgets the boards that were used least recently, where together they take too much memory."""
         taken = sum(board.nbytes for board in self._boards.values())
-        while taken > self._most_bytes:
+        while taken > self._most_bytes or len(self._boards) >= MOST_BOARDS:
             taken -= self._boards.pop(next(iter(self._boards))).nbytes
 
     def _filled_up(self, length: int) -> int:
         """To what sources are filled up, of which the longest has a length."""
-        return min(MULTIPLE * -(-length // MULTIPLE), self.longest_source)
+        return max(min(MULTIPLE * -(-length // MULTIPLE), self.longest_source), length)
 
     def _finish(self, board: "Board", table: Table) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Lets the board make steps until all sentences are done.
@@ -191,14 +197,20 @@ class Board:
         control: ids that steer the model.
         table: the first sentences; their tensors become the places.
         room: most tokens of a hypothesis.
-        pool: memory that the graphs of several boards share, since one runs at a time and nothing of it is kept.
+        recorder: of steps as graphs, on a GPU.
 
     Attributes:
         nbytes: memory of the places.
     """
 
     def __init__(
-        self, model: Generates, search: Search, control: ControlIds, table: Table, room: int, pool: Any = None
+        self,
+        model: Generates,
+        search: Search,
+        control: ControlIds,
+        table: Table,
+        room: int,
+        recorder: "Recorder | None",
     ) -> None:
         state = cast(Repeats, table.state)
         self.model, self.search, self.end_id = model, search, end_of(control)
@@ -213,42 +225,29 @@ class Board:
         self.sums = self.scores.new_empty(STEPS, 2, n, width)
         self.ids = self.tokens.new_empty(STEPS, 3, n, width, dtype=torch.int32)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
-        self._pool = pool
+        self._recorder = recorder
         self._never: tuple[Tensor, Tensor] | None = None
 
     def place(self, table: Table) -> None:
         """Puts other sentences of the same shape where the first ones were."""
-        state = cast(Repeats, table.state).resized(self.longest + self.room)
+        state = cast(Repeats, table.state)
+        state = state.resized(self.longest + self.room) if self.longest else state  # else nothing is written yet
         for ours, theirs in zip(self._all(self.state), [*state.tensors(), table.tokens, table.scores], strict=True):
             ours.copy_(theirs)
 
     def launch(self, begun: int, steps: int) -> "Steps":
         """Makes some steps after those begun; on a GPU it returns at once, and they are made one after another."""
-        if self.scores.device.type != "cuda":
+        if self._recorder is None:
             self._make(begun, steps)
-        else:
-            if (begun, steps) not in self._graphs:
-                self._graphs[begun, steps] = self._recorded(begun, steps)
-            self._graphs[begun, steps].replay()
-        return Steps(steps, self.sums, self.ids, self.end_id)
-
-    def _recorded(self, begun: int, steps: int) -> torch.cuda.CUDAGraph:
-        """The steps as a graph. The first one is made beforehand: libraries set themselves up as they are first used.
-
-        It writes what it will write again.
-        """
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), torch.inference_mode():
+            return Steps(steps, self.sums, self.ids, self.end_id)
+        with torch.cuda.device(self.scores.device):
             if not self._graphs:
-                self._make(begun, 1, keep=False)
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                self._make(begun, steps)
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
-        return graph
+                self._make(begun, 1, keep=False)  # libraries set themselves up; what it writes is written again
+                torch.cuda.empty_cache()  # recording takes what is free, not what is kept for others
+            if (begun, steps) not in self._graphs:
+                self._graphs[begun, steps] = self._recorder.record(lambda: self._make(begun, steps))
+            self._graphs[begun, steps].replay()
+            return Steps(steps, self.sums, self.ids, self.end_id)
 
     @torch.inference_mode()
     def _make(self, begun: int, steps: int, *, keep: bool = True) -> None:
@@ -293,6 +292,43 @@ class Board:
 
     def _all(self, state: Repeats) -> list[Tensor]:
         return [*state.tensors(), self.tokens, self.scores]
+
+
+class Recorder:
+    """Records graphs that share memory, since one runs at a time and nothing of it is read by another.
+
+    Args:
+        device: a GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # of all of them: memory is used again on its own stream alone
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, call: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """What a call asks of the GPU, without doing it."""
+        graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream), left_uncollected():
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                call()
+            finally:
+                graph.capture_end()
+        current.wait_stream(self._stream)
+        return graph
+
+
+@contextmanager
+def left_uncollected() -> Generator[None]:
+    """Nothing is collected as garbage: what is freed then may be a kernel's, which ends a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Steps:

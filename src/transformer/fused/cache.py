@@ -27,8 +27,12 @@ class FusedCache(KeyValueCache):
 
     def shared(self) -> "FusedCache":
         """The same, where rows may go on from one another."""
+        return replace(self, holders=self._own(self.keys.size(2)))
+
+    def _own(self, positions: int) -> Int[Tensor, "B L"]:
+        """Holders of so many positions of which every row holds its own."""
         rows = torch.arange(self.keys.size(0), dtype=torch.int32, device=self.keys.device)
-        return replace(self, holders=rows[:, None].repeat(1, self.keys.size(2)))
+        return rows[:, None].repeat(1, positions)
 
     def first(self, length: int) -> "FusedCache":
         """As `KeyValueCache.first`."""
@@ -37,7 +41,7 @@ class FusedCache(KeyValueCache):
 
     def grow(self, positions: int) -> "FusedCache":
         """As `KeyValueCache.grow`."""
-        holders = None if self.holders is None else F.pad(self.holders, (0, positions))
+        holders = None if self.holders is None else torch.cat([self.holders, self._own(positions)], dim=1)
         keys, values = (F.pad(each, (0, 0, 0, positions)) for each in (self.keys, self.values))
         return FusedCache(keys, values, holders)
 

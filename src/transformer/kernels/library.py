@@ -58,11 +58,19 @@ INSTRUCTIONS: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2
 
 @cache
 def for_gpus() -> ModuleType | None:
-    """The kernels for GPUs, or None where Triton is not installed, which torch brings for them, or all are off."""
+    """The kernels for GPUs, or None where Triton is not installed, which torch brings for them, or all are off.
+
+    Triton needs a C compiler and knows no old GPUs: where it fails, that is told once, and torch computes.
+    """
     if os.environ.get(SETTING) == "off" or importlib.util.find_spec("triton") is None:
         return None
-    from transformer.kernels import gpu  # loads triton
+    try:
+        from transformer.kernels import gpu  # loads triton
 
+        gpu.best_tokens(torch.zeros(1, 2, device="cuda"), 1)
+    except Exception as error:
+        warnings.warn(f"without kernels for GPUs, which makes them slower: {str(error)[:200]}", stacklevel=2)
+        return None
     return gpu
 
 

@@ -152,6 +152,7 @@ class TranslationTask(Task):
             give_back_holes()
             # `translate` would warn of every line that does not end yet.
             translations = translator.translations([sources[line] for line in lines])
+            translator.close()  # a GPU keeps the places of one batch alone, as they were rehearsed
             found |= {int(line): each.text for line, each in zip(lines, translations, strict=True)}
         return found
 
