@@ -1,7 +1,7 @@
 """The caches of packed layers."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Final
 
 import torch
 from jaxtyping import Bool, Int
@@ -96,7 +96,12 @@ class SharedCache(PackedCache):
         return super(SharedCache, self.apart()).join(other.apart() if isinstance(other, SharedCache) else other)
 
 
-@lru_cache(maxsize=256)
+_NUMBERED: Final[list[Tensor]] = []
+"""One tensor of which all numbers are views: one for each count, kept in between, would part the memory of others."""
+
+
 def _numbers(n: int) -> Int[Tensor, "N 1"]:
     """The rows' own numbers."""
-    return torch.arange(n, dtype=torch.int32)[:, None]
+    if not _NUMBERED or len(_NUMBERED[0]) < n:
+        _NUMBERED[:] = [torch.arange(max(2 * n, 1024), dtype=torch.int32)]
+    return _NUMBERED[0][:n, None]
