@@ -102,8 +102,7 @@ def translate(
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
                 print_flags(number, translation.flags)
-                if bound.lexicon.requires:
-                    tally.add(translator.lexicon, source, translation.text)
+                tally.add(translator.lexicon, source, translation.text)
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()

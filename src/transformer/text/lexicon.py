@@ -159,6 +159,8 @@ class Tally:
 
     def add(self, lexicon: Lexicon, line: str, translation: str) -> None:
         """Counts one line."""
+        if not lexicon.binds:
+            return
         terms, spans = lexicon.terms(lexicon.untagged(line).text), lexicon.standing(line, parted=True)
         text = lexicon.untagged(translation).text
         self.terms += len(terms)
