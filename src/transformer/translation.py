@@ -53,8 +53,8 @@ from transformer.translated import (
 
 NUMBERS_A_LINE = 1024
 """Numbers for the pieces of a line, which draw with random numbers of their own."""
-LEAST_TOKENS_A_WORKER = 2048
-"""Source tokens x hypotheses below which it is not worth to start a process."""
+LEAST_TOKENS_OF_A_WORKER, LEAST_TOKENS_OF_A_RUNNING_WORKER = 2048, 512
+"""Source tokens x hypotheses below which it is not worth to start a process, or to ask one that runs."""
 BATCH_TOKENS = 4096
 """Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
 GPU_BATCH = 8192
@@ -262,12 +262,13 @@ class Translator:
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
         most = 1 if self.deterministic else self.batch_tokens
-        may_fork = self.workers > 1 and not current_process().daemon
-        if may_fork and not is_retry and tokens >= self.workers * LEAST_TOKENS_A_WORKER:
-            if self._pool is None or not self._pool.serve(self.generator, search, self.workers):
+        pool = self._pool if self._pool and self._pool.serve(self.generator, search, self.workers) else None
+        least = self.workers * (LEAST_TOKENS_OF_A_RUNNING_WORKER if pool else LEAST_TOKENS_OF_A_WORKER)
+        if self.workers > 1 and not is_retry and not current_process().daemon and tokens >= least:
+            if pool is None:
                 self.close()
-                self._pool = Workers(self.generator, search, self.workers, self.control)
-            return self._pool.search_each(requests, min(most, -(-tokens // self.workers)))
+                self._pool = pool = Workers(self.generator, search, self.workers, self.control)
+            return pool.search_each(requests, min(most, -(-tokens // self.workers)))
         if self.device.type == "cuda" and not is_retry:
             if self._searcher is None or self._searcher.search != search:
                 self._searcher = Searcher(self.generator, search, self.device, self.max_source_tokens, self.control)

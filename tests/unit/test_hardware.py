@@ -12,7 +12,7 @@ import torch
 
 from conftest import tiny_recipe
 from transformer.errors import ConfigError
-from transformer.memory import keep_freed_memory
+from transformer.memory import _gnu_c_library, give_back_holes, keep_freed_memory
 from transformer.recipe import parse_recipe
 from transformer.run import train
 from transformer.training.hardware import Hardware, choose_hardware, keep_compiled_products
@@ -91,7 +91,18 @@ def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> N
     """Catches a crash where the C library is another one."""
     keep_freed_memory()
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    _gnu_c_library.cache_clear()
     keep_freed_memory()
+    give_back_holes()
+    assert _gnu_c_library() is None
+    _gnu_c_library.cache_clear()
+
+
+def test_the_c_library_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a class that every batch makes anew, which drives names out of Python's cache of attributes."""
+    give_back_holes()
+    monkeypatch.setattr("ctypes.CDLL", None)
+    give_back_holes()
 
 
 @pytest.mark.skipif(

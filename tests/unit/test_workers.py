@@ -64,6 +64,22 @@ def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest
     assert batches > 2 * rest
 
 
+def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a step that enters an object in a table of torch's, whose pages are then each process's own."""
+    log, entered = tmp_path / "log", torch._C._InferenceMode
+
+    def enter(mode: bool) -> Any:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return entered(mode)
+
+    monkeypatch.setattr("torch._C._InferenceMode", enter)  # forked processes have it too
+    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(requests(200), 64))
+    modes = log.read_text().split()
+    assert 1 <= len(modes) == len(set(modes)) <= 2, "of each worker one"
+    assert str(os.getpid()) not in modes
+
+
 class Broken:
     """A model that fails, or ends its process."""
 
@@ -127,6 +143,9 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     assert translator._pool.are_at_work
     assert [translator.finish(each) for each in begun] == expected
     assert not translator._pool.are_at_work
+    short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
+    assert translator._pool.are_at_work
+    assert translator.finish(short) == expected[0][:400]
     with pytest.raises(ConfigError, match="finished before"):
         translator.finish(begun[0])
     begun = [translator.begin(lines) for lines in texts]

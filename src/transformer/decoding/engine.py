@@ -6,6 +6,7 @@ At every step each hypothesis is continued with each token. Of all continuations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import cast
@@ -29,7 +30,7 @@ from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
 from transformer.decoding.shortlist import Narrows, shortlisted
-from transformer.decoding.table import Table, end_of
+from transformer.decoding.table import Sentence, Table, end_of
 from transformer.errors import ConfigError
 from transformer.protocols import Generates
 from transformer.text.control import OURS, ControlIds
@@ -69,15 +70,17 @@ def search_each(
     table: Table | None = None
     rules = rules_of(search, end_of(control))
     while True:
-        with torch.inference_mode():
-            if newcomers := waiting.admit(table):
-                entered = Table.begin(model, newcomers, search, device or torch.device("cpu"), control)
-                table = entered if table is None else table.join(entered)
-            if table is None:
-                return
-            origins = advance(model, table, search, rules)
-            done = [sentence for sentence in table.sentences if sentence.done]
-            table = table.leave(origins)
+        done = list[Sentence]()
+        with inference():
+            while not done:
+                if newcomers := waiting.admit(table):
+                    entered = Table.begin(model, newcomers, search, device or torch.device("cpu"), control)
+                    table = entered if table is None else table.join(entered)
+                if table is None:
+                    return
+                origins = advance(model, table, search, rules)
+                done = [sentence for sentence in table.sentences if sentence.done]
+                table = table.leave(origins)
         for sentence in done:
             yield sentence.index, sentence.hypotheses(search)
 
@@ -116,14 +119,23 @@ def write_each(
     if search.beam != 1:
         raise ConfigError(f"beam={search.beam}: what is written is known at the end alone; choose 1 to see it grow")
     rules = rules_of(search, end_of(control))
-    with torch.inference_mode():
+    with inference():
         table = Table.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
     (sentence,) = table.sentences
     while not sentence.done:
-        with torch.inference_mode():
+        with inference():
             advance(model, table, search, rules)
         if not any(sentence.ended):
             yield int(table.tokens[0, 0])
+
+
+def inference() -> AbstractContextManager[object]:
+    """Nothing is kept for gradients; what computes so already just goes on.
+
+    Each `torch.inference_mode` is one more object in a table of all objects of torch, at a place that differs: where
+    many are made, all pages of that table are written to by and by, and forked processes share none of them any more.
+    """
+    return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
 
 
 def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:

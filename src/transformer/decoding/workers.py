@@ -146,6 +146,8 @@ _searches: list[tuple[Generates, Search, ControlIds]] = []
 """In a worker: what it searches with, and how."""
 _batches = count(1)
 """Of a worker."""
+_mode = torch.inference_mode()
+"""Of a worker, from its beginning to its end."""
 
 
 def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -> None:
@@ -157,6 +159,7 @@ def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -
     torch.set_num_threads(1)
     keep_freed_memory()
     leave_out_of_collections()
+    _mode.__enter__()
     _searches[:] = [(model, search, control)]
 
 
