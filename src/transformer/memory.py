@@ -32,8 +32,13 @@ def give_back_holes() -> None:
 
 
 def leave_out_of_collections() -> None:
-    """Leaves all objects made so far out of garbage collections, of which one takes 0.1 s once torch is loaded."""
+    """Leaves all objects made so far out of garbage collections, of which one takes 0.1 s once torch is loaded.
+
+    What Python keeps for objects to come goes back at once, with a collection of next to nothing: in forked processes
+    the first one would write to pages that they share.
+    """
     gc.freeze()
+    gc.collect()
 
 
 @cache
