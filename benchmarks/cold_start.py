@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from decoding import BASE, read
-from training_report import hardware, spread
+from training_report import command_line, hardware, spread
 from transformer.bundle import Bundle, save_bundle, save_quantized
 from transformer.models import family
 from transformer.text.pair import TokenizerPair
@@ -69,7 +69,7 @@ def main() -> None:
         if name != "import torch"
     }
     result = {
-        "command": " ".join(["python benchmarks/cold_start.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "vocabulary": size, "seconds": {name: spread(values) for name, values in figures.items()},

@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 
 from decoding_roof import cached_bytes, measure, rate_of_products, roof_seconds
 from training_jobs import KEPT
-from training_report import hardware, spread
+from training_report import command_line, hardware, spread
 from transformer import build_transformer
 from transformer.bundle import Bundle, load_bundle
 from transformer.evaluation.scores import corpus_scores
@@ -336,7 +336,7 @@ def main() -> None:
     torch.set_num_threads(2)
     engines, parts = arguments.engines.split(","), arguments.parts.split(",")
     result: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/decoding.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")) | {"threads": 2},
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from training_report import hardware, spread
+from training_report import command_line, hardware, spread
 from transformer import build_transformer
 
 sys.path.insert(0, str(Path(__file__).parent / "decoding_engines"))
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     result: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/decoding_gpu.py", *(each for each in sys.argv[1:])]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cuda")),
         "versions": {"python": platform.python_version(), "torch": torch.__version__,
                      "transformers": version("transformers")},

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from training_jobs import KEPT
-from training_report import hardware
+from training_report import command_line, hardware
 
 ENGINES = Path(__file__).parent / "family_engines"
 TEXTS, LEAST_WORDS, MOST_WORDS, PROMPT, WRITTEN = 1000, 2, 180, 32, 64
@@ -184,7 +184,7 @@ def main() -> None:
         for title, each in chosen.items():
             results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
     report = {
-        "command": " ".join(["python benchmarks/families.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
         "versions": {
             "python": platform.python_version(), "torch": torch.__version__,

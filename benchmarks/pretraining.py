@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from training_report import hardware
+from training_report import command_line, hardware
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
 CAPTIONS = 1000
@@ -141,7 +141,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_data(folder)
         report = {
-            "command": " ".join(["python benchmarks/pretraining.py", *sys.argv[1:]]),
+            "command": command_line(),
             "hardware": hardware(torch.device("cpu")),
             **learners(folder, arguments.spans, arguments.fine_tuning),
         }

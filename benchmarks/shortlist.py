@@ -10,7 +10,6 @@ Usage: python benchmarks/shortlist.py --peers FOLDER --corpus SOURCE TARGET [--c
 import argparse
 import json
 import platform
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from decoding import (
     compare,
     read,
 )
-from training_report import hardware
+from training_report import command_line, hardware
 from transformer.shortlisting import coverage, learn_shortlist, save_shortlist
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
@@ -101,7 +100,7 @@ def main() -> None:
         for batch in batches
     }  # fmt: skip
     result = {
-        "command": " ".join(["python benchmarks/shortlist.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")) | {"threads": 2},
         "versions": {"python": platform.python_version(), "torch": torch.__version__} | runner.versions,
         "corpus_pairs": len(pairs), "listed_tokens_of_a_sentence": coverage(shortlist, pairs[:1000])[1],

@@ -28,7 +28,7 @@ import torch
 
 from families import CASES, ENGINES, published_models, run
 from training_jobs import KEPT
-from training_report import hardware, spread
+from training_report import command_line, hardware, spread
 
 KINDS = {
     "products": ["training.maps.matmul", "training.loss.matmul"],
@@ -186,7 +186,7 @@ def main() -> None:
             found[title] = figures(ours, theirs, peaks)
             print(title, json.dumps(found[title], indent=2), flush=True)
     result = {
-        "command": " ".join(["python benchmarks/step_bound.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads,
         "versions": {"python": platform.python_version(), "torch": torch.__version__}, "steps": found,
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Memory of `transformer translate` by length of the file: anonymous memory of all its processes, at most.
 
 The first lines of a text, as many as the shortest file has, are repeated to the longer ones, so that files differ in
-length alone. Each is translated by the real command, whose processes are looked at ten times a second (Pss_Anon: what
+length alone. Each is translated by the real command, whose processes are looked at up to fifty times a second (Pss_Anon: what
 several processes share is counted once). A long run is looked at more often than a short one, and the most of more
 numbers is more: so the shortest file is translated several times, and beside the most of a run stand those of its
 tenths, and the median of the most in each stretch of as many looks as the shortest file had.
@@ -25,7 +25,7 @@ from statistics import median
 import torch
 
 from decoding import read
-from training_report import hardware
+from training_report import command_line, hardware
 
 
 def processes(root: int) -> list[int]:
@@ -80,7 +80,7 @@ def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[float], f
             while process.poll() is None:
                 if (held := anonymous_mib(process.pid)) is not None:
                     looks.append(held)
-                time.sleep(0.1)
+                time.sleep(0.02)
         if process.returncode:
             raise SystemExit(f"translating {n} lines failed; try: {' '.join(map(str, command))}")
         with target.open("rb") as file:
@@ -114,7 +114,7 @@ def main() -> None:
         })  # fmt: skip
         print(figures[-1], flush=True)
     result = {
-        "command": " ".join(["python benchmarks/streaming.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")),
         "versions": {"python": platform.python_version(), "torch": torch.__version__}, "runs": figures,
     }  # fmt: skip

@@ -52,7 +52,7 @@ import torch
 
 from product_rates import step_products, total_flops, weighted_rate
 from training_jobs import PRECISIONS, SHAPES, Named, Runner, make_job, multi30k, named, random_pairs
-from training_report import hardware, print_table, summary
+from training_report import command_line, hardware, print_table, summary
 
 PEERS_WITH_ENVIRONMENT = ("transformers", "eole", "joeynmt")
 # Each toolkit in both precisions; where plain attention was seen to be faster than the fused one, both.
@@ -166,7 +166,7 @@ def main() -> None:
         checks = check_all(engines, runner)
         rounds = time_all(engines, runner, arguments.rounds, products, device, at_once=arguments.at_once)
     result = {
-        "command": " ".join(["python benchmarks/training.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(device) | {"threads": arguments.threads},
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "shape": asdict(shape) | {

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import shlex
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,14 @@ def print_table(result: dict[str, Any]) -> None:
                 f"{mine} / {peer}: {speed['median']:.2f} times the speed ({speed['min']:.2f} to {speed['max']:.2f}), "
                 f"{100 * memory['median']:.0f} % of the memory"
             )
+
+
+def command_line() -> str:
+    """The command that runs, for its result; of a file by its whole path, the name alone."""
+    program, *options = sys.argv
+    parted = (option.rpartition("=") for option in options)
+    shown = (f"{name}{sign}{Path(value).name if value.startswith('/') else value}" for name, sign, value in parted)
+    return shlex.join(["python", f"benchmarks/{Path(program).name}", *shown])
 
 
 def hardware(device: torch.device) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import torch
 
 from decoding import read, sizes_of
 from training_jobs import KEPT
-from training_report import hardware, spread
+from training_report import command_line, hardware, spread
 from transformer.bundle import load_bundle
 from transformer.evaluation.scores import corpus_scores
 
@@ -200,7 +200,7 @@ def main() -> None:
             for beam in beams
         }
     result = {
-        "command": " ".join(["python benchmarks/whole_files.py", *sys.argv[1:]]),
+        "command": command_line(),
         "hardware": hardware(torch.device("cpu")) | {"threads": 2},
         "versions": {"python": platform.python_version(), "torch": torch.__version__} | runner.versions,
         "sizes": runner.sizes,

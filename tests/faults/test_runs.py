@@ -254,6 +254,10 @@ def test_what_fails_leaves_outputs_as_they_were(line: str, tiny_run: Path, tmp_p
     result = command(*line.format(**names, **outputs).split())
     assert (result.returncode, result.stderr.splitlines()[-1][:6]) == (2, b"error:")
     assert [path.read_text(encoding="utf-8") for path in outputs.values()] == [f"{name}\n" for name in outputs]
+    for path in outputs.values():
+        path.unlink()
+    assert command(*line.format(**names, **outputs).split()).returncode == 2
+    assert not any(path.exists() for path in outputs.values()), "an empty file looks like a result"
 
 
 def test_what_succeeds_replaces_outputs(tiny_run: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import struct
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from transformer.errors import CheckpointError, ConfigError, DamageError, DataError
+from transformer.inspection.machine import machine
 from transformer.resuming import find_earlier
+from transformer.run.assembly import computed_otherwise
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.sealed import Sealed, write_sealed
 from transformer.training.checkpoint import Checkpoints
@@ -35,6 +38,18 @@ def save(checkpoints: Checkpoints, step: int, best: int | None) -> Progress:
     progress = Progress(step=step, best_step=best)
     checkpoints.save(progress, {"note": "ü"}, write_model, TENSORS)
     return progress
+
+
+def test_a_run_tells_that_something_else_computes_it() -> None:
+    """Catches a run that goes on by other kernels, GPU or torch, whose last bits differ, without a word."""
+    versions = {"torch": version("torch")}
+    assert computed_otherwise({"machine": machine(), "versions": versions}) == []
+    assert computed_otherwise({}) == [], "of an earlier version, which did not keep that"
+    before = machine() | {"kernels": "avx1024", "accelerator": "GPU 9", "cores": 99}
+    (warning,) = computed_otherwise({"machine": before, "versions": versions})
+    now = machine()
+    changes = f"kernels avx1024, now {now['kernels']}, accelerator GPU 9, now {now.get('accelerator', 'none')}"
+    assert warning == f"warning: what computes is not what computed before ({changes}); the last bits may differ"
 
 
 def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:

@@ -240,6 +240,8 @@ def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message:
     distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
     for read in ({}, distilled):
         assert read_tokenizer(files | read, OURS).encode("A") == [4]
+    from_windows = {"vocab.txt": files["vocab.txt"].replace(b"\n", b"\r\n")}
+    assert read_tokenizer(from_windows, OURS).encode("A") == [4]
     with pytest.raises(BundleError, match=message):
         read_tokenizer(files | more, OURS)
 

@@ -44,7 +44,7 @@ ARROWS = {
     "training": {"protocols", "settings", "blocks", "kernels", "data", "memory", "storage", "text", "transformer"},
     "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},
     "attended": {"blocks", "text", "transformer"},
-    "inspection": {"aligned", "attended", "blocks", "decoding", "text", "transformer", "translation"},
+    "inspection": {"aligned", "attended", "blocks", "decoding", "kernels", "text", "transformer", "translation"},
     "reporting": {"bundle", "evaluation", "inspection", "markup"},
     "recipe": {"data", "models", "settings", "text", "training"},
     "averaging": {"bundle", "storage", "training"},

@@ -294,8 +294,8 @@ class LateFile(io.FileIO):
     """A file to write, which keeps what it held until something is written."""
 
     def __init__(self, path: Path) -> None:
+        self._is_new, self._is_begun = not path.exists(), False
         super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
-        self._is_begun = False
 
     def begin(self) -> None:
         """Empties it, once; what is no plain file cannot be emptied."""
@@ -307,6 +307,11 @@ class LateFile(io.FileIO):
         """As of any file."""
         self.begin()
         return super().write(data)
+
+    def leave_as_it_was(self) -> None:
+        """Removes it if it is new and nothing was written."""
+        if self._is_new and not self._is_begun:
+            Path(os.fsdecode(self.name)).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -327,9 +332,12 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
         late = LateFile(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; choose another output file") from error
-    with io.BufferedWriter(late) as file:
-        yield file
-        late.begin()  # though nothing may have been written
+    try:
+        with io.BufferedWriter(late) as file:
+            yield file
+            late.begin()  # though nothing may have been written
+    finally:
+        late.leave_as_it_was()
 
 
 def _progress(input_path: Path | None, output_path: Path | None) -> AbstractContextManager[Callable[[int], None]]:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import torch
 
+from transformer.kernels.library import kind
+
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores and threads used, memory in GiB, system, and the accelerator where there is one."""
+    """Processor, cores and threads used, memory in GiB, system, kernels, and the accelerator where there is one."""
     facts: dict[str, str | int | float] = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
+        "kernels": kind() or "torch's",
     }
     if hasattr(os, "sysconf"):
         facts["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)

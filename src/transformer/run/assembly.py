@@ -2,13 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from transformer.data.progress import shown_progress
 from transformer.fine_tuning import place_start, read_start, take_over
+from transformer.inspection.machine import machine
 from transformer.models import family
 from transformer.recipe import Recipe
 from transformer.resuming import (
@@ -121,6 +124,7 @@ def assemble(
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
         restore_memory(earlier, replicas.model, optimizer)
+        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance)]
     if world.is_main:
         if earlier:
             checkpoints.tidy(progress)
@@ -129,11 +133,22 @@ def assemble(
     state = TrainingState(
         replicas.objective, optimizer, progress.step, training.seed, hardware, training.log_every, world
     )
-    notes = [*notes, *(earlier.warnings if earlier else ()), *material.notes]
+    notes = [*notes, *material.notes]
     origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
     return Parts(
         folder, recipe, task, material, replicas, state, schedule, checkpoints, progress, inputs, notes, origin,
     )  # fmt: skip
+
+
+def computed_otherwise(provenance: dict[str, Any]) -> list[str]:
+    """A warning where what computes is not what computed before."""
+    before = {"accelerator": "none", **provenance.get("machine", {}), **provenance.get("versions", {})}
+    now = {"accelerator": "none", **machine(), "torch": version("torch")}
+    if "kernels" not in before:  # of an earlier version
+        return []
+    changed = [key for key in ("kernels", "accelerator", "torch") if before[key] != now[key]]
+    shown = ", ".join(f"{key} {before[key]}, now {now[key]}" for key in changed)
+    return [f"warning: what computes is not what computed before ({shown}); the last bits may differ"] if shown else []
 
 
 def _hardware(training: TrainingSettings) -> Hardware:

@@ -239,7 +239,7 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     if other:
         name, value = other.popitem()
         raise BundleError(f"{name}={value!r} in {FACTS} does not read {WORDS} as BERT does; add a {WHOLE}")
-    vocabulary = {word: token for token, word in enumerate(files[WORDS].decode("utf-8").rstrip("\n").split("\n"))}
+    vocabulary = {word: token for token, word in enumerate(_lines(files[WORDS]))}
     _refuse_more(files, vocabulary, WORDS)
     if not {"[UNK]", "[CLS]", "[SEP]"} <= vocabulary.keys():
         raise BundleError(f"{WORDS} lacks [UNK], [CLS] or [SEP]; copy it again")
@@ -258,6 +258,11 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
         special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
     )
     return library
+
+
+def _lines(content: bytes) -> list[str]:
+    """Those of a file of text, which may have passed through Windows."""
+    return content.decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
 def _refuse_other_normalization(whole: dict[str, Any], facts: Mapping[str, Any]) -> None:
@@ -292,7 +297,7 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     Raises:
         BundleError: texts are framed, or there are tokens beside the vocabulary.
     """
-    lines = [line for line in files[MERGES].decode("utf-8").split("\n") if line and not line.startswith("#version")]
+    lines = [line for line in _lines(files[MERGES]) if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
     vocabulary: dict[str, int] = json.loads(files[PIECES])
     facts: dict[str, Any] = json.loads(files.get(FACTS, b"{}"))
