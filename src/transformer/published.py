@@ -1,6 +1,8 @@
 """Reads and writes models as Hugging Face folders hold them: config.json, safetensors, the files of a tokenizer."""
 
 import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -20,6 +22,8 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
 MOST_BYTES: Final = 1 << 28
 """Of a file that is no weights."""
+MOST_NAMES: Final = 3
+"""Of tensors in a message."""
 
 
 def read_published(folder: Path) -> Bundle:
@@ -51,7 +55,8 @@ def read_published(folder: Path) -> Bundle:
         state = weights.read_weights(config, tensors)
         with Unfilled():
             model = kind.build(config)
-        model.load_state_dict(state)
+        with _published_names(lambda: weights.write_weights(config, model.state_dict()), tensors):
+            model.load_state_dict(state)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; this version does not read such a model") from error
@@ -59,6 +64,28 @@ def read_published(folder: Path) -> Bundle:
     sizes = config.model_dump()
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
     return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest})
+
+
+@contextmanager
+def _published_names(expected: Callable[[], dict[str, Tensor]], found: Mapping[str, Tensor]) -> Generator[None]:
+    """Tells of tensors of other sizes than the settings say by their published names, which ours are not.
+
+    Raises:
+        BundleError: there are some.
+    """
+    try:
+        yield
+    except RuntimeError:
+        sizes = {name: tuple(tensor.shape) for name, tensor in expected().items()}
+        wrong = [
+            f"{name} is {tuple(tensor.shape)}, by {CONFIG} {by_settings}"
+            for name, tensor in found.items()
+            for whole, by_settings in sizes.items()
+            if f".{whole}".endswith(f".{name}") and by_settings != tuple(tensor.shape)
+        ]
+        if wrong:
+            raise BundleError(f"{'; '.join(wrong[:MOST_NAMES])}; make the two agree") from None
+        raise
 
 
 def write_published(bundle: Bundle, folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from conftest import digit_pairs, write_lines
 from transformer.bundle import Bundle
@@ -21,7 +22,7 @@ from transformer.models.llama.weights import FORMAT as LLAMA
 from transformer.models.renaming import Renamed, chosen, labels_of, read_renamed, refuse_beyond
 from transformer.models.unread import Watched
 from transformer.models.vit.weights import FORMAT as VIT
-from transformer.published import read_tensors
+from transformer.published import read_published, read_tensors, write_published
 from transformer.recipe import parse_recipe
 from transformer.run import train
 from transformer.text.control import OURS, ControlIds
@@ -272,6 +273,23 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(2)}, tmp_path / "b.safetensors")
     with pytest.raises(BundleError, match="has a, which another part has too"):
         read_tensors(tmp_path)
+
+
+def test_tensors_of_other_sizes_than_the_settings_are_named_as_published(tmp_path: Path) -> None:
+    """Catches a message that names parameters which the folder does not have; some folders leave out the prefix."""
+    kind, folder = family("vit"), tmp_path / "hf"
+    config = kind.config(image_size=(8, 8), patch_size=(4, 4), channels=1, d_model=12, N=1, h=2, d_ff=20)
+    write_published(Bundle(config, kind.build(config), None), folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"intermediate_size": 24}))
+    tensors = load_file(folder / "model.safetensors")
+    for prefix in ("", "vit."):
+        save_file({name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
+        where = ("vit." if not prefix else "") + "encoder.layer.0.intermediate.dense"
+        with pytest.raises(
+            BundleError, match=re.escape(f"{where}.bias is (20,), by config.json (24,); {where}.weight")
+        ):
+            read_published(folder)
 
 
 def test_labels_beyond_counting_are_refused() -> None:
