@@ -1,10 +1,10 @@
 """Memory of `transformer translate` by length of the file: anonymous memory of all its processes, at most.
 
 The first lines of a text, as many as the shortest file has, are repeated to the longer ones, so that files differ in
-length alone. Each is translated by the real command, whose processes are looked at up to fifty times a second (Pss_Anon: what
-several processes share is counted once). A long run is looked at more often than a short one, and the most of more
-numbers is more: so the shortest file is translated several times, and beside the most of a run stand those of its
-tenths, and the median of the most in each stretch of as many looks as the shortest file had.
+length alone. Each is translated by the real command, whose processes are looked at up to fifty times a second
+(Pss_Anon: what several processes share is counted once). A long run is looked at more often than a short one, and the
+most of more numbers is more: so the shortest file is translated several times, and beside the most of a run stand those
+of its tenths, and the median of the most in each stretch of as many looks as the shortest file had.
 
 Usage: python benchmarks/streaming.py --model BUNDLE --text FILE [--lines 5000,500000,5000000] [--out FILE]
 """
