@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 import statistics
 import sys
@@ -100,8 +101,7 @@ def print_table(result: dict[str, Any]) -> None:
 def command_line() -> str:
     """The command that runs, for its result; of a file by its whole path, the name alone."""
     program, *options = sys.argv
-    parted = (option.rpartition("=") for option in options)
-    shown = (f"{name}{sign}{Path(value).name if value.startswith('/') else value}" for name, sign, value in parted)
+    shown = (re.sub(r"(?<![\w.])/(?:[^/\s,:=]+/)*([^/\s,:=]+)", r"\1", option) for option in options)
     return shlex.join(["python", f"benchmarks/{Path(program).name}", *shown])
 
 

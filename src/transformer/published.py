@@ -71,7 +71,7 @@ def _published_names(expected: Callable[[], dict[str, Tensor]], found: Mapping[s
     """Tells of tensors of other sizes than the settings say by their published names, which ours are not.
 
     Raises:
-        BundleError: there are some.
+        DataError: there are some.
     """
     try:
         yield
@@ -84,7 +84,7 @@ def _published_names(expected: Callable[[], dict[str, Tensor]], found: Mapping[s
             if f".{whole}".endswith(f".{name}") and by_settings != tuple(tensor.shape)
         ]
         if wrong:
-            raise BundleError(f"{'; '.join(wrong[:MOST_NAMES])}; make the two agree") from None
+            raise DataError("; ".join(wrong[:MOST_NAMES])) from None
         raise
 
 

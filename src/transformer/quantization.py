@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ def quantize(
     tokenize: Tokenization = "13a",
     tolerance: float = 0.5,
     workers: int | None = None,
+    told: Callable[[Mapping[str, Comparison]], None] = lambda found: None,
 ) -> dict[str, Comparison]:
     """Writes a model in int8, once its translations of held-out text proved as good.
 
@@ -101,6 +102,7 @@ def quantize(
         tokenize: how BLEU splits words.
         tolerance: most BLEU that int8 may lose.
         workers: most processes that translate at a time.
+        told: of what is returned, before it is judged.
 
     Raises:
         BundleError: the model is not one in float32, or `out` holds something already.
@@ -118,6 +120,7 @@ def quantize(
         for precision in ("float32", "bf16", "int8")
     )
     comparisons = {name: Comparison(before, each) for name, each in zip(("bf16", "int8"), after, strict=True)}
+    told(comparisons)
     loss = -comparisons["int8"].differences["BLEU"]
     if not loss <= tolerance:
         raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")

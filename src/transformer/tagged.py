@@ -25,5 +25,7 @@ def tagged(aligner: Aligner, line: str, untagged: Untagged, found: Translation) 
         alternatives.append(replace(each, text=text))
         flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
     best = alternatives[0].text
-    words = words_with_tags(untagged.text, line), words_with_tags(found.text, best)
+    given = words_with_tags(untagged.text, line)
+    sources = given if found.words is None else [given[min(word, len(given) - 1)] for word in found.words[0]]
+    words = sources, words_with_tags(found.text, best)
     return replace(found, alternatives=tuple(alternatives), flags=tuple(flags), words=words)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from transformer.decoding import Hypothesis, Phrase, Search, Tokens, normalized, repeats_itself
+from transformer.decoding import GUARD_NGRAM, Hypothesis, Phrase, Search, Tokens, normalized, repeats_itself
 from transformer.decoding.penalties import LengthPenalty
 from transformer.text.splitting import SplitLine
 from transformer.text.tags import Untagged
@@ -42,6 +42,21 @@ def is_long(piece: Piece, best: Hypothesis, search: Search) -> bool:
     """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
     owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
     return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, search.min_tokens)
+
+
+def oddities(own: Sequence[tuple[Piece, Sequence[Hypothesis]]], search: Search) -> list[str]:
+    """What a reader should know of the best hypotheses of the pieces of a line."""
+    bests = [(piece, best) for piece, (best, *_) in own]
+    flags: list[str] = []
+    if not all(best.finished for _, best in bests):
+        flags.append("the translation did not end and was cut at the limit")
+    elif any(is_long(piece, best, search) for piece, best in bests):
+        flags.append("the translation is far longer than its source")
+    elif any(is_odd(piece, best, search) for piece, best in bests):
+        flags.append("the translation repeats itself")
+    if any(piece.healed for piece, _ in bests):
+        flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
+    return flags
 
 
 @dataclass
@@ -112,8 +127,8 @@ class Translation:
         alternatives: the best translations, best first, as many as `Search.n_best` where there are so many.
         flags: what a reader should know, e.g. that the line was cut; empty where all is well.
         sources: ids of the line, piece by piece, each with EOS; none of an empty line.
-        words: of a line with tags that were put back, as of `words_with_tags`: for each word without them the one that
-            it begins in, of the line and of the best translation.
+        words: of a line that was split, and of one with tags that were put back: for each word that was translated or
+            written the one that it is in, of the line as given and of the best translation as it stands.
     """
 
     alternatives: tuple[Alternative, ...]

@@ -45,10 +45,10 @@ from transformer.translated import (
     Begun,
     Piece,
     Translation,
-    is_long,
     is_odd,
     lines_done,
     longest_first,
+    oddities,
 )
 
 NUMBERS_A_LINE = 1024
@@ -360,8 +360,8 @@ class Translator:
         left = room - self.source_sizes([lead])[0]
         if left < room // 2:
             raise ConfigError(f"{lead!r} leaves {left} of {room} tokens for the text; give a shorter one")
-        split = split_line(line[len(lead) :], left, self.source_sizes)
-        return replace(split, pieces=[f"{lead} {piece}" for piece in split.pieces])
+        rest = line[len(lead) :]
+        return split_line(rest, left, self.source_sizes).led_by(lead, is_apart=rest[:1].isspace())
 
     def _limit(self, piece: Piece) -> int:
         """Most tokens of the translation of a piece, EOS included."""
@@ -380,21 +380,18 @@ class Translator:
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
         target, penalty = self.tokenizers.target, self.search.penalty
-        alternatives = tuple(Alternative.of(parts, target, penalty) for parts in zip(*found, strict=False))
+        alternatives = tuple(Alternative.of(parts, target, penalty) for parts in zip(*found, strict=False)) or (
+            NOTHING,
+        )
         if not split.is_clean:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if len(split.pieces) > 1 and not self.task and self.tokenizers.source.kind == "published":
             flags.append(f"longer than {self.max_source_tokens} tokens; what it begins with leads its first part alone")
-        if not all(best.finished for best, *_ in found):
-            flags.append("the translation did not end and was cut at the limit")
-        elif any(is_long(piece, best, self.search) for piece, (best, *_) in own):
-            flags.append("the translation is far longer than its source")
-        elif any(is_odd(piece, best, self.search) for piece, (best, *_) in own):
-            flags.append("the translation repeats itself")
-        if any(piece.healed for piece, _ in own):
-            flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
+        flags += oddities(own, self.search)
         if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
         if any(self.control.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
-        return Translation(alternatives or (NOTHING,), tuple(flags), tuple(tuple(piece.tokens) for piece, _ in own))
+        sources = tuple(tuple(piece.tokens) for piece, _ in own)
+        words = None if split.words is None else (split.words, [*range(len(alternatives[0].text.split()))])
+        return Translation(alternatives, tuple(flags), sources, words)

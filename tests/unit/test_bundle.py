@@ -51,7 +51,7 @@ def test_what_is_saved_is_what_loads_wherever_it_lies(bundle: Bundle, folder: Pa
     """Catches lost weights, absolute paths, dropout left on, and shared matrices that come back apart."""
     moved = tmp_path / "elsewhere" / "renamed"
     shutil.move(folder, moved) if moved.parent.mkdir() is None else None
-    loaded = load_bundle(moved)
+    loaded = load_bundle(str(moved))
     assert loaded.config == bundle.config
     assert loaded.provenance == {"note": "ü"}
     assert not loaded.model.training

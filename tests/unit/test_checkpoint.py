@@ -41,15 +41,22 @@ def save(checkpoints: Checkpoints, step: int, best: int | None) -> Progress:
 
 
 def test_a_run_tells_that_something_else_computes_it() -> None:
-    """Catches a run that goes on by other kernels, GPU or torch, whose last bits differ, without a word."""
+    """Catches a run that goes on by other kernels, device or torch, whose last bits differ, without a word."""
     versions = {"torch": version("torch")}
-    assert computed_otherwise({"machine": machine(), "versions": versions}) == []
-    assert computed_otherwise({}) == [], "of an earlier version, which did not keep that"
-    before = machine() | {"kernels": "avx1024", "accelerator": "GPU 9", "cores": 99}
-    (warning,) = computed_otherwise({"machine": before, "versions": versions})
-    now = machine()
-    changes = f"kernels avx1024, now {now['kernels']}, accelerator GPU 9, now {now.get('accelerator', 'none')}"
-    assert warning == f"warning: what computes is not what computed before ({changes}); the last bits may differ"
+    before = machine() | {"device": "cpu"}
+    same = [(before, "cpu"), (before | {"accelerator": "GPU 9", "cores": 99}, "cpu")]
+    same.append((machine() | {"device": "cuda", "kernels": "others"}, "cuda"))
+    for facts, device in same:
+        assert computed_otherwise({"machine": facts, "versions": versions}, device) == []
+    assert computed_otherwise({"machine": machine()}, "cpu") == [], "of an earlier version, which did not keep all"
+    changes = {
+        ("kernels", "avx1024", "cpu"): f"kernels avx1024, now {before['kernels']}",
+        ("device", "cuda", "cpu"): "device cuda, now cpu",
+        ("torch", "0.1", "cpu"): f"torch 0.1, now {version('torch')}",
+    }
+    for (key, value, device), shown in changes.items():
+        (warning,) = computed_otherwise({"machine": {**before, **versions, key: value}}, device)
+        assert warning == f"warning: what computes is not what computed before ({shown}); the last bits may differ"
 
 
 def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:

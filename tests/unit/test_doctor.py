@@ -308,6 +308,17 @@ def test_the_command(
     assert [finding["kind"] for finding in result["findings"]] == ["empty"]
     assert (result["fine"], result["counts"]) == (False, {"problem": 0, "warning": 1, "note": 0})
     assert result["files"][1] == {"side": "target", "file": "a.tgt", "lines": 311}
+    steering = "\x9b\u202e\x7f\u2028\U000e0041"
+    strange = write_lines(tmp_path / "c.src", [f"{steering} 東", *source[1:]]), *good[1:]
+    run_main(monkeypatch, *strange, "--format", "json")
+    written = capfdbinary.readouterr().out.decode()
+    assert all(each.isprintable() or each == "\n" for each in written)
+    assert "\\u009b\\u202e\\u007f\\u2028\\udb40\\udc41 東" in written
+    json.loads(written)
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbf" + "\n".join(source[:3]).encode() + b"\n\xff\n")
+    assert run_main(monkeypatch, *good, "--test", marked) == 1, "a test file as any other, whatever its bytes"
+    capfdbinary.readouterr()
     out = tmp_path / "page.html"
     assert run_main(monkeypatch, bad, good[1], "--format", "html", "--out", out, "--test", good[0]) == 1
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -321,12 +332,15 @@ def test_what_cannot_be_examined_is_refused(
     good = write_lines(tmp_path / "a", ["x"])
     (tmp_path / "utf16").write_bytes("x\ny\n".encode("utf-16"))
     (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "hard").hardlink_to(good)
     cases = {
         (good, tmp_path / "none"): "none: No such file",
         (good, tmp_path / "empty"): "empty is empty; give text files with one sentence a line",
         (good, tmp_path / "utf16"): "line 1, byte 1: the file looks like UTF-16; convert it to UTF-8",
         (good, good, "--format", "xml"): "format='xml' is unknown; choose 'text', 'json' or 'html'",
         (good, good, "--out", good): "is both input and output; choose another output file",
+        (good, good, "--out", tmp_path / "hard"): "is both input and output; choose another output file",
+        (good, good, "--out", tmp_path / "none" / "page"): "No such file or directory; choose another output file",
     }
     for arguments, message in cases.items():
         assert run_main(monkeypatch, *arguments) == 2

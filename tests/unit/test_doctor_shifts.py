@@ -177,8 +177,20 @@ def test_a_shift_says_what_is_missing_where() -> None:
         "line 100 of a.en has no partner in a.de: line 101 of a.en belongs to line 100 of a.de "
         "(likely, or anywhere from line 97 to 103 of a.en)"
     )
+    shift = Shift(103, 101, -2, 103, 103, 12.0, is_at_end=True)
+    assert shift.sentence("a.en", "a.de") == (
+        "lines 101 to 102 of a.en have no partner in a.de, which ends before (likely)"
+    )
     assert Shift(2, 3, 1, 2, 2, 9.9).confidence == "a guess"
     assert shift.to_dict()["confidence"] == "likely"
+
+
+@pytest.mark.parametrize("blank", [1, 2, 4])
+def test_no_line_is_named_that_the_files_do_not_have(blank: int) -> None:
+    """Catches a partner of what follows the last line, where a file ends in blank ones."""
+    found = told((WHOLE[0] + [""] * blank, WHOLE[1]))
+    assert all(shift.is_at_end or shift.source_line <= len(WHOLE[0]) + blank for shift in found)
+    assert not any(shift.is_at_end for shift in told(without(WHOLE, (1, 301))))
 
 
 def test_the_first_shift_of_two_files(tmp_path: Path) -> None:

@@ -137,6 +137,14 @@ def test_spans_stand_as_often_as_in_the_line_and_are_not_gone_on_with(tiny_run: 
     assert re.search(r"(?<!\d)4(?!\d)", found[1].text)
 
 
+def test_what_follows_a_sign_in_the_line_ends_no_word_in_the_translation(tiny_run: Path) -> None:
+    """Catches a number or address that stands as the end of a word or of another number, and counts as held."""
+    lines = ["one $5 two", "seven (me@x.de) one", "nine -4 (70) four"]
+    lexicon = Lexicon(protected=["numbers", "urls"])
+    for found in load(tiny_run, search=Search(8), lexicon=lexicon).translations(lines):
+        assert not any("missing" in flag for flag in found.flags), found.text
+
+
 def test_a_lexicon_speaks_as_the_tokenizer_writes(tmp_path: Path) -> None:
     """Catches a term that stands in lower case, as all that a model writes, and is called missing."""
     lexicon = Lexicon(["Stadt"], [("Berlin", "Hauptstadt Berlin")], ["placeholders"], normalize=str.lower)

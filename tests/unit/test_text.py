@@ -198,6 +198,18 @@ def test_long_lines_are_cut_where_it_hurts_least(line: str, limit: int, pieces: 
     assert (split.pieces, split.is_clean) == (pieces, is_clean)
 
 
+def test_words_of_pieces_are_counted_in_the_line() -> None:
+    """Catches links of an alignment that go to words which the line does not have, behind one that is cut."""
+    split = split_line("one abcdefghij two", 3, letters)
+    assert (split.pieces, split.words) == (["one", "ab", "cde", "fg", "hij", "two"], [0, 1, 1, 1, 1, 2])
+    led = split.led_by(">>de<< to")
+    assert led.pieces == [f">>de<< to {piece}" for piece in split.pieces]
+    assert led.words == [word for own in (2, 3, 3, 3, 3, 4) for word in (0, 1, own)]
+    glued = split.led_by(">>de<<", is_apart=False)
+    assert glued.words == [word for own in (0, 1, 1, 1, 1, 2) for word in (0, own)]
+    assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within what spaces part
+
+
 @given(st.text(min_size=1), st.integers(1, 12))
 def test_no_character_is_lost_in_splitting(line: str, limit: int) -> None:
     """Catches dropped text: only white space may go."""

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import write_lines
 
@@ -69,6 +70,9 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
         (["--alignment", "LONG", "--attention", "LONG"], "is given for two outputs; choose another file"),
         (["--prefix", "SHORT"], "has 1 lines, the input more; they go line by line"),
         (["--prefix", "LONG"], "has more than the 3 lines of the input; they go line by line"),
+        (["--output", "x.txt.gz"], "x.txt.gz: what is written is not compressed; leave out .gz"),
+        (["--ban", "MARKED"], "starts with a byte order mark; remove it\n"),
+        (["--glossary", "MARKED"], "starts with a byte order mark; remove it\n"),
         (["--protect", "all", "--sample"], "glossary and protected spans need a beam; leave out groups and sampling"),
     ],
 )
@@ -80,11 +84,37 @@ def test_options_that_mean_nothing_are_refused(
         "INPUT": source,
         "SHORT": write_lines(tmp_path / "short", ["1"]),
         "LONG": write_lines(tmp_path / "long", [""] * 9),
+        "MARKED": write_lines(tmp_path / "marked", ["\ufeffa\tb"]),
     }
     ended = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
     assert ended.returncode == 2
     assert message in ended.stderr
     assert len(ended.stderr.splitlines()) <= 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
+@pytest.mark.parametrize("option", ["--output", "--alignment", "--attention"])
+def test_what_has_no_room_is_named(tiny_run: Path, source: Path, option: str) -> None:
+    """Catches a full disk of which one cannot tell where it is, and a traceback of what is flushed once more."""
+    ended = run("translate", tiny_run, "--input", source, option, "/dev/full")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "error: /dev/full: No space left on device; choose another place for it"
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
+def test_notes_without_room_stop_no_work(tiny_run: Path, source: Path) -> None:
+    """Catches translations that are lost since what is said beside them has no room."""
+    command = [sys.executable, "-m", "transformer", "translate", tiny_run, "--input", source]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (ended.returncode, ended.stdout.count(b"\n")) == (0, 3)
+
+
+def test_tags_are_counted_too(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a report that is left out where tags alone are protected, which no search needs to know."""
+    ended = run("translate", tiny_run, "--input", write_lines(tmp_path / "a", ["one <b>two</b>"]), "--protect", "tags")
+    assert ended.stderr.endswith("glossary: 0 of 0 terms; protected: 2 of 2 spans\n")
 
 
 def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
@@ -96,6 +126,9 @@ def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
     )
     assert len(plain) == 3
     assert plain[2] == "nan"
+    if not torch.cuda.is_available():
+        elsewhere = run("score", tiny_run, "--source", source, "--target", target, "--device", "cuda")
+        assert "device='cuda', but torch sees no GPU" in elsewhere.stderr
     found = [json.loads(line, parse_constant=pytest.fail) for line in objects]
     assert found[2]["score"] is None
     for index in (0, 1):

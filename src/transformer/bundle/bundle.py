@@ -112,7 +112,7 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
     write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
 
-def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
+def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bundle:
     """Reads a bundle, or the best model of a run folder, and checks every byte of it.
 
     Args:
@@ -123,7 +123,7 @@ def load_bundle(path: Path, *, packed_in: Precision | None = None) -> Bundle:
         BundleError: it is not a model, or incomplete, or changed since it was written; or stored in int8 where
             that is refused.
     """
-    folder = resolve_model(path)
+    folder = resolve_model(Path(path))
     config = folder / "config.json"
     if not (folder / MANIFEST).exists() and config.is_file() and b'"model_type"' in config.read_bytes():
         raise BundleError(

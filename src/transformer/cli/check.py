@@ -1,14 +1,14 @@
 """`transformer check`: what is wrong with a corpus, before anything is trained on it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from transformer.cli.progress import counted
-from transformer.errors import ConfigError, DataError
+from transformer.cli.translate import refuse_same, written_to
+from transformer.errors import ConfigError
 
 EXIT_FOUND = 1
 FORMATS = ("text", "json", "html")
@@ -31,25 +31,28 @@ def check(
     """
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
-    inputs = {path.resolve() for path in (source, target, *(tests or ()))}
-    if out is not None and out.resolve() in inputs:
-        raise DataError(f"{out} is both input and output; choose another output file")
+    refuse_same([source, target, *(tests or ())], [out])
 
     from transformer.data.doctor.examination import examine  # loads numpy
     from transformer.data.doctor.page import html_report
     from transformer.data.doctor.report import text_report
 
-    with counted("lines looked at") as advance:
-        examination = examine(source, target, tests or (), advance)
-    if output_format == "json":
-        report = json.dumps(examination.to_dict(), ensure_ascii=False, indent=2) + "\n"
-    else:
-        report = (html_report if output_format == "html" else text_report)(examination)
-    encoded = report.encode("utf-8", "backslashreplace")
-    if out is None:
-        sys.stdout.buffer.write(encoded)
-        sys.stdout.buffer.flush()
-    else:
-        out.write_bytes(encoded)
+    with written_to(out) as sink:
+        with counted("lines looked at") as advance:
+            examination = examine(source, target, tests or (), advance)
+        if output_format == "json":
+            report = _spelled_out(json.dumps(examination.to_dict(), ensure_ascii=False, indent=2)) + "\n"
+        else:
+            report = (html_report if output_format == "html" else text_report)(examination)
+        sink.write(report.encode("utf-8", "backslashreplace"))
     if not examination.is_fine:
         raise typer.Exit(EXIT_FOUND)
+
+
+def _spelled_out(report: str) -> str:
+    """JSON of which no character steers a terminal."""
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in report)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if ord(character) > 0xFFFF else f"\\u{ord(character):04x}"

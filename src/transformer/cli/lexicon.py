@@ -23,7 +23,8 @@ class Bound:
 def bound_by(
     ban: Annotated[Path | None, typer.Option(help="file with words and phrases that are never written")] = None,
     glossary: Annotated[
-        Path | None, typer.Option(help="file of source term, tab, target term: how terms must be translated")
+        Path | None,
+        typer.Option(help="file of source term, tab, target term: how terms must be translated; # begins a note"),
     ] = None,
     protect: Annotated[
         str, typer.Option(help="spans to keep as they are: any of placeholders,tags,entities,urls,numbers, or all")
@@ -38,8 +39,8 @@ def bound_by(
     from transformer.text.lexicon import PATTERNS, Lexicon, read_glossary
     from transformer.text.lines import read_lines
 
-    banned = [] if ban is None else [line.strip() for line in read_lines(ban) if line.strip()]
-    terms = [] if glossary is None else read_glossary(read_lines(glossary), str(glossary))
+    banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
+    terms = [] if glossary is None else read_glossary(read_lines(glossary, remedy=""), str(glossary))
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
     return Bound(Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary])
 

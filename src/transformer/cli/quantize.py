@@ -30,7 +30,8 @@ def quantize(
 ) -> None:
     """Round a model's weights to int8, and show what its translations of held-out text lose.
 
-    The text is translated in float32, bf16 and int8. Where int8 loses more than the tolerance, nothing is written.
+    The text is translated in float32, bf16 and int8. Where int8 loses more than the tolerance, nothing is written but
+    what that costs.
 
     Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
     """
@@ -38,10 +39,13 @@ def quantize(
     from transformer.quantization import quantize
 
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    found = quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers)
+    quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, told=_print)
+    typer.echo(f"next: transformer translate {out}")
+
+
+def _print(found: "Mapping[str, Comparison]") -> None:
     for name, *cells in _rows(found):
         typer.echo(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
-    typer.echo(f"next: transformer translate {out}")
 
 
 def _rows(found: "Mapping[str, Comparison]") -> Iterator[list[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.search import AverageOption, EnsembleOption, with_average
+from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
 from transformer.cli.translate import (
     CHUNK_LINES,
     InvalidOption,
@@ -38,6 +38,7 @@ def score(
     ] = "text",
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Score translations line by line: the log-probability of their tokens in nats, EOS included.
 
@@ -54,7 +55,7 @@ def score(
     refuse_same([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
     search = with_average(GREEDY, average, ensemble)
-    translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32")
+    translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
     with written_to(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

@@ -23,6 +23,9 @@ Stopping = Literal["early", "exhaustive"]
 WorkersOption = Annotated[
     int | None, typer.Option(min=1, help="processes that translate at a time; one a thread, up to 8, if not given")
 ]
+DeviceOption = Annotated[
+    Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute; auto: on a GPU where there is one")
+]
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
 ]
@@ -105,9 +108,7 @@ def loading_of(
     task: Annotated[
         str, typer.Option(help="of text-to-text models: put before each line, e.g. 'summarize: ', and before its parts")
     ] = "",
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute; auto: on a GPU where there is one")
-    ] = "auto",
+    device: DeviceOption = "auto",
 ) -> Loading:
     """What the options ask for.
 

@@ -37,6 +37,8 @@ def shortlist(
     from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, refuse_other_ids, save_shortlist, spaced
 
     refuse_same([source, target], [out])
+    if not out.parent.is_dir():
+        raise DataError(f"{out.parent} is no folder; make it, or choose another one")
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
     refuse_other_ids(tokenizers)
     lines = spaced(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)

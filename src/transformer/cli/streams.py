@@ -1,29 +1,36 @@
 """Standard streams that a program can rely on, whatever it was started with."""
 
+import errno
 import io
 import os
 import sys
+from typing import Final
+
+LOST: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
+"""Why what is said cannot arrive any more: no reader, no room, no terminal."""
 
 
 class Notes(io.TextIOWrapper):
-    """Standard error, whose reader may leave: what is said then is lost, and the work goes on."""
+    """Standard error, whose reader may leave, or disk be full: what is said then is lost, and the work goes on."""
 
     def write(self, text: str, /) -> int:
         """As of a file."""
         try:
             return super().write(text)
-        except BrokenPipeError:
-            self._leave()
+        except OSError as error:
+            self._leave(error)
             return len(text)
 
     def flush(self) -> None:
         """As of a file."""
         try:
             super().flush()
-        except BrokenPipeError:
-            self._leave()
+        except OSError as error:
+            self._leave(error)
 
-    def _leave(self) -> None:
+    def _leave(self, error: OSError) -> None:
+        if error.errno not in LOST:
+            raise error
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)

@@ -108,7 +108,7 @@ def translate(
             sink.flush()
             if len(chunk) == CHUNK_LINES:  # of a long file, and not after every line that is typed
                 give_back_holes()
-    if bound.lexicon.requires:
+    if bound.lexicon.glossary or bound.lexicon.protected:
         print(tally, file=sys.stderr)
 
 
@@ -294,7 +294,7 @@ class LateFile(io.FileIO):
     """A file to write, which keeps what it held until something is written."""
 
     def __init__(self, path: Path) -> None:
-        self._is_new, self._is_begun = not path.exists(), False
+        self._made, self._is_begun = None if path.exists() else Path(os.path.realpath(path)), False
         super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
 
     def begin(self) -> None:
@@ -304,14 +304,21 @@ class LateFile(io.FileIO):
         self._is_begun = True
 
     def write(self, data: "ReadableBuffer", /) -> int | None:
-        """As of any file."""
+        """As of any file.
+
+        Raises:
+            DataError: there is no room for it.
+        """
         self.begin()
-        return super().write(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise DataError(f"{os.fsdecode(self.name)}: {error.strerror}; choose another place for it") from error
 
     def leave_as_it_was(self) -> None:
         """Removes it if it is new and nothing was written."""
-        if self._is_new and not self._is_begun:
-            Path(os.fsdecode(self.name)).unlink(missing_ok=True)
+        if self._made and not self._is_begun:
+            self._made.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -328,6 +335,8 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail again
             raise typer.Exit(0) from error
         return
+    if path.suffix in (".gz", ".zst"):
+        raise DataError(f"{path}: what is written is not compressed; leave out {path.suffix}")
     try:
         late = LateFile(path)
     except OSError as error:

@@ -20,23 +20,45 @@ class Phrase:
         times: how often it must stand.
         not_before: tokens that would make something else of it if they followed, as a digit does of a number; it is
             not written there, unless another phrase has both.
+        joined: those of the spellings that follow no space.
+        not_after: tokens that would make something else of these if they came before; they may be written there, but do
+            not count.
     """
 
     spellings: tuple[tuple[int, ...], ...]
     times: int = 1
     not_before: frozenset[int] = frozenset()
+    joined: frozenset[tuple[int, ...]] = frozenset()
+    not_after: frozenset[int] = frozenset()
 
-    def missing(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """How many times more it must be written, and the tokens after the last place where it stands."""
+    def missing(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """How many times more it must be written, and where the tokens begin after the last place where it stands."""
         times, start, after = self.times, 0, 0
         while times and start < len(tokens):
-            size = max((len(each) for each in self.spellings if _stands(each, tokens, start)), default=0)
+            sizes = (len(each) for each in self._counting(tokens, start) if _stands(each, tokens, start))
+            size = max(sizes, default=0)
             if size and (start + size == len(tokens) or tokens[start + size] not in self.not_before):
                 times, start = times - 1, start + size
                 after = start
             else:
                 start += 1
-        return times, tokens[after:]
+        return times, after
+
+    def begun(self, tokens: Sequence[int], after: int = 0) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Each spelling, and how many tokens of its beginning stand at the end, of those from a place on."""
+        for spelling in self.spellings:
+            starts = range(max(after, len(tokens) - len(spelling)), len(tokens))
+            counts = (
+                len(tokens) - start
+                for start in starts
+                if _stands(spelling[: len(tokens) - start], tokens, start) and spelling in self._counting(tokens, start)
+            )
+            yield spelling, next(counts, 0)
+
+    def _counting(self, tokens: Sequence[int], start: int) -> Sequence[tuple[int, ...]]:
+        """The spellings that count where they begin there."""
+        is_part = self.joined and start and tokens[start - 1] in self.not_after
+        return [each for each in self.spellings if each not in self.joined] if is_part else self.spellings
 
 
 def _stands(spelling: Sequence[int], tokens: Sequence[int], start: int) -> bool:
@@ -62,12 +84,6 @@ class Option:
     ends: bool
 
 
-def begun(tokens: Sequence[int], spelling: Sequence[int]) -> int:
-    """How many tokens of the beginning of a spelling stand at the end."""
-    longest = min(len(tokens), len(spelling))
-    return next((n for n in range(longest, 0, -1) if _stands(spelling[:n], tokens, len(tokens) - n)), 0)
-
-
 def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
     """Tokens of the phrases that stand, and of the one that has begun; a phrase counts as its longest spelling.
 
@@ -76,10 +92,10 @@ def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
     """
     held = under_way = 0
     for phrase in phrases:
-        times, rest = phrase.missing(tokens)
+        times, after = phrase.missing(tokens)
         held += (phrase.times - times) * max(map(len, phrase.spellings))
         if times:
-            under_way = max(under_way, *(begun(rest, spelling) for spelling in phrase.spellings))
+            under_way = max(under_way, *(count for _, count in phrase.begun(tokens, after)))
     return held + under_way
 
 
@@ -91,10 +107,9 @@ def standing(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
 def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
     """The next token of each phrase that does not stand yet, and its first where it has begun."""
     for phrase in phrases:
-        times, rest = phrase.missing(tokens)
+        times, after = phrase.missing(tokens)
         if times:
-            for spelling in phrase.spellings:
-                place = begun(rest, spelling)
+            for spelling, place in phrase.begun(tokens, after):
                 yield from (spelling[place], spelling[0]) if place < len(spelling) else (spelling[0],)
 
 
@@ -102,12 +117,11 @@ def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
     """Tokens that would make something else of a phrase that has just been written."""
     found: set[int] = set()
     for phrase in phrases:
-        if phrase.not_before and any(begun(tokens, each) == len(each) for each in phrase.spellings):
+        if phrase.not_before and any(count == len(spelling) for spelling, count in phrase.begun(tokens)):
             found |= phrase.not_before
     if found:
         for phrase in phrases:
-            ways = ((spelling, begun(tokens, spelling)) for spelling in phrase.spellings)
-            found -= {spelling[place] for spelling, place in ways if 0 < place < len(spelling)}
+            found -= {spelling[place] for spelling, place in phrase.begun(tokens) if 0 < place < len(spelling)}
     return found
 
 

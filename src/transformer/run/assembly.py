@@ -124,7 +124,7 @@ def assemble(
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
         restore_memory(earlier, replicas.model, optimizer)
-        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance)]
+        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance, hardware.device.type)]
     if world.is_main:
         if earlier:
             checkpoints.tidy(progress)
@@ -140,14 +140,15 @@ def assemble(
     )  # fmt: skip
 
 
-def computed_otherwise(provenance: dict[str, Any]) -> list[str]:
-    """A warning where what computes is not what computed before."""
-    before = {"accelerator": "none", **provenance.get("machine", {}), **provenance.get("versions", {})}
-    now = {"accelerator": "none", **machine(), "torch": version("torch")}
-    if "kernels" not in before:  # of an earlier version
+def computed_otherwise(provenance: dict[str, Any], device: str) -> list[str]:
+    """A warning where what computes, a kind of device, is not what computed before."""
+    before = {**provenance.get("machine", {}), **provenance.get("versions", {})}
+    if "device" not in before:  # of an earlier version
         return []
-    changed = [key for key in ("kernels", "accelerator", "torch") if before[key] != now[key]]
-    shown = ", ".join(f"{key} {before[key]}, now {now[key]}" for key in changed)
+    now = {**machine(), "device": device, "torch": version("torch")}
+    decisive = ("kernels" if device == "cpu" else "accelerator") if device == before["device"] else "device"
+    changed = [key for key in (decisive, "torch") if before.get(key) != now.get(key)]
+    shown = ", ".join(f"{key} {before.get(key, 'none')}, now {now.get(key, 'none')}" for key in changed)
     return [f"warning: what computes is not what computed before ({shown}); the last bits may differ"] if shown else []
 
 

@@ -167,7 +167,7 @@ class Parts:
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
             **self._longest(),
             "seconds": progress.seconds,
-            "machine": machine(),
+            "machine": {**machine(), "device": self.state.hardware.device.type},
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }

@@ -15,6 +15,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BUFFER_BYTES: Final = 1 << 16
 Invalid = Literal["error", "replace"]
+REPLACEMENT: Final = ", or allow replacement (--invalid-utf8 replace, or data.invalid_utf8)"
 
 
 @dataclass
@@ -33,7 +34,11 @@ class LineCounts:
 
 
 def decode_lines(
-    stream: Iterable[bytes], name: str, counts: LineCounts | None = None, invalid: Invalid = "error"
+    stream: Iterable[bytes],
+    name: str,
+    counts: LineCounts | None = None,
+    invalid: Invalid = "error",
+    remedy: str = REPLACEMENT,
 ) -> Iterator[str]:
     r"""Yields the lines of a binary stream without their ends.
 
@@ -42,6 +47,7 @@ def decode_lines(
         name: of the file, for messages.
         counts: filled while reading.
         invalid: "replace" puts U+FFFD for bytes that are not UTF-8 instead of refusing them.
+        remedy: what a message offers beside a change of the file.
 
     Raises:
         DataError: a line is not UTF-8, or the stream starts with a byte order mark.
@@ -54,41 +60,40 @@ def decode_lines(
             line = line.removesuffix(b"\r")
             counts.carriage_returns += 1
         if counts.lines == 1:
-            line = _without_mark(line, name, counts, invalid)
+            line = _without_mark(line, name, counts, invalid, remedy)
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             if invalid == "error":
                 raise DataError(
                     f"{name}, line {counts.lines}, byte {error.start + 1}: 0x{line[error.start]:02x} is not UTF-8; "
-                    "convert the file, or allow replacement (--invalid-utf8 replace, or data.invalid_utf8)"
+                    f"convert the file{remedy}"
                 ) from error
             counts.replaced += 1
             yield line.decode("utf-8", errors="replace")
 
 
-def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid) -> bytes:
+def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid, remedy: str) -> bytes:
     if line.startswith(UTF16_MARKS):
         raise DataError(f"{name}, line 1, byte 1: the file looks like UTF-16; convert it to UTF-8")
     if not line.startswith(BYTE_ORDER_MARK):
         return line
     if invalid == "error":
-        raise DataError(
-            f"{name}, line 1, byte 1: the file starts with a byte order mark; remove it, or allow replacement "
-            "(--invalid-utf8 replace, or data.invalid_utf8)"
-        )
+        raise DataError(f"{name}, line 1, byte 1: the file starts with a byte order mark; remove it{remedy}")
     counts.replaced += 1
     return line.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_lines(path: Path, counts: LineCounts | None = None, invalid: Invalid = "error") -> Iterator[str]:
+def read_lines(
+    path: Path, counts: LineCounts | None = None, invalid: Invalid = "error", remedy: str = REPLACEMENT
+) -> Iterator[str]:
     """Yields the lines of a plain or compressed (.gz, .zst) text file, see `decode_lines`.
 
     Raises:
         DataError: the file is missing, unreadable, a damaged archive, or not UTF-8.
     """
     with open_bytes(path) as stream:
-        yield from decode_lines(stream, str(path), counts, invalid)
+        yield from decode_lines(stream, str(path), counts, invalid, remedy)
 
 
 def refuse_broken(text: str, name: str) -> None:

@@ -1,8 +1,10 @@
 """Over-long lines to pieces that fit, and back."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+|(?<=[。！？])\s*""")
 
@@ -14,10 +16,28 @@ class SplitLine:
     Attributes:
         pieces: in order; joined by a space they say what the line said.
         is_clean: every cut is at a sentence end. Where it is False, a sentence was cut at a space or within a word.
+        words: for each word of the pieces the word of the line that it is, or is part of; None of a line that is whole.
     """
 
     pieces: list[str]
     is_clean: bool = True
+    words: list[int] | None = None
+
+    def led_by(self, lead: str, *, is_apart: bool = True) -> "SplitLine":
+        """Each piece with what must lead it, whose words are those that the line begins with.
+
+        Args:
+            lead: that.
+            is_apart: whether a space follows it in the line.
+        """
+        leading = len(lead.split())
+        own = iter(self.words or ())
+        words = [
+            word
+            for piece in self.pieces
+            for word in (*range(leading), *(leading - (not is_apart) + next(own) for _ in piece.split()))
+        ]
+        return replace(self, pieces=[f"{lead} {piece}" for piece in self.pieces], words=words)
 
 
 def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
@@ -31,11 +51,20 @@ def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -
     sentences = _sentences(line)
     sizes = count(sentences)
     if max(sizes, default=0) <= limit:
-        return SplitLine(_pack(sentences, sizes, limit, count))
+        pieces = _pack(sentences, sizes, limit, count)
+        return SplitLine(pieces, words=_words_as_given(line, pieces))
     units: list[str] = []
     for sentence, size in zip(sentences, sizes, strict=True):
         units.extend([sentence] if size <= limit else _words(sentence, limit, count))
-    return SplitLine(_pack(units, count(units), limit, count), is_clean=False)
+    pieces = _pack(units, count(units), limit, count)
+    return SplitLine(pieces, is_clean=False, words=_words_as_given(line, pieces))
+
+
+def _words_as_given(line: str, pieces: list[str]) -> list[int]:
+    """For each word of the pieces of a line the word of the line that it is, or is a part of."""
+    ends = list(accumulate(map(len, line.split())))
+    parts = [part for piece in pieces for part in piece.split()]
+    return [bisect_right(ends, end - len(part)) for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
 
 
 def _sentences(line: str) -> list[str]:

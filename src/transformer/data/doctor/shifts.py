@@ -26,6 +26,7 @@ class Shift:
         first: first source line at which the shift may lie: those up to `last` explain the corpus nearly as well.
         last: last such line.
         nats: how much better the lines on both sides of the place fit with the shift than without it.
+        is_at_end: the source has no line after the place.
     """
 
     source_line: int
@@ -34,6 +35,7 @@ class Shift:
     first: int
     last: int
     nats: float
+    is_at_end: bool = False
 
     @property
     def confidence(self) -> Literal["sure", "likely", "a guess"]:
@@ -53,6 +55,8 @@ class Shift:
         richer, poorer = (target, source) if self.size > 0 else (source, target)
         first, last = self.orphans
         lines = f"line {first:,} of {richer} has" if first == last else f"lines {first:,} to {last:,} of {richer} have"
+        if self.is_at_end:
+            return f"{lines} no partner in {poorer}, which ends before ({self.confidence})"
         between = (
             f", or anywhere from line {self.first:,} to {self.last:,} of {source}" if self.last > self.first else ""
         )
@@ -77,6 +81,7 @@ class Stretch:
         first_target: row of the first target line in its file.
         lead: target lines before the partner of the first source line, as far as known from what came before.
         alignment: None where nothing can be told.
+        is_last: no line of the source follows.
     """
 
     source: list[str]
@@ -85,6 +90,7 @@ class Stretch:
     first_target: int
     lead: int
     alignment: Alignment | None
+    is_last: bool
 
     def partners(self) -> list[int | None]:
         """For each source line its partner's index in `target`, if there is one."""
@@ -109,7 +115,8 @@ class Stretch:
             here = self.first_source + 1
             partner = self.first_target + 1 + place.row + self.lead + after
             size, nats = after - before, round(place.nats, 1)
-            yield Shift(here + place.row, partner, size, here + place.first, here + place.last, nats)
+            is_at_end = self.is_last and place.row >= len(self.source)
+            yield Shift(here + place.row, partner, size, here + place.first, here + place.last, nats, is_at_end)
 
     def orphan(self, shift: Shift) -> tuple[int, str] | None:
         """Number and text of the first line that a shift leaves without a partner, if it is at hand."""
@@ -153,7 +160,7 @@ def stretches(
         held += islice(targets, max(0, until - base - len(held)))
         end = n_target - n_source - offset if is_last and base + len(held) >= n_target else None
         alignment = align(lines, held, row + offset - base, end)
-        yield Stretch(lines, held, row, base, row + offset - base, alignment)
+        yield Stretch(lines, held, row, base, row + offset - base, alignment, is_last)
         offset += int(alignment.offsets[-1]) if alignment else 0
         row += len(lines)
 
