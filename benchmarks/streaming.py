@@ -4,7 +4,8 @@ The first lines of a text, as many as the shortest file has, are repeated to the
 length alone. Each is translated by the real command, whose processes are looked at up to fifty times a second
 (Pss_Anon: what several processes share is counted once). A long run is looked at more often than a short one, and the
 most of more numbers is more: so the shortest file is translated several times, and beside the most of a run stand those
-of its tenths, and the median of the most in each stretch of as many looks as the shortest file had.
+of its tenths, and the median of the most in each stretch of as many looks as the shortest file had, both from when all
+processes are there.
 
 Usage: python benchmarks/streaming.py --model BUNDLE --text FILE [--lines 5000,500000,5000000] [--out FILE]
 """
@@ -38,8 +39,8 @@ def processes(root: int) -> list[int]:
     return found
 
 
-def anonymous_mib(root: int) -> float | None:
-    """What a process and its children hold that is in no file; None if one of them ended while they were looked at.
+def anonymous_mib(root: int) -> tuple[int, float] | None:
+    """How many processes there are and what they hold that is in no file; None if one ended while looked at.
 
     What an ended process shared counts as the others' from then on, of which some were looked at before.
     """
@@ -51,7 +52,7 @@ def anonymous_mib(root: int) -> float | None:
             return None
         kib += own
     is_whole = processes(root) == looked_at and all(_pss_anon(process) is not None for process in looked_at)
-    return kib / 1024 if is_whole else None
+    return (len(looked_at), kib / 1024) if is_whole else None
 
 
 def _pss_anon(process: int) -> int | None:
@@ -68,14 +69,14 @@ def parts(looks: list[float], n: int) -> list[list[float]]:
     return [looks[len(looks) * i // n : len(looks) * (i + 1) // n] for i in range(n)]
 
 
-def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[float], float, int]:
-    """Translates so many lines, a text over and over: what was held at each look, in MiB, seconds, lines written."""
+def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[tuple[int, float]], float, int]:
+    """Translates so many lines, a text over and over: each look at processes and MiB, seconds, lines written."""
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name) / "source", Path(name) / "target"
         with source.open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in islice(cycle(text), n))
         command = [sys.executable, "-m", "transformer", "translate", model]
-        started, looks = time.perf_counter(), list[float]()
+        started, looks = time.perf_counter(), list[tuple[int, float]]()
         with subprocess.Popen([*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL) as process:
             while process.poll() is None:
                 if (held := anonymous_mib(process.pid)) is not None:
@@ -106,11 +107,14 @@ def main() -> None:
     figures, stretch = list[dict[str, object]](), 0
     for n in [short] * arguments.rounds + others:
         looks, seconds, written = translated(arguments.model, text, n)
-        stretch = stretch or len(looks)
+        most = max(processes for processes, _ in looks)
+        at_work = [held for processes, held in looks if processes == most]
+        stretch = stretch or len(at_work)
         figures.append({
-            "lines": n, "peak_anonymous_mib": max(looks), "seconds": seconds, "lines_written": written,
-            "looks": len(looks), "most_of_each_tenth": [max(part) for part in parts(looks, 10)],
-            "median_of_the_most_of_stretches": median(max(part) for part in parts(looks, len(looks) // stretch)),
+            "lines": n, "peak_anonymous_mib": max(held for _, held in looks), "seconds": seconds,
+            "lines_written": written, "processes": most, "looks_at_all": len(at_work),
+            "most_of_each_tenth": [max(part) for part in parts(at_work, 10)],
+            "median_of_the_most_of_stretches": median(max(part) for part in parts(at_work, len(at_work) // stretch)),
         })  # fmt: skip
         print(figures[-1], flush=True)
     result = {

@@ -188,8 +188,8 @@ def test_a_shift_says_what_is_missing_where() -> None:
 @pytest.mark.parametrize("blank", [1, 2, 4])
 def test_no_line_is_named_that_the_files_do_not_have(blank: int) -> None:
     """Catches a partner of what follows the last line, where a file ends in blank ones."""
-    found = told((WHOLE[0] + [""] * blank, WHOLE[1]))
-    assert all(shift.is_at_end or shift.source_line <= len(WHOLE[0]) + blank for shift in found)
+    (found,) = told((WHOLE[0] + [""] * blank, WHOLE[1]))
+    assert (found.is_at_end, found.orphans) == (True, (len(WHOLE[0]) + 1, len(WHOLE[0]) + blank))
     assert not any(shift.is_at_end for shift in told(without(WHOLE, (1, 301))))
 
 
