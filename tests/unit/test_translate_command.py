@@ -111,6 +111,17 @@ def test_notes_without_room_stop_no_work(tiny_run: Path, source: Path) -> None:
     assert (ended.returncode, ended.stdout.count(b"\n")) == (0, 3)
 
 
+def test_links_go_to_words_of_the_line_as_given(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches words that are counted in the pieces of one that was cut, of which the line has no so many."""
+    long, links = f"one {'seven' * 120} two", tmp_path / "links"
+    ended = run("translate", tiny_run, "--input", write_lines(tmp_path / "long", [long]), "--alignment", links)
+    pairs = [tuple(map(int, pair.split("-"))) for pair in links.read_text().split()]
+    assert "cut within it" in ended.stderr
+    assert {source for source, _ in pairs} <= {0, 1, 2}
+    assert max(target for _, target in pairs) < len(ended.stdout.split())
+    assert len(pairs) > 3
+
+
 def test_tags_are_counted_too(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a report that is left out where tags alone are protected, which no search needs to know."""
     ended = run("translate", tiny_run, "--input", write_lines(tmp_path / "a", ["one <b>two</b>"]), "--protect", "tags")
