@@ -38,6 +38,7 @@ HERE = Path(__file__).parent / "decoding_engines"
 FILES = {
     "ours": "ours.py",
     "shortlisted": "ours.py",
+    "shortest": "ours.py",
     "ctranslate2": "with_ctranslate2.py",
     "transformers": "with_transformers.py",
 }
@@ -100,8 +101,7 @@ class Runner:
                 "workers": run.workers, "threads": run.threads, "result": str(result), "engine": run.engine,
             } | self.order)
         )  # fmt: skip
-        ours = run.toolkit in ("ours", "shortlisted")
-        python = sys.executable if ours else str(self.peers / run.toolkit / "bin/python")
+        python = sys.executable if FILES[run.toolkit] == "ours.py" else str(self.peers / run.toolkit / "bin/python")
         command = [python, HERE / FILES[run.toolkit], order]
         ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | KEPT)
         if not result.exists():

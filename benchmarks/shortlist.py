@@ -2,7 +2,8 @@
 
 The model's weights are random, its tokenizer and shortlist are learned from a corpus, and the sources are the first 27
 tokens of the long lines of a text, so that the lists of a batch have in common what those of real text have. Every
-engine translates to exactly 32 tokens, at its best of workers and threads; without the shortlist, tokens differ.
+engine translates to exactly 32 tokens, at its best of workers and threads; without the shortlist, tokens differ. What
+lists of 16 tokens gain ("shortest") is what no shortlist can exceed: all else takes the rest of the time.
 
 Usage: python benchmarks/shortlist.py --peers FOLDER --corpus SOURCE TARGET [--corpus ...] --text FILE [--out FILE]
 """
@@ -27,11 +28,17 @@ from decoding import (
     read,
 )
 from training_report import command_line, hardware
+from transformer.decoding import Shortlist
 from transformer.shortlisting import coverage, learn_shortlist, save_shortlist
+from transformer.text.control import EOS_ID
 from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
-ENGINES = ["shortlisted-int8", "ours-int8", "ctranslate2-int8"]
+ENGINES = ["shortlisted-int8", "ours-int8", "shortest-int8", "ctranslate2-int8"]
+SHORTEST = 16
+"""Tokens of a list that takes next to no time; a beam of four compares eight."""
+ALONE = 32
+"""Sentences that are translated one at a time."""
 
 
 def parse() -> argparse.Namespace:
@@ -55,7 +62,8 @@ def cases_of(sources: list[list[int]], path: Path, batches: list[int]) -> list[d
     path.write_text(json.dumps([sources[place % len(sources)] for place in range(most)]))
     return [
         {
-            "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch, "sentences": BATCHES[batch],
+            "name": f"beam {beam}, batch {batch}", "beam": beam, "batch": batch,
+            "sentences": ALONE if batch == 1 else BATCHES[batch],
             "one_worker": batch == 1, "sources": str(path), "fixed": True, "limit": TARGET_TOKENS, "by_tokens": False,
         }
         for beam in (1, 4)
@@ -84,18 +92,24 @@ def main() -> None:
         save_shortlist(folder / "shortlist.safetensors", shortlist, tokenizers)
         sizes = base_weights(folder / "weights.safetensors")
         runner = Runner(folder, arguments.peers, folder / "weights.safetensors", sizes)
-        runner.order = {"shortlist": str(folder / "shortlist.safetensors")}
+        none = torch.full_like(shortlist.by_token[:, :1], EOS_ID)
+        shortest = Shortlist(torch.arange(EOS_ID, EOS_ID + SHORTEST), none, shortlist.vocab_size)
+        save_shortlist(folder / "shortest.safetensors", shortest, tokenizers)
+        names = {"shortlisted": "shortlist.safetensors", "shortest": "shortest.safetensors"}
+        runner.order = {"lists": {engine: str(folder / name) for engine, name in names.items()}}
         batches = [int(each) for each in arguments.batches.split(",")]
         cases = cases_of(sources, folder / "sources.json", batches)
         found = compare(ENGINES, cases, runner, arguments.rounds, arguments.settings)
     for figures in found["points"].values():
-        mine = figures["shortlisted-int8"]["sentences_per_second"]["median"]
+        medians = {engine: figure["sentences_per_second"]["median"] for engine, figure in figures.items()}
         figures["shortlisted-int8"]["over"] = {
-            rival: mine / figures[rival]["sentences_per_second"]["median"] for rival in ENGINES[1:] if rival in figures
+            rival: medians["shortlisted-int8"] / medians[rival] for rival in ("ours-int8", "ctranslate2-int8")
         }
+        figures["shortest-int8"]["over"] = {"ours-int8": medians["shortest-int8"] / medians["ours-int8"]}
     in_batch = {
         str(batch): sum(
-            len(shortlist.of(torch.tensor(sources[start : start + batch]))[0]) for start in range(0, 512, batch)
+            int(shortlist.of(torch.tensor(sources[start : start + batch])).any(dim=0).sum())
+            for start in range(0, 512, batch)
         ) / len(range(0, 512, batch))
         for batch in batches
     }  # fmt: skip

@@ -14,12 +14,17 @@ ROOT = Path(__file__).parents[1]
 def pytest_configure() -> None:
     """One thread: tests are small, and equality bit for bit is promised for one thread. Slow is no failure.
 
-    Without a GPU, its kernels are interpreted; Triton reads that as they are loaded.
+    Without a GPU, its kernels are interpreted; Triton reads that as they are loaded. What fails fails again: examples
+    are the same in each run. Pipes are no terminals, whatever the caller's environment says.
     """
     torch.set_num_threads(1)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        os.environ.pop(name, None)
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
-    settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+    )
     settings.load_profile("unhurried")
 
 

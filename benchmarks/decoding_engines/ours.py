@@ -35,8 +35,8 @@ class Ours(Engine):
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
         self.model: Generates = pack(model, order["precision"])
-        if order["engine"].startswith("shortlisted"):
-            lists = load_file(order["shortlist"])
+        if (name := order["engine"].split("-")[0]) in order.get("lists", {}):
+            lists = load_file(order["lists"][name])
             shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
             self.model = Shortlisted(model, shortlist)
         self.pools: dict[tuple[int, int], Workers] = {}

@@ -89,9 +89,9 @@ def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]
     """The share of target tokens that the shortlists of their sources hold, and the tokens of a list on average."""
     held = total = listed = 0
     for source, target in pairs:
-        ids, _ = shortlist.of(torch.tensor([[*source, EOS_ID]]))
-        held += int(torch.isin(torch.tensor(target, dtype=torch.long), ids).sum())
-        total, listed = total + len(target), listed + len(ids)
+        (may_use,) = shortlist.of(torch.tensor([[*source, EOS_ID]]))
+        held += int(may_use[target].sum())
+        total, listed = total + len(target), listed + int(may_use.sum())
     return held / max(1, total), listed / max(1, len(pairs))
 
 

@@ -160,7 +160,7 @@ def talk(world: World) -> list[Any]:
 
 def main(folder: Path) -> None:
     facts: dict[str, Any] = {}
-    with join_world(TrainingSettings(rank_seconds=30)) as joined:
+    with join_world(TrainingSettings(rank_seconds=300)) as joined:
         facts["size"], facts["talk"] = joined.size, talk(joined)
         with joined.main_first():
             (folder / f"first-{joined.rank}").touch()

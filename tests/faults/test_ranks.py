@@ -43,7 +43,7 @@ def torchrun(
         environment["GLOO_SOCKET_IFNAME"] = "lo"
     ended = subprocess.run(
         [sys.executable, *launch, *map(str, command)],
-        capture_output=True, text=True, env=environment, timeout=120, check=False,
+        capture_output=True, text=True, env=environment, timeout=600, check=False,
     )  # fmt: skip
     return Launched(ended.returncode, ended.stderr)
 

@@ -47,7 +47,7 @@ def test_a_signal_saves_and_the_same_command_continues(
         if line.startswith(b"step 6"):
             break
     process.send_signal(number)
-    _, rest = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=600)
     assert process.returncode == code
     assert b"and saved; the same command continues" in rest
     step = checkpoint_steps(run)[-1]

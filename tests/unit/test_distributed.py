@@ -19,9 +19,9 @@ def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> No
     store = HashStore()
     for start in range(3):
         with ThreadPoolExecutor(3) as pool:
-            parts = [pool.submit(clean_store, store, rank, 3, 9.0) for rank in (1, 2)]
+            parts = [pool.submit(clean_store, store, rank, 3, 60.0) for rank in (1, 2)]
             time.sleep(0.15)  # long enough to read the name of the start before
-            parts.append(pool.submit(clean_store, store, 0, 3, 9.0))
+            parts.append(pool.submit(clean_store, store, 0, 3, 60.0))
         assert not parts[0].result().check(["met"])
         parts[1].result().set("met", str(start))
         assert parts[2].result().get("met") == str(start).encode()

@@ -18,6 +18,7 @@ from transformer.blocks.attention import attention
 from transformer.errors import ConfigError
 from transformer.kernels import (
     PRECISIONS,
+    ListedMatrix,
     PackedMatrix,
     Precision,
     Weight,
@@ -468,6 +469,56 @@ def test_the_best_of_a_product_are_those_of_its_outputs(by: str, precision: Prec
             torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
             real = log_p > -torch.inf
             torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-5, rtol=0)
+
+
+LENGTHS = [1, 5, 64, 130, 513, 600]
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("inner", [24, 37, 128])
+def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Precision, inner: int) -> None:
+    """Catches a column of another list, a block of rows or columns left out, a sum over all that there are."""
+    matrix = PackedMatrix(Weight.of(torch.randn(700, inner), precision), bias=torch.randn(700))
+    listed = ListedMatrix.of(matrix)
+    assert listed is not None
+    lists = [torch.randperm(700)[:n].sort().values for n in LENGTHS]
+    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
+    list_of, never, k = torch.tensor([5, 0, 3, 3, 1, 2, 4]), torch.zeros(700, dtype=torch.bool), 6
+    never[1::7] = True
+    for width in (1, 4, 13):
+        x = torch.randn(len(list_of), width, inner)
+        log_p, tokens = listed.best(x, torch.cat(lists), starts, list_of, k, never)
+        for place, number in enumerate(list_of):
+            ids = lists[number]
+            exact = matrix(x[place])[:, ids].double().log_softmax(dim=1)
+            n = min(k, len(ids) - int(never[ids].sum()))
+            expected = exact.masked_fill(never[ids], -torch.inf).topk(n, dim=1)
+            torch.testing.assert_close(log_p[place, :, :n].double(), expected.values, atol=1e-4, rtol=1e-6)
+            assert (log_p[place, :, n:] == -torch.inf).all()
+            assert torch.isin(tokens[place, :, :n], ids).all()
+            places = torch.searchsorted(ids, tokens[place, :, :n].contiguous())
+            torch.testing.assert_close(exact.gather(1, places), expected.values, atol=1e-4, rtol=1e-6)
+        alone = listed.best(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, never)
+        assert torch.equal(alone[0][0], log_p[6])
+
+
+@needs_kernels
+def test_lists_are_ranked_by_several_threads_as_by_one() -> None:
+    """Catches memory that threads share, and sentences that none of them takes."""
+    listed = ListedMatrix.of(PackedMatrix(Weight.of(torch.randn(900, 64), "int8")))
+    assert listed is not None
+    x, columns = torch.randn(50, 4, 64), torch.arange(900).repeat(2)
+    given = x, columns, torch.tensor([0, 900, 1800]), torch.arange(50) % 2, 5, torch.zeros(900, dtype=torch.bool)
+    threads, found = torch.get_num_threads(), list[torch.Tensor]()
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            found += listed.best(*given)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
 
 
 @needs_kernels

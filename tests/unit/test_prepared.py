@@ -166,7 +166,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
     def prepare(name: str) -> None:
         def write(path: Path) -> None:
             started.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             written.append(name)
             (path / "file").write_text(name)
 
@@ -174,11 +174,11 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
 
     threads = [threading.Thread(target=prepare, args=(name,)) for name in "ab"]
     threads[0].start()
-    assert started.wait(10)
+    assert started.wait(60)
     threads[1].start()
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert written == ["a"]
     assert found[0] == found[1]
     assert (found[0] / "file").read_text() == "a"

@@ -74,6 +74,8 @@ class KeyValueCache:
         """
         del shortest  # which a cache whose rows share what they hold needs to know
         n = rows.numel()
+        if length == 0:
+            return type(self)(*(held.new_zeros(n, *held.shape[1:]) for held in (self.keys, self.values)))
         moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
         if n > self.keys.size(0) or 2 * moved.numel() > n:
             return type(self)(self.keys.index_select(0, rows), self.values.index_select(0, rows))

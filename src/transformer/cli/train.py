@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -121,16 +122,20 @@ def train(
         _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
     code = result.interruption.exit_code if result.interruption.requested else 0
     if result.ranks > 1:
-        _end_rank(code)
+        _end_rank(code, result.is_main)
     raise typer.Exit(code)
 
 
-def _end_rank(code: int) -> NoReturn:
-    """Ends the process as it is.
+def _end_rank(code: int, is_main: bool) -> NoReturn:
+    """Ends the process as it is; where the launcher then ends the others, the one that has to tell why comes first.
 
     A thread of gloo that lets go of a tensor while Python takes itself apart would end it with SIGABRT, and the
     launcher would call a run that is done a failure (github.com/pytorch/pytorch/issues/190489).
     """
+    from transformer.training.distributed import AFTERMATH_SECONDS
+
+    if code and not is_main:
+        time.sleep(AFTERMATH_SECONDS)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # a reader that has left
             stream.flush()

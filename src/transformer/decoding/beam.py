@@ -3,18 +3,15 @@
 Axis letters beside those of the blocks: N sentences, W hypotheses of each, K candidates of each, L room for tokens.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.penalties import LengthPenalty
-from transformer.kernels import PackedMatrix, best_tokens
 
 
 @dataclass(frozen=True)
@@ -86,39 +83,10 @@ class Offered:
     worth: Float[Tensor, "N W K"]
 
 
-def offer(
-    x: Float[Tensor, "B D"], projection: Callable[[Tensor], Tensor] | None, k: int, never: tuple[int, ...], width: int
-) -> Offered:
-    """The k most probable tokens of each hypothesis, where no rule changes what others are worth.
-
-    Args:
-        x: what is projected to logits; the logits where there is no projection.
-        projection: a packed matrix ranks its outputs as they are computed.
-        k: how many; all if there are fewer.
-        never: tokens that are left out.
-        width: hypotheses of each sentence.
-    """
-    if isinstance(projection, PackedMatrix):
-        size, rank = projection.columns, projection.best
-    else:
-        x, rank = x if projection is None else projection(x), best_tokens
-        size = x.size(-1)
-    log_p, tokens = (each.unflatten(0, (-1, width)) for each in rank(x, min(k, size), _marked(never, size, x.device)))
-    return Offered(tokens, log_p, log_p)
-
-
 def offer_weighed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], k: int) -> Offered:
     """The k tokens of each hypothesis that are worth most."""
     best = worth.topk(min(k, worth.size(-1)), dim=-1)
     return Offered(best.indices, best.values if worth is log_p else log_p.gather(-1, best.indices), best.values)
-
-
-@lru_cache(maxsize=8)
-def _marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
-    """True for some of all tokens."""
-    return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
-        0, torch.tensor(tokens, dtype=torch.long, device=device), True
-    )
 
 
 def expand(

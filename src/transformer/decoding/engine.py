@@ -7,19 +7,20 @@ At every step each hypothesis is continued with each token. Of all continuations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.beam import (
     Candidates,
+    Offered,
     expand,
     log_probabilities,
-    offer,
     offer_weighed,
     prune,
     spread,
@@ -29,10 +30,11 @@ from transformer.decoding.required import Phrase, allot, needed, option, unwante
 from transformer.decoding.rules import Rule, force_prefixes, rules_of
 from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.search import Request, Search
-from transformer.decoding.shortlist import Narrows, shortlisted
+from transformer.decoding.shortlist import Narrows, Shortlisted, best_listed, shortlisted
 from transformer.decoding.table import Sentence, Table, end_of
 from transformer.errors import ConfigError
-from transformer.protocols import Generates
+from transformer.kernels import PackedMatrix, best_tokens
+from transformer.protocols import Generates, State
 from transformer.text.control import OURS, ControlIds
 
 
@@ -172,26 +174,52 @@ def is_plain(table: Table, search: Search) -> bool:
 
 def choose_plain(model: Generates, table: Table, search: Search) -> Candidates:
     """As `choose` after a step of the model, from its most probable tokens alone."""
-    listed = shortlisted(table.state)
     is_early = table.sentences[0].length < search.min_tokens
     never = (
         *table.control.never_written(allow_unknown=search.allow_unknown),
         *((table.end_id,) if is_early and table.end_id >= 0 else ()),
     )
-    if listed is not None:
-        never = tuple(place for place, token in enumerate(listed.ids[: max(never) + 1].tolist()) if token in never)
-    tokens = table.tokens.flatten()
-    if hasattr(model, "narrowed"):  # its projection may rank tokens without writing down all logits
-        narrows = cast(Narrows, model)
-        (x, table.state), projection = narrows.step_hidden(tokens, table.state), narrows.narrowed(None)
-    else:
-        (x, table.state), projection = model.step(tokens, table.state), None
-    offered = offer(x, projection, 2 * search.beam, never, search.beam)
-    if listed is not None:
-        offered = replace(offered, tokens=listed.ids[offered.tokens])
+    offered, table.state = offer(model, table.tokens, table.state, 2 * search.beam, never)
     candidates = expand(offered, table.scores, table.values, 2 * search.beam)
     table.end(candidates, slice(0, search.beam), 0)
     return prune(candidates, search.beam, table.end_id)
+
+
+def offer(
+    model: Generates, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]
+) -> tuple[Offered, State]:
+    """The k most probable tokens after those of each hypothesis, where no rule weighs others; and the state after them.
+
+    Args:
+        model: which may rank tokens without writing down all logits.
+        tokens: the last ones.
+        state: before them.
+        k: how many; all if there are fewer.
+        never: tokens that are left out.
+    """
+    projection = cast(Narrows, model).narrowed(None) if hasattr(model, "narrowed") else None
+    if isinstance(model, Shortlisted):
+        log_p, best, state = model.step_best(tokens, state, k, marked(never, model.shortlist.vocab_size, tokens.device))
+    elif isinstance(projection, PackedMatrix):
+        size = projection.columns
+        x, state = cast(Narrows, model).step_hidden(tokens.flatten(), state)
+        log_p, best = projection.best(x, min(k, size), marked(never, size, x.device))
+    else:
+        logits, state = model.step(tokens.flatten(), state)
+        if (lists := shortlisted(state)) is not None:
+            log_p, best = best_listed(logits, lists.ids, k, marked(never, lists.vocab_size, logits.device))
+        else:
+            log_p, best = best_tokens(logits, min(k, logits.size(1)), marked(never, logits.size(1), logits.device))
+    log_p, best = (each.view(*tokens.shape, -1) for each in (log_p, best))
+    return Offered(best, log_p, log_p), state
+
+
+@lru_cache(maxsize=8)
+def marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
+    """True for some of all tokens."""
+    return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
+        0, torch.tensor(tokens, dtype=torch.long, device=device), True
+    )
 
 
 def has_prefix(table: Table) -> bool:

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.ensemble import EnsembleState
+from transformer.kernels import MOST_RANKED, ListedMatrix, best_tokens
 from transformer.protocols import Generates, State
 from transformer.text.control import EOS_ID, PAD_ID
 
@@ -41,14 +44,55 @@ class Shortlist:
     by_token: Int[Tensor, "S K"]
     vocab_size: int
 
-    def of(self, src: Int[Tensor, "N S"]) -> tuple[Int[Tensor, " C"], Bool[Tensor, "N C"]]:
-        """The tokens of any of the sentences, in ascending order, and which of them each sentence may use."""
+    def of(self, src: Int[Tensor, "N S"]) -> Bool[Tensor, "N V"]:
+        """Which tokens each sentence may use."""
         may_use = torch.zeros(len(src), self.vocab_size, dtype=torch.bool, device=src.device)
         goes_along = self.by_token.to(src.device)[src].masked_fill(src[:, :, None] == PAD_ID, EOS_ID)  # N S K
         may_use.scatter_(1, goes_along.flatten(1), True)
         may_use[:, self.always.to(src.device)] = True
-        ids = may_use.any(dim=0).nonzero()[:, 0]
-        return ids, may_use[:, ids]
+        return may_use
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The tokens that each of some sentences may use.
+
+    Attributes:
+        tokens: of all lists, one list after another, each in ascending order.
+        starts: where each list begins in `tokens`, and where the last one ends.
+        vocab_size: of the target.
+    """
+
+    tokens: Int[Tensor, " T"]
+    starts: Int[Tensor, " L"]
+    vocab_size: int
+
+    @classmethod
+    def of(cls, may_use: Bool[Tensor, "N V"]) -> "Lists":
+        """Those of sentences that may use these."""
+        starts = F.pad(may_use.sum(dim=1).cumsum(dim=0), (1, 0))
+        return cls(may_use.nonzero()[:, 1].contiguous(), starts, may_use.size(1))
+
+    def join(self, other: "Lists") -> "Lists":
+        """The lists of both, the other's after these."""
+        starts = torch.cat([self.starts, other.starts[1:] + self.starts[-1]])
+        return Lists(torch.cat([self.tokens, other.tokens]), starts, self.vocab_size)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def ids(self) -> Int[Tensor, " C"]:
+        """The tokens of any list, in ascending order."""
+        return self.tokens.unique()
+
+    @cached_property
+    def forbidden(self) -> Bool[Tensor, "N C"]:
+        """Which of `ids` each list lacks."""
+        lists = torch.arange(len(self), device=self.tokens.device).repeat_interleave(self.starts.diff())
+        forbidden = torch.ones(len(self), len(self.ids), dtype=torch.bool, device=self.tokens.device)
+        forbidden[lists, torch.searchsorted(self.ids, self.tokens)] = False
+        return forbidden
 
 
 @dataclass(frozen=True)
@@ -57,37 +101,22 @@ class ShortlistedState:
 
     Attributes:
         inner: of the model.
-        ids: the tokens, in ascending order.
-        vocab_size: of the target.
-        forbidden: the tokens of others, which each row must not use.
-        model: the model.
-        projection: to `ids`.
+        lists: of the sentences that entered, also of those that left.
+        list_of: each row.
     """
 
     inner: State
-    ids: Int[Tensor, " C"]
-    vocab_size: int
-    forbidden: Bool[Tensor, "B C"]
-    model: Narrows
-    projection: Projection
+    lists: Lists
+    list_of: Int[Tensor, " B"]
 
     def select(self, rows: Int[Tensor, " R"]) -> "ShortlistedState":
-        """The given rows; the tokens stay."""
-        return replace(self, inner=self.inner.select(rows), forbidden=self.forbidden[rows])
+        """The given rows; the lists stay."""
+        return replace(self, inner=self.inner.select(rows), list_of=self.list_of[rows])
 
     def join(self, other: "ShortlistedState") -> "ShortlistedState":
-        """The rows of both, with the tokens of both."""
-        ids = torch.cat([self.ids, other.ids]).unique()
-        forbidden = torch.cat([_forbidden_among(ids, each) for each in (self, other)])
-        inner = self.inner.join(other.inner)
-        return ShortlistedState(inner, ids, self.vocab_size, forbidden, self.model, self.model.narrowed(ids))
-
-
-def _forbidden_among(ids: Int[Tensor, " C"], state: ShortlistedState) -> Bool[Tensor, "B C"]:
-    """What is forbidden to each row of a state among more tokens than its own: all that it did not have, too."""
-    forbidden = torch.ones(len(state.forbidden), len(ids), dtype=torch.bool, device=ids.device)
-    forbidden[:, torch.searchsorted(ids, state.ids)] = state.forbidden
-    return forbidden
+        """The rows of both."""
+        list_of = torch.cat([self.list_of, other.list_of + len(self.lists)])
+        return ShortlistedState(self.inner.join(other.inner), self.lists.join(other.lists), list_of)
 
 
 class Shortlisted:
@@ -105,21 +134,58 @@ class Shortlisted:
 
     def __init__(self, model: Narrows, shortlist: Shortlist) -> None:
         self.model, self.shortlist = model, shortlist
+        projection = model.narrowed(None)
+        self.listed = ListedMatrix.of(projection)
+        self._narrowed: tuple[Lists | None, Projection] = None, projection
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistedState:
         """As `Generates.begin`."""
-        ids, may_use = self.shortlist.of(src)
-        inner, vocab_size = self.model.begin(src, src_mask, limit), self.shortlist.vocab_size
-        return ShortlistedState(inner, ids, vocab_size, ~may_use, self.model, self.model.narrowed(ids))
+        lists = Lists.of(self.shortlist.of(src))
+        return ShortlistedState(
+            self.model.begin(src, src_mask, limit), lists, torch.arange(len(src), device=src.device)
+        )
 
     def step(self, tokens: Int[Tensor, " B"], state: ShortlistedState) -> tuple[Float[Tensor, "B C"], ShortlistedState]:
-        """The logits of the listed tokens; -inf for those of other sentences alone."""
+        """The logits of the tokens of any list; -inf for those that the row's own lacks."""
         x, inner = self.model.step_hidden(tokens, state.inner)
-        return state.projection(x).masked_fill_(state.forbidden, -torch.inf), replace(state, inner=inner)
+        lists, projection = self._narrowed
+        if lists is not state.lists:
+            projection = self.model.narrowed(state.lists.ids)
+            self._narrowed = state.lists, projection
+        logits = projection(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
+        return logits, replace(state, inner=inner)
+
+    def step_best(
+        self, tokens: Int[Tensor, "N W"], state: ShortlistedState, k: int, never: Bool[Tensor, " V"]
+    ) -> tuple[Float[Tensor, "N W k"], Int[Tensor, "N W k"], ShortlistedState]:
+        """The k most probable tokens of each row, best first, their log-probabilities, and the state after the step.
+
+        Args:
+            tokens: of each sentence's W rows, which stand together.
+            state: before.
+            k: how many, or as many as any list has.
+            never: tokens that are left out.
+        """
+        if self.listed is None or k > MOST_RANKED:
+            logits, state = self.step(tokens.flatten(), state)
+            log_p, best = best_listed(logits, state.lists.ids, k, never)
+            return log_p.unflatten(0, tokens.shape), best.unflatten(0, tokens.shape), state
+        x, inner = self.model.step_hidden(tokens.flatten(), state.inner)
+        lists, list_of = state.lists, state.list_of[:: tokens.size(1)]
+        log_p, best = self.listed.best(x.unflatten(0, tokens.shape), lists.tokens, lists.starts, list_of, k, never)
+        return log_p, best, replace(state, inner=inner)
 
 
-def shortlisted(state: State) -> ShortlistedState | None:
+def best_listed(
+    logits: Float[Tensor, "B C"], ids: Int[Tensor, " C"], k: int, never: Bool[Tensor, " V"]
+) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
+    """As `best_tokens`, of logits of some tokens of a vocabulary; of all where there are fewer."""
+    log_p, places = best_tokens(logits, min(k, len(ids)), never[ids])
+    return log_p, ids[places]
+
+
+def shortlisted(state: State) -> Lists | None:
     """Which tokens a model's logits are of; None where they are of the whole vocabulary."""
     if isinstance(state, EnsembleState):
         return shortlisted(state.states[0])
-    return state if isinstance(state, ShortlistedState) else None
+    return state.lists if isinstance(state, ShortlistedState) else None

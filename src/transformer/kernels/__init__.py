@@ -3,13 +3,16 @@
 from transformer.kernels.attention import cached, can_fetch, fetch, remember, reorder
 from transformer.kernels.decoder import LayerStep
 from transformer.kernels.library import for_gpus, kind, library, why_not
+from transformer.kernels.lists import ListedMatrix
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
-from transformer.kernels.ranking import best_tokens
+from transformer.kernels.ranking import MOST_RANKED, best_tokens
 
 __all__ = [
+    "MOST_RANKED",
     "PRECISIONS",
     "LayerStep",
+    "ListedMatrix",
     "PackedMatrix",
     "Precision",
     "Weight",

@@ -14,7 +14,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 21
+VERSION: Final = 22
 SIGNATURES: Final = {
     "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_rounded_product": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -26,6 +26,9 @@ SIGNATURES: Final = {
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
     "transformer_sum_of_squares": (POINTER, POINTER, LONG, INT),
     "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
+    "transformer_best_of_lists": (
+        POINTER, POINTER, POINTER, POINTER, LONG, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT,
+    ),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),

@@ -27,6 +27,9 @@ struct Float32 {
   static Sum multiply(Sum sum, const float* x, const char* w) {
     return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
   }
+  static Sum multiply_line(Sum sum, const float* x, const char* w) {
+    return multiply_add(load(x), as_floats(load_ints(w)), sum);
+  }
 };
 
 struct Bfloat16 {
@@ -37,6 +40,9 @@ struct Bfloat16 {
   using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
+  static Sum multiply_line(Sum sum, const uint16_t* x, const char* w) {
+    return add_pair_products(sum, load_ints(x), load_ints(w));
+  }
 };
 
 struct Int8 {
@@ -47,6 +53,7 @@ struct Int8 {
   using Number = int32_t;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
+  static Sum multiply_line(Sum sum, const Byte* x, const char* w) { return add_line_of_products(sum, x, w); }
 };
 
 // What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
@@ -84,6 +91,17 @@ const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit
     store_bytes(room + k, lanes(padded - k), to_ints(v));
   }
   return room;
+}
+
+// A vector of sums in units of its row and columns, plus bias.
+Floats finish(Floats sum, const Matrix& w, long column, float) {
+  return w.bias ? sum + load(w.bias + column) : sum;
+}
+
+Floats finish(Ints sum, const Matrix& w, long column, float unit) {
+  const Floats whole = to_floats(BYTES_ARE_AROUND_128 ? subtract_ints(sum, load_ints(w.offsets + column)) : sum);
+  const Floats scale = load(w.scales + column) * spread(unit);
+  return w.bias ? multiply_add(whole, scale, load(w.bias + column)) : whole * scale;
 }
 
 Floats load_sums(const float* x) { return load(x); }

@@ -16,17 +16,6 @@ namespace {
 constexpr long AT_ONCE = 1024;     // rows of float32 that are taken apart before they are multiplied
 constexpr long MOST_INPUTS = 512;  // of them, that are summed before others are taken apart
 
-// A vector of sums in units of its row and columns, plus bias.
-Floats finish(Floats sum, const Matrix& w, long column, float) {
-  return w.bias ? sum + load(w.bias + column) : sum;
-}
-
-Floats finish(Ints sum, const Matrix& w, long column, float unit) {
-  const Floats whole = to_floats(BYTES_ARE_AROUND_128 ? subtract_ints(sum, load_ints(w.offsets + column)) : sum);
-  const Floats scale = load(w.scales + column) * spread(unit);
-  return w.bias ? multiply_add(whole, scale, load(w.bias + column)) : whole * scale;
-}
-
 template <Floats function(Floats), typename Y>
 void apply(const float* sums, int rows, long width, Y* y, long stride) {
   for (; rows; --rows, sums += PANEL, y += stride)

@@ -288,8 +288,14 @@ def _strips(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, strip
     filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
     fours = filled.view(torch.int32).unflatten(0, (-1, strip))  # a group is four bytes, which move together
     moved = fours.transpose(1, 2)
-    packed = _in_huge_pages(moved.numel()).view(moved.shape).copy_(moved) if _is_large(moved) else moved.contiguous()
-    return packed.view(values.dtype).unflatten(-1, (strip, group))
+    return laid_out(moved).view(values.dtype).unflatten(-1, (strip, group))
+
+
+def laid_out(numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """A copy of int32 numbers in the order in which they are counted, in large pages where there are many."""
+    if not _is_large(numbers):
+        return numbers.contiguous()
+    return _in_huge_pages(numbers.numel()).view(numbers.shape).copy_(numbers)
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -27,7 +27,8 @@ inline void insert(float value, int64_t token, long k, float* best, int64_t* tok
 // One part of the columns, of all rows, by one thread.
 struct PartRanking {
   long k;
-  const bool* never;    // of each column: whether it is left out of the best; or null
+  const bool* never;    // of each token: whether it is left out of the best; or null
+  const int64_t* names; // the token of each column; or null: its number
   float *most, *total;  // of every 16th column, so 16 a row: the largest logit, and the sum of e^(logit - it)
   float* best;          // k a row
   int64_t* tokens;
@@ -61,8 +62,8 @@ struct PartRanking {
     float* own = best + row * k;
     for (; above; above &= above - 1) {
       const long place = __builtin_ctz(above);
-      if (logits[place] > own[k - 1] && !(never && never[column + place]))
-        insert(logits[place], column + place, k, own, tokens + row * k);
+      const int64_t token = names ? names[column + place] : column + place;
+      if (logits[place] > own[k - 1] && !(never && never[token])) insert(logits[place], token, k, own, tokens + row * k);
     }
     return own[k - 1];
   }
@@ -74,8 +75,8 @@ class Ranking {
  public:
   const long parts;
 
-  Ranking(long columns, long rows, long k, const bool* never, long lists)
-      : parts((columns + PART_COLUMNS - 1) / PART_COLUMNS), rows(rows), k(k), lists(lists), never(never),
+  Ranking(long columns, long rows, long k, const bool* never, long lists, const int64_t* names = nullptr)
+      : parts((columns + PART_COLUMNS - 1) / PART_COLUMNS), rows(rows), k(k), lists(lists), never(never), names(names),
         most(scratch<float, MOST>(parts * rows)), total(scratch<float, TOTAL>(parts * rows)),
         best(scratch<float, BEST>(lists * rows * k)), tokens(scratch<int64_t, TOKENS>(lists * rows * k)) {
     std::fill(best, best + lists * rows * k, NOTHING);
@@ -83,7 +84,7 @@ class Ranking {
   }
 
   PartRanking begin(long list) const {
-    const PartRanking part{k, never, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
+    const PartRanking part{k, never, names, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
                            best + list * rows * k, tokens + list * rows * k};
     std::fill(part.most, part.most + rows * LANES, LEAST);  // not minus infinity: two of those have no difference
     std::fill(part.total, part.total + rows * LANES, 0.0f);
@@ -123,6 +124,7 @@ class Ranking {
 
   const long rows, k, lists;
   const bool* never;
+  const int64_t* names;
   float *most, *total;  // of each part of each row
   float* best;          // k of each row in each list
   int64_t* tokens;

@@ -13,7 +13,7 @@ bool uses_tiles = false;
 }  // namespace transformer
 
 // Counts changes of what the functions take; the same number stands in library.py.
-extern "C" int transformer_kernels_version() { return 21; }
+extern "C" int transformer_kernels_version() { return 22; }
 
 // Has products use the tiles of AMX from now on. Returns 0, or why they do not: 1, the processor has none; 2, the compiler
 // knew none; 3, Linux, which gives a process their 8 KiB a thread when it asks, refuses.

@@ -186,6 +186,15 @@ inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
+// The same of whole numbers.
+inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
+  const __m256i ab = _mm256_hadd_epi32(_mm256_add_epi32(a.low, a.high), _mm256_add_epi32(b.low, b.high));
+  const __m256i cd = _mm256_hadd_epi32(_mm256_add_epi32(c.low, c.high), _mm256_add_epi32(d.low, d.high));
+  const __m256i abcd = _mm256_hadd_epi32(ab, cd);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(y),
+                   _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256(abcd, 1)));
+}
+
 // Both halves of the 64 bits of a product, lane by lane; the lanes of b are equal.
 inline void multiply_wide(__m256i a, __m256i b, __m256i& high, __m256i& low) {
   const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
@@ -260,13 +269,18 @@ inline void pairs_across(const uint16_t* first, const uint16_t* second, Ints& lo
   high = pairs_across(first + 16, second + 16);
 }
 
-// sum + the products of a pair of bfloat16 with sixteen others.
+// sum + the products of sixteen pairs of bfloat16 with sixteen others.
+inline Floats add_pair_products(Floats sum, Ints a, Ints b) {
+  const Ints upper = spread_int(static_cast<int32_t>(0xffff0000));
+  sum = multiply_add(as_floats(shift_left(a, 16)), as_floats(shift_left(b, 16)), sum);
+  return multiply_add(as_floats(bits_and(a, upper)), as_floats(bits_and(b, upper)), sum);
+}
+
+// The same of one pair with sixteen.
 inline Floats add_pair_products(Floats sum, const void* pair, Ints pairs) {
   int32_t both;
   std::memcpy(&both, pair, 4);
-  const Ints upper = spread_int(static_cast<int32_t>(0xffff0000)), x = spread_int(both);
-  sum = multiply_add(as_floats(shift_left(x, 16)), as_floats(shift_left(pairs, 16)), sum);
-  return multiply_add(as_floats(bits_and(x, upper)), as_floats(bits_and(pairs, upper)), sum);
+  return add_pair_products(sum, spread_int(both), pairs);
 }
 
 // What instructions take of rows of small whole numbers: of each four, 16 bits of the first and third, then of the others.
@@ -292,6 +306,18 @@ inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
   const Ints all = load_ints(fours);
   return {add_four_products(sum.low, first_and_third, others, all.low),
           add_four_products(sum.high, first_and_third, others, all.high)};
+}
+
+// The same of sixteen such fours with sixteen of signed bytes.
+inline __m256i add_half_a_line(__m256i sum, const Byte* x, __m256i fours) {
+  const Floats pairs = as_floats(load_ints(x));  // the first of a four, then its second
+  const auto every_other = [&](__m256 mixed) { return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8); };
+  return add_four_products(sum, every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0x88)),
+                           every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0xdd)), fours);
+}
+inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
+  const Ints all = load_ints(fours);
+  return {add_half_a_line(sum.low, x, all.low), add_half_a_line(sum.high, x + 32, all.high)};
 }
 
 // Eight columns of eight rows to rows.
