@@ -35,6 +35,7 @@ from transformer.text.pair import TokenizerPair
 from transformer.text.settings import TokenizerSettings
 
 ENGINES = ["shortlisted-int8", "ours-int8", "shortest-int8", "ctranslate2-int8"]
+RIVALS = {"shortlisted-int8": ("ours-int8", "ctranslate2-int8"), "shortest-int8": ("ours-int8",)}
 SHORTEST = 16
 """Tokens of a list that takes next to no time; a beam of four compares eight."""
 ALONE = 32
@@ -102,10 +103,9 @@ def main() -> None:
         found = compare(ENGINES, cases, runner, arguments.rounds, arguments.settings)
     for figures in found["points"].values():
         medians = {engine: figure["sentences_per_second"]["median"] for engine, figure in figures.items()}
-        figures["shortlisted-int8"]["over"] = {
-            rival: medians["shortlisted-int8"] / medians[rival] for rival in ("ours-int8", "ctranslate2-int8")
-        }
-        figures["shortest-int8"]["over"] = {"ours-int8": medians["shortest-int8"] / medians["ours-int8"]}
+        for engine, rivals in RIVALS.items():
+            if engine in figures:
+                figures[engine]["over"] = {each: medians[engine] / medians[each] for each in rivals if each in medians}
     in_batch = {
         str(batch): sum(
             int(shortlist.of(torch.tensor(sources[start : start + batch])).any(dim=0).sum())

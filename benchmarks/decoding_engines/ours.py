@@ -35,7 +35,7 @@ class Ours(Engine):
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
         self.model: Generates = pack(model, order["precision"])
-        if (name := order["engine"].split("-")[0]) in order.get("lists", {}):
+        if (name := order["engine"].split("-")[0]) != "ours":
             lists = load_file(order["lists"][name])
             shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
             self.model = Shortlisted(model, shortlist)

@@ -90,7 +90,7 @@ def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]
     held = total = listed = 0
     for source, target in pairs:
         (may_use,) = shortlist.of(torch.tensor([[*source, EOS_ID]]))
-        held += int(may_use[target].sum())
+        held += int(may_use[[*target]].sum())
         total, listed = total + len(target), listed + int(may_use.sum())
     return held / max(1, total), listed / max(1, len(pairs))
 

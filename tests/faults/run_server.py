@@ -119,9 +119,9 @@ def at_step(step: int, act: Callable[[], None]) -> None:
 
 
 def hang(signals: int) -> None:
-    """Never comes back from a library that knows nothing of Python, while one SIGTERM arrives, or more than one.
+    """Never comes back from a library that knows nothing of Python, while one SIGTERM arrives, or, for two, one by one.
 
-    Of two that arrive while the process waits for its turn, one is lost.
+    Of two that arrive while the process waits for its turn, one would be lost.
     """
     for number in range(1 if signals == 1 else 50):
         threading.Timer(0.2 * (number + 1), os.kill, (os.getpid(), signal.SIGTERM)).start()

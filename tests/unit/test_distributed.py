@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
+from transformer.cli import train as command
 from transformer.errors import ConfigError, TrainingError
 from transformer.training import distributed
 from transformer.training.distributed import World, clean_store, join_world, tell_launcher
@@ -55,6 +56,18 @@ def test_a_rank_that_lost_another_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert not (tmp_path / "error.json").exists()
     tell_launcher(ValueError("mine"))
     assert "ValueError: mine" in (tmp_path / "error.json").read_text()
+
+
+@pytest.mark.parametrize(("code", "is_main", "naps"), [(0, False, []), (143, True, []), (143, False, [5.0])])
+def test_the_main_rank_has_the_last_word(
+    monkeypatch: pytest.MonkeyPatch, code: int, is_main: bool, naps: list[float]
+) -> None:
+    """Catches a rank that ends with an error before the main one has said why: the launcher then ends that one too."""
+    slept, codes = list[float](), list[int]()
+    monkeypatch.setattr(command.time, "sleep", slept.append)
+    monkeypatch.setattr(command.os, "_exit", codes.append)
+    command._end_rank(code, is_main)
+    assert (slept, codes) == (naps, [code])
 
 
 def test_one_process_joins_no_one(monkeypatch: pytest.MonkeyPatch) -> None:

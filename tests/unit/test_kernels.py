@@ -501,6 +501,9 @@ def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Pr
             torch.testing.assert_close(exact.gather(1, places), expected.values, atol=1e-4, rtol=1e-6)
         alone = listed.best(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, never)
         assert torch.equal(alone[0][0], log_p[6])
+        for wrong in (x[..., 1:], x[..., :0]):
+            with pytest.raises(ValueError, match="do not go with"):
+                listed.best(wrong, torch.cat(lists), starts, list_of, k, never)
 
 
 @needs_kernels

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer.bundle import load_bundle
 from transformer.decoding import Ensemble, Request, Sampling, Search, Shortlist, Shortlisted, search_all
 from transformer.errors import ConfigError, DataError
-from transformer.kernels import PRECISIONS, PackedMatrix, Precision, Weight
+from transformer.kernels import PRECISIONS, PackedMatrix, Precision, Weight, library
 from transformer.loading import load
 from transformer.packed import pack
 from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, load_shortlist, save_shortlist, spaced
@@ -108,7 +108,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("precision", [None, "float32", "int8"])
+@pytest.mark.parametrize("precision", [None, *PRECISIONS])
 def test_a_search_is_that_of_the_vocabulary_with_all_else_forbidden(name: str, precision: Precision | None) -> None:
     """Catches tokens of a neighbour's list, ids mixed up, an end that is left out, and rules on the wrong ids."""
     shortlist, search = listed(), SEARCHES[name]
@@ -120,10 +120,33 @@ def test_a_search_is_that_of_the_vocabulary_with_all_else_forbidden(name: str, p
         for i, n in enumerate(lengths)
     ]
     expected = [search_all(Forbidding(model, shortlist), [request], search)[0] for request in asked]
-    found = search_all(Shortlisted(model, shortlist), asked, search, batch_tokens=search.beam * 12, refill_below=0.9)
+    quick = Shortlisted(model, shortlist)
+    assert (quick.listed is not None) == (precision is not None and library() is not None)
+    found = search_all(quick, asked, search, batch_tokens=search.beam * 12, refill_below=0.9)
     for ours, theirs in zip(found, expected, strict=True):
         assert [each.tokens for each in ours] == [each.tokens for each in theirs]
         assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+def test_lists_of_sentences_that_left_are_given_up() -> None:
+    """Catches lists that pile up where sentences enter as others leave, and one that another sentence gets."""
+    model, src = Shortlisted(model_of(3), listed()), torch.tensor([[5, 6, 2], [7, 8, 2], [11, 9, 2]])
+    state = model.begin(src, torch.ones(3, 1, 1, 3, dtype=torch.bool), 9).select(torch.tensor([2, 1]))
+    other = model.begin(src[:1], torch.ones(1, 1, 1, 3, dtype=torch.bool), 9)
+    joined = state.join(other)
+    assert len(joined.lists) == 3
+    logits, _ = model.step(torch.tensor([1, 1, 1]), joined)
+    may_use = listed().of(src[[2, 1, 0]])[:, joined.lists.ids]
+    assert torch.equal(logits > -torch.inf, may_use)
+    assert len(joined.select(torch.tensor([1])).join(other).lists) == 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lists_of_another_vocabulary_are_refused(packed: bool) -> None:
+    """Catches tokens that the model lacks, whose weights a kernel would read from beyond its own."""
+    model, always = model_of(3), torch.tensor([2, 30])
+    with pytest.raises(ConfigError, match="a shortlist of 30 tokens, up to 30, of a model's 30"):
+        Shortlisted(pack(model, "float32") if packed else model, Shortlist(always, torch.full((30, 1), 2), 30))
 
 
 def test_an_ensemble_of_shortlisted_models() -> None:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer.blocks import causal_mask, padding_mask
+from transformer.blocks.cache import KeyValueCache
 from transformer.errors import ConfigError
 from transformer.transformer import Transformer, build_transformer
 
@@ -160,6 +161,14 @@ def test_steps_equal_the_full_forward(order: str, batch: tuple[Tensor, Tensor, T
             rows = torch.tensor([2, 0, 0, 1]) if t == 1 else torch.tensor([3, 1])
             state, tgt, expected = state.select(rows), tgt[rows], expected[rows]
     assert state.src_mask.size(0) == 2, "the source of a dropped sentence must be dropped"
+
+
+def test_an_empty_cache_is_not_copied() -> None:
+    """Catches rows that are moved although nothing is written to them, as for every hypothesis of a new beam."""
+    cache = KeyValueCache(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5))
+    chosen = cache.select(torch.tensor([1, 1, 0]), 0)
+    assert all(torch.equal(held, torch.zeros(3, 3, 4, 5)) for held in (chosen.keys, chosen.values))
+    assert torch.equal(cache.select(torch.tensor([1, 1, 0]), 1).keys, torch.ones(3, 3, 4, 5))
 
 
 def test_rows_at_different_positions_step_together(batch: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -173,15 +173,15 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
 @contextmanager
 def stopped(pool: Workers) -> Generator[None]:
     """Processes that find nothing meanwhile, however long this one waits for its turn."""
-    processes = list((pool._pool._processes or {}).values())
-    for process in processes:
-        os.kill(process.ident or 0, signal.SIGSTOP)
+    processes = [(each, each.ident) for each in (pool._pool._processes or {}).values() if each.ident]
+    for _, number in processes:
+        os.kill(number, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in processes:
+        for process, number in processes:
             if process.is_alive():
-                os.kill(process.ident or 0, signal.SIGCONT)
+                os.kill(number, signal.SIGCONT)
 
 
 def test_processes_end_in_the_middle_of_a_message() -> None:

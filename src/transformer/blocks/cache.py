@@ -83,6 +83,13 @@ class KeyValueCache:
             cached[moved] = cached[rows[moved]]
         return type(self)(self.keys[:n], self.values[:n])
 
+    @classmethod
+    def selected(
+        cls, caches: "Sequence[KeyValueCache]", rows: Int[Tensor, " R"], length: int, shortest: int
+    ) -> "list[KeyValueCache]":
+        """As `select`, of the caches of all layers."""
+        return [each.select(rows, length, shortest) for each in caches]
+
     def join(self, other: "KeyValueCache") -> "KeyValueCache":
         """The rows of both, with room for the longer of the two."""
         return type(self)(_join(self.keys, other.keys, 2), _join(self.values, other.values, 2))
@@ -166,7 +173,7 @@ class CausalCache(Rows):
         """The given rows, in the given order; a row may appear more than once. This state is not to be used again."""
         positions = self.positions[rows]
         shortest, longest = _extremes(positions)
-        layers = [layer.select(rows, self.longest, shortest) for layer in self.layers]
+        layers = type(self.layers[0]).selected(self.layers, rows, self.longest, shortest)
         return type(self)(layers, positions, longest)
 
     def join(self, other: "CausalCache") -> "CausalCache":
@@ -245,15 +252,12 @@ class DecoderCache(Rows):
         sources = torch.tensor(sentences, dtype=torch.long, device=rows.device)
         positions = self.positions[rows]
         shortest, longest = _extremes(positions)
+        targets = type(self.written[0]).selected(self.written, rows, self.longest, shortest)
+        read = [layer.cross_attention for layer in self.layers]
+        if not all_stay:
+            read = [source.select(sources, self.src_mask.size(-1)) for source in read]
         return type(self)(
-            [
-                LayerCache(
-                    layer.self_attention.select(rows, self.longest, shortest),
-                    source if all_stay else source.select(sources, self.src_mask.size(-1)),
-                )
-                for layer in self.layers
-                for source in [layer.cross_attention]
-            ],
+            [LayerCache(target, source) for target, source in zip(targets, read, strict=True)],
             src_mask=self.src_mask if all_stay else self.src_mask[sources],
             positions=positions,
             longest=longest,

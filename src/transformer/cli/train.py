@@ -134,11 +134,12 @@ def _end_rank(code: int, is_main: bool) -> NoReturn:
     """
     from transformer.training.distributed import AFTERMATH_SECONDS
 
-    if code and not is_main:
-        time.sleep(AFTERMATH_SECONDS)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # a reader that has left
             stream.flush()
+    if code and not is_main:
+        with suppress(KeyboardInterrupt):
+            time.sleep(AFTERMATH_SECONDS)
     os._exit(code)
 
 

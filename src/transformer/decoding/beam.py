@@ -30,10 +30,6 @@ class Candidates:
     origins: Int[Tensor, "N K"]
     tokens: Int[Tensor, "N K"]
 
-    def take(self, places: Int[Tensor, "N W"]) -> "Candidates":
-        """The candidates at the given places."""
-        return Candidates(*(each.gather(1, places) for each in (self.values, self.scores, self.origins, self.tokens)))
-
     def of(self, sentences: Int[Tensor, " M"]) -> "Candidates":
         """The candidates of some sentences."""
         values = self.values[sentences]
@@ -101,6 +97,11 @@ def expand(
         k: how many.
         first_origin: number of the first of the hypotheses.
     """
+    if values.size(1) == 1:  # in the order in which its tokens are offered
+        tokens, sums = offered.tokens[:, 0, :k], values + offered.worth[:, 0, :k]
+        is_score = offered.worth is offered.log_p and values is scores
+        new_scores = sums if is_score else scores + offered.log_p[:, 0, :k]
+        return Candidates(sums, new_scores, torch.full_like(tokens, first_origin), tokens)
     sums = (values[:, :, None] + offered.worth).flatten(1)
     best = sums.topk(min(k, sums.size(1)), dim=1)
     origins, tokens = best.indices // offered.tokens.size(-1), offered.tokens.flatten(1).gather(1, best.indices)
@@ -114,9 +115,10 @@ def prune(candidates: Candidates, size: int, end: int) -> Candidates:
     """The best `size` that do not end, best first; where there are fewer, the others have the value -inf."""
     values = candidates.values.masked_fill(candidates.tokens == end, -torch.inf)
     kept = values.topk(min(size, values.size(1)), dim=1)
-    taken = candidates.take(kept.indices)
-    scores = kept.values if candidates.values is candidates.scores else taken.scores
-    pruned = Candidates(kept.values, scores, taken.origins, taken.tokens)
+    origins, tokens = (each.gather(1, kept.indices) for each in (candidates.origins, candidates.tokens))
+    is_score = candidates.values is candidates.scores
+    scores = kept.values if is_score else candidates.scores.gather(1, kept.indices)
+    pruned = Candidates(kept.values, scores, origins, tokens)
     return pruned if kept.values.size(1) == size else pruned.filled(size)
 
 

@@ -194,7 +194,7 @@ def offer(
         model: which may rank tokens without writing down all logits.
         tokens: the last ones.
         state: before them.
-        k: how many; all if there are fewer.
+        k: how many; what there are too few of has the log-probability -inf, or is left out.
         never: tokens that are left out.
     """
     projection = cast(Narrows, model).narrowed(None) if hasattr(model, "narrowed") else None

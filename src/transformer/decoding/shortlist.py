@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.ensemble import EnsembleState
+from transformer.errors import ConfigError
 from transformer.kernels import MOST_RANKED, ListedMatrix, best_tokens
 from transformer.protocols import Generates, State
 from transformer.text.control import EOS_ID, PAD_ID
@@ -60,31 +61,39 @@ class Lists:
     Attributes:
         tokens: of all lists, one list after another, each in ascending order.
         starts: where each list begins in `tokens`, and where the last one ends.
+        model: whose tokens they are.
         vocab_size: of the target.
     """
 
     tokens: Int[Tensor, " T"]
     starts: Int[Tensor, " L"]
+    model: Narrows
     vocab_size: int
-
-    @classmethod
-    def of(cls, may_use: Bool[Tensor, "N V"]) -> "Lists":
-        """Those of sentences that may use these."""
-        starts = F.pad(may_use.sum(dim=1).cumsum(dim=0), (1, 0))
-        return cls(may_use.nonzero()[:, 1].contiguous(), starts, may_use.size(1))
-
-    def join(self, other: "Lists") -> "Lists":
-        """The lists of both, the other's after these."""
-        starts = torch.cat([self.starts, other.starts[1:] + self.starts[-1]])
-        return Lists(torch.cat([self.tokens, other.tokens]), starts, self.vocab_size)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @cached_property
+    def sizes(self) -> list[int]:
+        """Tokens of each list."""
+        return self.starts.diff().tolist()
+
+    def join(self, other: "Lists", numbers: list[int]) -> "Lists":
+        """Some of the lists of both, the other's being counted after these."""
+        each = [*self.tokens.split(self.sizes), *other.tokens.split(other.sizes)]
+        sizes = torch.tensor([len(each[number]) for number in numbers], device=self.tokens.device)
+        starts = F.pad(sizes.cumsum(dim=0), (1, 0))
+        return Lists(torch.cat([each[number] for number in numbers]), starts, self.model, self.vocab_size)
+
+    @cached_property
     def ids(self) -> Int[Tensor, " C"]:
         """The tokens of any list, in ascending order."""
         return self.tokens.unique()
+
+    @cached_property
+    def projection(self) -> Projection:
+        """To `ids`."""
+        return self.model.narrowed(self.ids)
 
     @cached_property
     def forbidden(self) -> Bool[Tensor, "N C"]:
@@ -101,7 +110,7 @@ class ShortlistedState:
 
     Attributes:
         inner: of the model.
-        lists: of the sentences that entered, also of those that left.
+        lists: of the sentences, also of those that left since others joined them.
         list_of: each row.
     """
 
@@ -114,45 +123,53 @@ class ShortlistedState:
         return replace(self, inner=self.inner.select(rows), list_of=self.list_of[rows])
 
     def join(self, other: "ShortlistedState") -> "ShortlistedState":
-        """The rows of both."""
-        list_of = torch.cat([self.list_of, other.list_of + len(self.lists)])
-        return ShortlistedState(self.inner.join(other.inner), self.lists.join(other.lists), list_of)
+        """The rows of both, and their lists."""
+        kept, list_of = torch.cat([self.list_of, other.list_of + len(self.lists)]).unique(return_inverse=True)
+        lists = self.lists.join(other.lists, kept.tolist())
+        return ShortlistedState(self.inner.join(other.inner), lists, list_of)
 
 
 class Shortlisted:
     """A model whose logits are those of a shortlist; `shortlisted` tells which they are.
 
-    A sentence has tokens of its own: its translation and score do not depend on the sentences beside it. Scores are
-    those of the distribution among them, and so a little higher than the model's.
+    A sentence has tokens of its own: its translation does not depend on the sentences beside it, and neither does its
+    score, to the last bit where the kernel ranks them. Scores are those of the distribution among its tokens, and so a
+    little higher than the model's.
 
     Args:
         model: in evaluation mode.
         shortlist: over its vocabularies.
+        ranks: whether to keep the weights that are ranked list by list, which takes the projection's memory once more;
+            without them, as in an ensemble, a step computes the tokens of all sentences.
+
+    Raises:
+        ConfigError: it names tokens that the model lacks.
 
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
 
-    def __init__(self, model: Narrows, shortlist: Shortlist) -> None:
+    def __init__(self, model: Narrows, shortlist: Shortlist, *, ranks: bool = True) -> None:
         self.model, self.shortlist = model, shortlist
-        projection = model.narrowed(None)
-        self.listed = ListedMatrix.of(projection)
-        self._narrowed: tuple[Lists | None, Projection] = None, projection
+        self.listed = ListedMatrix.of(model.narrowed(None)) if ranks else None
+        tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
+        most = shortlist.vocab_size if self.listed is None else self.listed.columns
+        if tokens.min() < 0 or tokens.max() >= most or shortlist.vocab_size != most:
+            raise ConfigError(
+                f"a shortlist of {shortlist.vocab_size} tokens, up to {int(tokens.max())}, of a model's {most}"
+            )
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistedState:
         """As `Generates.begin`."""
-        lists = Lists.of(self.shortlist.of(src))
-        return ShortlistedState(
-            self.model.begin(src, src_mask, limit), lists, torch.arange(len(src), device=src.device)
-        )
+        may_use = self.shortlist.of(src)
+        starts = F.pad(may_use.sum(dim=1).cumsum(dim=0), (1, 0))
+        lists = Lists(may_use.nonzero()[:, 1].contiguous(), starts, self.model, self.shortlist.vocab_size)
+        numbers = torch.arange(len(src), device=src.device)
+        return ShortlistedState(self.model.begin(src, src_mask, limit), lists, numbers)
 
     def step(self, tokens: Int[Tensor, " B"], state: ShortlistedState) -> tuple[Float[Tensor, "B C"], ShortlistedState]:
         """The logits of the tokens of any list; -inf for those that the row's own lacks."""
         x, inner = self.model.step_hidden(tokens, state.inner)
-        lists, projection = self._narrowed
-        if lists is not state.lists:
-            projection = self.model.narrowed(state.lists.ids)
-            self._narrowed = state.lists, projection
-        logits = projection(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
+        logits = state.lists.projection(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
         return logits, replace(state, inner=inner)
 
     def step_best(
@@ -163,7 +180,7 @@ class Shortlisted:
         Args:
             tokens: of each sentence's W rows, which stand together.
             state: before.
-            k: how many, or as many as any list has.
+            k: how many; what a list has too few of has the log-probability -inf, or is left out at the end of all rows.
             never: tokens that are left out.
         """
         if self.listed is None or k > MOST_RANKED:
@@ -179,7 +196,7 @@ class Shortlisted:
 def best_listed(
     logits: Float[Tensor, "B C"], ids: Int[Tensor, " C"], k: int, never: Bool[Tensor, " V"]
 ) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
-    """As `best_tokens`, of logits of some tokens of a vocabulary; of all where there are fewer."""
+    """As `best_tokens`, of logits of some tokens of a vocabulary; k is at most as many as they are."""
     log_p, places = best_tokens(logits, min(k, len(ids)), never[ids])
     return log_p, ids[places]
 

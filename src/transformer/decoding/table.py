@@ -163,12 +163,13 @@ class Table:
 
     def end(self, candidates: Candidates, places: slice, group: int, except_rows: Sequence[int] = ()) -> None:
         """Keeps the candidates at some places that are EOS, each with the tokens before it."""
-        ends = (candidates.tokens[:, places] == self.end_id) & (candidates.values[:, places] != -torch.inf)
+        ends = candidates.tokens[:, places] == self.end_id
+        if not ends.any():
+            return
+        ends &= candidates.values[:, places] != -torch.inf
         if except_rows:
             ends[list(except_rows)] = False
         rows, found = ends.nonzero(as_tuple=True)
-        if not len(rows):
-            return
         written = self.written[rows, candidates.origins[rows, found]]
         columns = (rows, written, candidates.scores[rows, found], candidates.values[rows, found])
         for row, tokens, score, value in zip(*(column.tolist() for column in columns), strict=True):
@@ -188,12 +189,16 @@ class Table:
             [row for row, sentence in enumerate(self.sentences) if reach[row] and sentence.request.last_is_end],
             followed.values if search.sampling else self.values,
         )
-        lengths = self.lengths
-        if max(sentence.length for sentence in self.sentences) == self.written.size(2):
+        lengths = {sentence.length for sentence in self.sentences}
+        if max(lengths) == self.written.size(2):
             self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
-        origins = followed.origins[:, :, None].expand(-1, -1, self.written.size(2))
-        places = lengths[:, None, None].expand(-1, origins.size(1), 1)
-        self.written = self.written.gather(1, origins).scatter_(2, places, followed.tokens[:, :, None])
+        if self.tokens.size(1) > 1:
+            self.written = self.written.gather(1, followed.origins[:, :, None].expand_as(self.written))
+        if len(lengths) == 1:
+            self.written[:, :, lengths.pop()] = followed.tokens
+        else:
+            places = self.lengths[:, None, None].expand(-1, self.tokens.size(1), 1)
+            self.written.scatter_(2, places, followed.tokens[:, :, None])
         self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
         for sentence, best in zip(self.sentences, groups, strict=True):
             sentence.length += 1
@@ -223,6 +228,8 @@ class Table:
         Args:
             origins: which of the rows before the step each hypothesis continues.
         """
+        if origins.size(1) == 1 and not any(sentence.done for sentence in self.sentences):
+            return self  # each goes on from itself
         kept = _without_holes([not sentence.done for sentence in self.sentences])
         if not kept:
             return None

@@ -5,8 +5,6 @@
 // table of all sentences' columns has some thousand for each row. Sums have the same order in any list and batch.
 #include "packed.h"
 
-#include <omp.h>
-
 namespace transformer {
 namespace {
 
@@ -15,7 +13,7 @@ constexpr int AT_ONCE = 4;  // columns, whose sums are added up together
 template <typename P>
 constexpr long LINE = LANES * P::GROUP;  // numbers
 
-// What the columns of a list have beside their weights, of one panel; their places are then those in the panel.
+// Scales, bias and offsets of up to 64 columns of a list, side by side.
 struct Panel {
   alignas(64) float scales[PANEL] = {}, bias[PANEL] = {};
   alignas(64) int32_t offsets[PANEL] = {};

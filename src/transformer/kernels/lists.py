@@ -25,6 +25,7 @@ class ListedMatrix:
     def __init__(self, matrix: PackedMatrix) -> None:
         fours = matrix.values.flatten(2).view(torch.int32).transpose(1, 2)  # strips, columns, groups
         self._held = laid_out(F.pad(fours, (0, -fours.size(2) % LINE))), matrix.bias, matrix.scales, matrix.offsets
+        self.inner, self.columns = matrix.inner, matrix.columns
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in self._held]
         self._matrix = Matrix(*pointers, matrix.inner, matrix.columns, PRECISIONS.index(matrix.precision), 0)
 
@@ -53,10 +54,18 @@ class ListedMatrix:
             list_of: each sentence.
             k: at most 64; where a list has fewer, the others have the log-probability -inf.
             never: outputs that are left out.
+
+        Raises:
+            ValueError: x or `never` does not go with the weight, or k is too large.
         """
         if not 0 < k <= MOST_RANKED:
             raise ValueError(f"{k} outputs are not ranked together")
-        x, list_of = x.float().contiguous(), list_of.contiguous()
+        if (x.size(2), len(never)) != (self.inner, self.columns):
+            raise ValueError(
+                f"rows of {x.size(2)} and {len(never)} outputs do not go with {self.inner}, {self.columns}"
+            )
+        x = x.float().contiguous()
+        columns, starts, list_of = (each.long().contiguous() for each in (columns, starts, list_of))
         log_p = torch.empty(*x.shape[:2], k, dtype=torch.float32, device="cpu")
         tokens = torch.empty(*x.shape[:2], k, dtype=torch.long, device="cpu")
         threads = threads_for(x.numel() * len(columns) // max(1, len(starts) - 1))

@@ -308,13 +308,14 @@ inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
           add_four_products(sum.high, first_and_third, others, all.high)};
 }
 
-// The same of sixteen such fours with sixteen of signed bytes.
 inline __m256i add_half_a_line(__m256i sum, const Byte* x, __m256i fours) {
   const Floats pairs = as_floats(load_ints(x));  // the first of a four, then its second
   const auto every_other = [&](__m256 mixed) { return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8); };
   return add_four_products(sum, every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0x88)),
                            every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0xdd)), fours);
 }
+
+// The same of sixteen fours with sixteen others.
 inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
   const Ints all = load_ints(fours);
   return {add_half_a_line(sum.low, x, all.low), add_half_a_line(sum.high, x + 32, all.high)};

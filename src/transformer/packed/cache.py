@@ -1,7 +1,8 @@
 """The caches of packed layers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -68,7 +69,26 @@ class SharedCache(PackedCache):
         holders = _numbers(self.keys.size(0)).expand(-1, self.keys.size(2)) if holders is None else holders
         holders = holders.index_select(0, rows)
         holders[:, length:] = _numbers(rows.numel())
-        return SharedCache(self.keys, self.values, holders)
+        return self._held_by(holders)
+
+    def _held_by(self, holders: Int[Tensor, "R L"]) -> "SharedCache":
+        other = SharedCache(self.keys, self.values, holders)
+        if self._read is not None and self.holders is not None:
+            other._read, read = self._read, self._read
+            read.holders, read.holders_stride, read.batch = holders.data_ptr(), holders.stride(0), len(holders)
+        return other
+
+    @classmethod
+    def selected(
+        cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " R"], length: int, shortest: int
+    ) -> list[KeyValueCache]:
+        """As `KeyValueCache.selected`; the layers share one table of holders."""
+        own = cast(Sequence[SharedCache], caches)
+        first = own[0].select(rows, length, shortest)
+        holders = cast(SharedCache, first).holders
+        if holders is None or any(each.holders is not own[0].holders for each in own):
+            return [first, *(each.select(rows, length, shortest) for each in own[1:])]
+        return [first, *(each._held_by(holders) for each in own[1:])]
 
     def apart(self) -> "SharedCache":
         """This cache, with every position of a row in its own row."""
