@@ -170,6 +170,8 @@ class Table:
         if except_rows:
             ends[list(except_rows)] = False
         rows, found = ends.nonzero(as_tuple=True)
+        if not len(rows):
+            return
         written = self.written[rows, candidates.origins[rows, found]]
         columns = (rows, written, candidates.scores[rows, found], candidates.values[rows, found])
         for row, tokens, score, value in zip(*(column.tolist() for column in columns), strict=True):
