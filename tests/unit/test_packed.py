@@ -29,6 +29,7 @@ from transformer.errors import ConfigError
 from transformer.kernels import PRECISIONS, Precision, Weight, why_not
 from transformer.models.language_model import LanguageModel
 from transformer.packed import choose_precision, described, groups, pack, packed_bytes
+from transformer.packed.cache import PackedCache, SharedCache
 from transformer.packed.step import PackedEncoderLayer
 from transformer.transformer import Transformer, build_transformer
 
@@ -271,3 +272,13 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert described("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
         choose_precision("int4")
+
+
+def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
+    """Catches a table of holders that is looked for in a layer that has none, as where only some layers are stepped."""
+    caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (SharedCache, PackedCache)]
+    rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
+    for found, (keys, values) in zip(SharedCache.selected(caches, rows, 3, 3), before, strict=True):
+        held = found.apart() if isinstance(found, SharedCache) else found
+        assert torch.equal(held.keys[:, :, :3], keys[rows, :, :3])
+        assert torch.equal(held.values[:, :, :3], values[rows, :, :3])

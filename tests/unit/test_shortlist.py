@@ -144,9 +144,13 @@ def test_lists_of_sentences_that_left_are_given_up() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_lists_of_another_vocabulary_are_refused(packed: bool) -> None:
     """Catches tokens that the model lacks, whose weights a kernel would read from beyond its own."""
-    model, always = model_of(3), torch.tensor([2, 30])
-    with pytest.raises(ConfigError, match="a shortlist of 30 tokens, up to 30, of a model's 30"):
-        Shortlisted(pack(model, "float32") if packed else model, Shortlist(always, torch.full((30, 1), 2), 30))
+    model = pack(model_of(3), "float32") if packed else model_of(3)
+    by_token = torch.full((30, 1), 2)
+    with pytest.raises(ConfigError, match="a shortlist of 30 tokens names 30, of a model that has 30"):
+        Shortlisted(model, Shortlist(torch.tensor([2, 30]), by_token, 30))
+    few = Shortlisted(model, Shortlist(torch.tensor([2, 4, 9]), by_token, 28))  # of a tokenizer with fewer
+    (found,) = search_all(few, [Request([5, 2], 4)], Search(2))
+    assert {*found[0].tokens} <= {2, 4, 9}
 
 
 def test_an_ensemble_of_shortlisted_models() -> None:

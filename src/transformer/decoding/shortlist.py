@@ -132,9 +132,8 @@ class ShortlistedState:
 class Shortlisted:
     """A model whose logits are those of a shortlist; `shortlisted` tells which they are.
 
-    A sentence has tokens of its own: its translation does not depend on the sentences beside it, and neither does its
-    score, to the last bit where the kernel ranks them. Scores are those of the distribution among its tokens, and so a
-    little higher than the model's.
+    A sentence has tokens of its own: its translation does not depend on the sentences beside it, and its score at most
+    in the last bits. Scores are those of the distribution among its tokens, and so a little higher than the model's.
 
     Args:
         model: in evaluation mode.
@@ -143,7 +142,7 @@ class Shortlisted:
             without them, as in an ensemble, a step computes the tokens of all sentences.
 
     Raises:
-        ConfigError: it names tokens that the model lacks.
+        ConfigError: it names tokens that the model lacks, of whose weights those are kept that are ranked.
 
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
@@ -151,11 +150,11 @@ class Shortlisted:
     def __init__(self, model: Narrows, shortlist: Shortlist, *, ranks: bool = True) -> None:
         self.model, self.shortlist = model, shortlist
         self.listed = ListedMatrix.of(model.narrowed(None)) if ranks else None
+        most = shortlist.vocab_size if self.listed is None else min(shortlist.vocab_size, self.listed.columns)
         tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
-        most = shortlist.vocab_size if self.listed is None else self.listed.columns
         if tokens.min() < 0 or tokens.max() >= most or shortlist.vocab_size != most:
             raise ConfigError(
-                f"a shortlist of {shortlist.vocab_size} tokens, up to {int(tokens.max())}, of a model's {most}"
+                f"a shortlist of {shortlist.vocab_size} tokens names {int(tokens.max())}, of a model that has {most}"
             )
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistedState:
@@ -196,7 +195,7 @@ class Shortlisted:
 def best_listed(
     logits: Float[Tensor, "B C"], ids: Int[Tensor, " C"], k: int, never: Bool[Tensor, " V"]
 ) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
-    """As `best_tokens`, of logits of some tokens of a vocabulary; k is at most as many as they are."""
+    """As `best_tokens`, of logits of some tokens of a vocabulary; as many as there are, where they are fewer than k."""
     log_p, places = best_tokens(logits, min(k, len(ids)), never[ids])
     return log_p, ids[places]
 

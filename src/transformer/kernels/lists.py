@@ -49,7 +49,7 @@ class ListedMatrix:
 
         Args:
             x: W rows of each sentence.
-            columns: of all lists, each in ascending order.
+            columns: of all lists, each in ascending order, below V.
             starts: where each list begins in `columns`, and where the last one ends.
             list_of: each sentence.
             k: at most 64; where a list has fewer, the others have the log-probability -inf.
@@ -60,10 +60,8 @@ class ListedMatrix:
         """
         if not 0 < k <= MOST_RANKED:
             raise ValueError(f"{k} outputs are not ranked together")
-        if (x.size(2), len(never)) != (self.inner, self.columns):
-            raise ValueError(
-                f"rows of {x.size(2)} and {len(never)} outputs do not go with {self.inner}, {self.columns}"
-            )
+        if x.size(2) != self.inner or len(never) > self.columns:
+            raise ValueError(f"rows of {x.size(2)}, {len(never)} outputs do not go with {self.inner}, {self.columns}")
         x = x.float().contiguous()
         columns, starts, list_of = (each.long().contiguous() for each in (columns, starts, list_of))
         log_p = torch.empty(*x.shape[:2], k, dtype=torch.float32, device="cpu")

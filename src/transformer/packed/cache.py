@@ -83,12 +83,12 @@ class SharedCache(PackedCache):
         cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " R"], length: int, shortest: int
     ) -> list[KeyValueCache]:
         """As `KeyValueCache.selected`; the layers share one table of holders."""
-        own = cast(Sequence[SharedCache], caches)
-        first = own[0].select(rows, length, shortest)
-        holders = cast(SharedCache, first).holders
-        if holders is None or any(each.holders is not own[0].holders for each in own):
-            return [first, *(each.select(rows, length, shortest) for each in own[1:])]
-        return [first, *(each._held_by(holders) for each in own[1:])]
+        before = cast(SharedCache, caches[0]).holders
+        first = cast(SharedCache, caches[0].select(rows, length, shortest))
+        shared = [each for each in caches if isinstance(each, SharedCache) and each.holders is before]
+        if first.holders is None or len(shared) < len(caches):
+            return [first, *(each.select(rows, length, shortest) for each in caches[1:])]
+        return [first, *(each._held_by(first.holders) for each in shared[1:])]
 
     def apart(self) -> "SharedCache":
         """This cache, with every position of a row in its own row."""
