@@ -119,11 +119,7 @@ class Translator:
             member if reread is as_they_are else Rereading(member, reread, own.control.pad or 0)
             for own, member, reread in zip(sources, members, self.rereaders, strict=True)
         ]
-        each = (
-            readers
-            if shortlist is None
-            else [Shortlisted(member, shortlist, ranks=len(readers) == 1) for member in readers]
-        )
+        each = readers if shortlist is None else [Shortlisted(one, shortlist, ranks=not ensemble) for one in readers]
         self.generator: Generates = Ensemble(each, search.average) if ensemble else each[0]
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))

@@ -142,7 +142,7 @@ class Shortlisted:
             without them, as in an ensemble, a step computes the tokens of all sentences.
 
     Raises:
-        ConfigError: it names tokens that the model lacks, of whose weights those are kept that are ranked.
+        ConfigError: it names tokens beyond its vocabulary or, where lists are ranked, beyond the model's.
 
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
