@@ -1,16 +1,8 @@
 # `make demo` and `make test` are all a newcomer needs; both make .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Where tensors go; the demo's grammar has none, and checking its large tables on every call takes minutes.
-# What Triton compiles must be functions as they stand, and is tested by values alone.
-KERNELS_OF_CPUS := $(patsubst src/transformer/kernels/%.py,kernels.%,\
-	$(filter-out %/gpu.py %/__init__.py,$(wildcard src/transformer/kernels/*.py)))
-TENSOR_PACKAGES := blocks transformer packed fused decoding training translation inspection protocols models data.source \
-	loading scoring attended data.labelled data.images generation recognition $(KERNELS_OF_CPUS)
-comma := ,
-SHAPES := --jaxtyping-packages=$(subst $() $(),$(comma),$(TENSOR_PACKAGES:%=transformer.%)),beartype.beartype
 # What a processor with AMX or AVX-512 runs once more with the kernels of those without.
-OF_KERNELS := tests/unit/test_kernels.py tests/unit/test_packed.py $(wildcard tests/unit/test_trained_*.py) tests/unit/test_r_drop.py
+OF_KERNELS := tests/unit/kernels tests/unit/inference tests/unit/training/cpu_ops tests/unit/training/objectives/test_r_drop.py
 
 SLOWER := 'from transformer.kernels.library import KINDS, kind; k = [*KINDS, None]; print(*k[k.index(kind()) + 1 : -1])'
 
@@ -20,11 +12,11 @@ demo: install
 	$(BIN)/transformer demo
 
 test: lint
-	$(BIN)/python -m pytest $(SHAPES) --numprocesses 2 --dist worksteal --ignore=tests/compile
-	$(BIN)/python -m pytest tests/compile
-	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest $(SHAPES) tests/unit/test_packed.py tests/unit/test_quantization.py tests/unit/test_shortlist.py
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore=tests/compile
+	$(BIN)/python -m pytest --no-shapes tests/compile
+	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest tests/unit/inference tests/unit/pipelines/translation/test_quantization.py tests/unit/decoding/test_shortlist.py
 	set -e; kinds=`$(BIN)/python -c $(SLOWER)`; for kind in $$kinds; do \
-		TRANSFORMER_KERNELS=$$kind $(BIN)/python -m pytest $(SHAPES) --numprocesses 2 $(OF_KERNELS); done
+		TRANSFORMER_KERNELS=$$kind $(BIN)/python -m pytest --numprocesses 2 $(OF_KERNELS); done
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -38,7 +30,7 @@ format: install
 install: .venv/.installed
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
-KERNELS := setup.py $(wildcard src/transformer/kernels/*.cpp src/transformer/kernels/*.h)
+KERNELS := setup.py $(wildcard src/transformer/kernels/csrc/*)
 .venv/.installed: pyproject.toml constraints.txt $(KERNELS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-FOLDER = Path("src/transformer/kernels")
+FOLDER = Path("src/transformer/kernels/csrc")
 KINDS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
 
 

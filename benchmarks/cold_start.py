@@ -22,8 +22,8 @@ from decoding import BASE, read
 from training_report import command_line, hardware, spread
 from transformer.bundle import Bundle, save_bundle, save_quantized
 from transformer.models import family
-from transformer.text.pair import TokenizerPair
-from transformer.text.settings import TokenizerSettings
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
 

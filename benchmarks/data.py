@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from transformer.data.config import DataSettings
 from transformer.data.readers import read_pairs
-from transformer.data.settings import DataSettings
-from transformer.inspection.machine import machine
-from transformer.text.settings import TokenizerSettings
+from transformer.runtime.machine import machine
+from transformer.tokenizers.config import TokenizerSettings
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 VOCABULARY, MAX_LENGTH, BATCH_TOKENS, SEED = 8000, 256, 4096, 1
@@ -166,10 +166,10 @@ def steps(folder: Path) -> dict[str, Any]:
     from transformer.data.batches import plan_epoch
     from transformer.data.prefetch import prefetch
     from transformer.data.source import PairSource
-    from transformer.data.store import TokenStore
-    from transformer.training.objectives import TranslationObjective
-    from transformer.training.optimizer import make_optimizer
-    from transformer.training.settings import TrainingSettings
+    from transformer.data.token_store import TokenStore
+    from transformer.training.config import TrainingSettings
+    from transformer.training.objectives.translation import TranslationObjective
+    from transformer.training.optim.adam import make_optimizer
     from transformer.training.step import TrainingState, train_step
 
     torch.manual_seed(SEED)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from transformer.kernels import PackedMatrix, Precision, Weight
-from transformer.memory import keep_freed_memory
+from transformer.runtime.allocator import keep_freed_memory
 
 BYTES = {"float32": 4, "bf16": 2, "int8": 1}
 CACHED_BYTES = {"float32": 4, "bf16": 2, "int8": 2}

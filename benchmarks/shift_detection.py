@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer.data.doctor.alignment import align
-from transformer.data.doctor.shifts import Shift, stretches
-from transformer.inspection.machine import machine
+from transformer.data.quality.alignment import align
+from transformer.data.quality.shifts import Shift, stretches
+from transformer.runtime.machine import machine
 
 SEEDS, NEAR_LINES, TATOEBA_LINES, SEVERAL = 20, 50, 50_000, (2, 5, 20)
 FIRST_LINES = (100, 200, 300, 500, 1000)

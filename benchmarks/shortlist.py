@@ -29,10 +29,10 @@ from decoding import (
 )
 from training_report import command_line, hardware
 from transformer.decoding import Shortlist
-from transformer.shortlisting import coverage, learn_shortlist, save_shortlist
-from transformer.text.control import EOS_ID
-from transformer.text.pair import TokenizerPair
-from transformer.text.settings import TokenizerSettings
+from transformer.decoding.shortlist_training import coverage, learn_shortlist, save_shortlist
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.special_tokens import EOS_ID
 
 ENGINES = ["shortlisted-int8", "ours-int8", "shortest-int8", "ctranslate2-int8"]
 RIVALS = {"shortlisted-int8": ("ours-int8", "ctranslate2-int8"), "shortest-int8": ("ours-int8",)}

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import save_file
 
 from transformer import build_transformer
+from transformer.data.batch import PairBatch
 from transformer.data.batches import plan_epoch
 from transformer.data.source import pair_batch
-from transformer.protocols import PairBatch
-from transformer.text.byte_pair import BytePairTokenizer
-from transformer.text.control import N_CONTROL
-from transformer.text.settings import TokenizerSettings
+from transformer.tokenizers.byte_pair import BytePairTokenizer
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.special_tokens import N_CONTROL
 
 HERE = Path(__file__).parent / "training_engines"
 FILES = {

@@ -35,14 +35,15 @@ import torch.nn.functional as F
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, dropout, padding_mask
+from transformer.data.batch import PairBatch
 from transformer.data.source import pair_batch
-from transformer.inspection.machine import machine
-from transformer.memory import keep_freed_memory
-from transformer.protocols import LossSum, PairBatch
-from transformer.training.hardware import Hardware, keep_compiled_products
-from transformer.training.objectives import TranslationObjective
-from transformer.training.optimizer import make_optimizer
-from transformer.training.settings import TrainingSettings
+from transformer.interfaces import LossSum
+from transformer.runtime.allocator import keep_freed_memory
+from transformer.runtime.machine import machine
+from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.translation import TranslationObjective
+from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
 
 WHOLE, AGAIN, OFF = "the whole step", "layers computed again", "products by torch"

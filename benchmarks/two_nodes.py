@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from transformer.recipe import parse_recipe
+from transformer.run.recipe import parse_recipe
 from transformer.storage.checkpoints import checkpoint_folder
 
 STEPS, LOG_EVERY, ROUNDS, PORT = 24, 4, 2, 29517

@@ -1,22 +1,43 @@
 """What the tests share: real data where it is at hand, a tiny corpus, a tiny trained run."""
 
 import os
-import random
+import re
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-ROOT = Path(__file__).parents[1]
+from samples import ROOT, digit_pairs, tiny_recipe, write_lines
+
+NOT_CHECKED = {"transformer.kernels.triton_kernels"}
+"""Modules whose annotations are not checked: Triton compiles their functions as they stand."""
 
 
-def pytest_configure() -> None:
-    """One thread: tests are small, and equality bit for bit is promised for one thread. Slow is no failure.
+def tensor_modules() -> list[str]:
+    """The modules of the package in which torch, numpy or jaxtyping is imported."""
+    source = ROOT / "src"
+    imports = re.compile(r"^\s*(?:import|from) (?:torch|numpy|jaxtyping)\b", re.MULTILINE)
+    files = [path for path in source.rglob("*.py") if path.name != "__init__.py"]
+    found = [path for path in files if imports.search(path.read_text(encoding="utf-8"))]
+    return sorted({".".join(path.relative_to(source).with_suffix("").parts) for path in found} - NOT_CHECKED)
 
-    Without a GPU, its kernels are interpreted; Triton reads that as they are loaded. What fails fails again: examples
-    are the same in each run. Pipes are no terminals, whatever the caller's environment says.
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the switch that torch.compile needs."""
+    parser.addoption("--no-shapes", action="store_true", help="do not check annotated shapes while tests run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Turns on shape checks and makes runs alike.
+
+    Torch gets one thread: tests are small, and bit-for-bit equality is promised for one thread. Without a GPU, Triton
+    interprets the kernels for GPUs, which it decides when they are imported. Hypothesis draws the same examples in
+    every run and has no deadline. Colour settings of the caller's terminal do not reach the pipes of tests.
     """
+    if not config.getoption("--no-shapes"):
+        jaxtyping.install_import_hook(tensor_modules(), "beartype.beartype")
     torch.set_num_threads(1)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         os.environ.pop(name, None)
@@ -42,20 +63,6 @@ def data_folder() -> Path:
     return folder
 
 
-def write_lines(path: Path, lines: list[str]) -> Path:
-    """A text file of the given lines."""
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
-    return path
-
-
-def digit_pairs(n: int, seed: int = 3) -> list[tuple[str, str]]:
-    """Words for digits and the digits themselves, reversed: a language a tiny model learns."""
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    draw = random.Random(seed)
-    numbers = [[draw.randrange(10) for _ in range(draw.randint(1, 6))] for _ in range(n)]
-    return [(" ".join(words[d] for d in number), " ".join(str(d) for d in reversed(number))) for number in numbers]
-
-
 @pytest.fixture(scope="session")
 def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Two text files of 600 pairs."""
@@ -67,27 +74,11 @@ def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
 
 
-TINY_RECIPE = {
-    "tokenizer": {"vocab_size": 300},
-    "model": {"d_model": 16, "N": 2, "h": 2, "d_ff": 24, "src_seq_len": 64, "tgt_seq_len": 96, "dropout": 0.1},
-    "training": {
-        "max_steps": 12, "batch_tokens": 256, "warmup_steps": 4, "validate_every": 6, "save_every": 6,
-        "log_every": 3, "threads": 1,
-    },
-}  # fmt: skip
-
-
-def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict[str, object]]:
-    """The recipe of a run of seconds on the digit corpus."""
-    data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
-    return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}
-
-
 @pytest.fixture(scope="session")
 def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished run of the tiny recipe, long enough for a model that says a few digits and stops."""
-    from transformer.recipe import parse_recipe
-    from transformer.run import train
+    from transformer.run.recipe import parse_recipe
+    from transformer.run.train import train
 
     folder = tmp_path_factory.mktemp("run") / "tiny"
     learning = {"max_steps": 200, "warmup_steps": 200, "batch_tokens": 1024, "validate_every": 100, "save_every": 100}

@@ -16,9 +16,9 @@ from transformer.decoding import (
     length_normalization,
     search_each,
 )
+from transformer.inference.cpu import pack
+from transformer.interfaces import Generates
 from transformer.kernels import why_not
-from transformer.packed import pack
-from transformer.protocols import Generates
 
 
 class Ours(Engine):

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from transformer import build_transformer
 from transformer.decoding import Request, Search, Searcher, length_normalization
-from transformer.fused import fuse
+from transformer.inference.gpu import fuse
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 

@@ -8,8 +8,8 @@ from decoder import Engine, run
 
 from transformer import load
 from transformer.decoding import Search, length_normalization
+from transformer.pipelines.translation.translator import Translator
 from transformer.text.lines import read_lines
-from transformer.translation import Translator
 
 
 class Ours(Engine):

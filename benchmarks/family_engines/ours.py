@@ -8,19 +8,19 @@ import torch
 from timed import WARM_UP_STEPS, best_of, examples, images, order_given, prompts, texts
 
 from transformer.bundle import Bundle
+from transformer.bundle.huggingface import read_tensors
+from transformer.data.batch import ImageBatch, TextBatch, WindowBatch
 from transformer.decoding import Request, Search, search_all
-from transformer.loading import load
+from transformer.inference.cpu import pack
 from transformer.models import family
-from transformer.packed import pack
-from transformer.protocols import ImageBatch, TextBatch, WindowBatch
-from transformer.published import read_tensors
-from transformer.text.control import ControlIds
-from transformer.training.hardware import Hardware, keep_compiled_products
-from transformer.training.label_objectives import LabelObjective
-from transformer.training.optimizer import make_optimizer
-from transformer.training.settings import TrainingSettings
+from transformer.pipelines.auto import load
+from transformer.tokenizers.special_tokens import ControlIds
+from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.classification import LabelObjective
+from transformer.training.objectives.language_modelling import LanguageModelObjective
+from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
-from transformer.training.text_objectives import LanguageModelObjective
 
 NOBODY = ControlIds(None, None, None, None)
 

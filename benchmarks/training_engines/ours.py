@@ -8,13 +8,13 @@ from torch import Tensor
 
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
+from transformer.data.batch import PairBatch
 from transformer.kernels import elementwise, normalization
-from transformer.memory import keep_freed_memory
-from transformer.protocols import PairBatch
-from transformer.training.hardware import Hardware, keep_compiled_products
-from transformer.training.objectives import TranslationObjective
-from transformer.training.optimizer import make_optimizer
-from transformer.training.settings import TrainingSettings
+from transformer.runtime.allocator import keep_freed_memory
+from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.translation import TranslationObjective
+from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
 
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformer.decoding import Search
     from transformer.errors import TransformerError
-    from transformer.generation import Generator
-    from transformer.loading import load
-    from transformer.recipe import Recipe, load_recipe
-    from transformer.recognition import ImageClassifier, TextEncoder
-    from transformer.run import RunResult, train
+    from transformer.pipelines.auto import load
+    from transformer.pipelines.classification import ImageClassifier, TextEncoder
+    from transformer.pipelines.text_generation import Generator
+    from transformer.pipelines.translation.results import Translation
+    from transformer.pipelines.translation.translator import Translator
+    from transformer.run.recipe import Recipe, load_recipe
+    from transformer.run.train import RunResult, train
     from transformer.transformer import Transformer, build_transformer
-    from transformer.translation import Translation, Translator
 
 __all__ = [
     "Generator",
@@ -32,20 +33,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Generator": "generation",
-    "ImageClassifier": "recognition",
-    "Recipe": "recipe",
-    "RunResult": "run",
+    "Generator": "pipelines.text_generation",
+    "ImageClassifier": "pipelines.classification",
+    "Recipe": "run.recipe",
+    "RunResult": "run.train",
     "Search": "decoding",
-    "TextEncoder": "recognition",
+    "TextEncoder": "pipelines.classification",
     "Transformer": "transformer",
     "TransformerError": "errors",
-    "Translation": "translation",
-    "Translator": "translation",
+    "Translation": "pipelines.translation.results",
+    "Translator": "pipelines.translation.translator",
     "build_transformer": "transformer",
-    "load": "loading",
-    "load_recipe": "recipe",
-    "train": "run",
+    "load": "pipelines.auto",
+    "load_recipe": "run.recipe",
+    "train": "run.train",
 }
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import tiny_recipe
+from samples import tiny_recipe
 from transformer.data.source import pair_batch
 from transformer.errors import ConfigError
-from transformer.recipe import parse_recipe
-from transformer.run import train
-from transformer.training.objectives import TranslationObjective
+from transformer.run.recipe import parse_recipe
+from transformer.run.train import train
+from transformer.training.objectives.translation import TranslationObjective
 from transformer.transformer import build_transformer
 
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.config import Settings
 from transformer.decoding import GREEDY, Request, search_all
+from transformer.inference.cpu import pack
 from transformer.models import family, family_names
-from transformer.packed import pack
-from transformer.settings import Settings
-from transformer.text.pair import TokenizerPair
-from transformer.text.settings import TokenizerSettings
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
 
 B, S, T = 3, 7, 5
 VOCABULARY = 263

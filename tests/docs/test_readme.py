@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, digit_pairs, write_lines
+from samples import ROOT, digit_pairs, write_lines
 
 SHORT = ["--set", "training.max_steps=20", "--set", "model.d_model=32"]
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)

@@ -12,18 +12,19 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from transformer.data.batch import PairBatch
 from transformer.data.source import pair_batch
-from transformer.memory import keep_freed_memory
-from transformer.protocols import LossSum, PairBatch, Part
-from transformer.training.distributed import World, join_world
+from transformer.interfaces import LossSum, Part
+from transformer.runtime.allocator import keep_freed_memory
+from transformer.training.config import TrainingSettings
+from transformer.training.distributed.data_parallel import gathered, replicate
+from transformer.training.distributed.process_group import World, join_world
 from transformer.training.interruption import Interruption
-from transformer.training.objectives import TranslationObjective
-from transformer.training.optimizer import make_optimizer
-from transformer.training.optimizer_state import optimizer_tensors, restore_optimizer
-from transformer.training.plan import plan_run
-from transformer.training.progress import Progress
-from transformer.training.replicas import gathered, replicate
-from transformer.training.settings import TrainingSettings
+from transformer.training.monitoring.progress import Progress
+from transformer.training.objectives.translation import TranslationObjective
+from transformer.training.optim.adam import make_optimizer
+from transformer.training.optim.state_dict import optimizer_tensors, restore_optimizer
+from transformer.training.planning.plan import plan_run
 from transformer.training.step import TrainingState
 from transformer.training.update import Skipped, fetch, update
 from transformer.transformer import build_transformer

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run_server import Commands, end_of
 
-from conftest import digit_pairs, tiny_recipe, write_lines
-from transformer.recipe import parse_recipe
+from faults.run_server import Commands, end_of
+from samples import digit_pairs, tiny_recipe, write_lines
+from transformer.run.recipe import parse_recipe
 from transformer.training.checkpoint import Checkpoints
 
 STEPS = 6

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import digit_pairs, tiny_recipe, write_lines
-from transformer.recipe import parse_recipe
-from transformer.run import prepare, train
+from samples import digit_pairs, tiny_recipe, write_lines
+from transformer.run.recipe import parse_recipe
+from transformer.run.setup import prepare
+from transformer.run.train import train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 

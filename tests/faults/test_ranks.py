@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from rank_steps import ACCUMULATIONS, STRATEGIES, take_steps
-from run_server import end_of
 from safetensors.torch import load, load_file
 
-from conftest import digit_pairs, tiny_recipe, write_lines
-from transformer.recipe import load_recipe, parse_recipe
-from transformer.run import train
+from faults.rank_steps import ACCUMULATIONS, STRATEGIES, take_steps
+from faults.run_server import end_of
+from samples import digit_pairs, tiny_recipe, write_lines
+from transformer.run.recipe import load_recipe, parse_recipe
+from transformer.run.train import train
 from transformer.storage.checkpoints import checkpoint_steps
-from transformer.training.distributed import World
+from transformer.training.distributed.process_group import World
 
 HERE = Path(__file__).parent
 STEPS = 12

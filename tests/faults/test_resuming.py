@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_server import Commands, Ended, end_of
 
-from conftest import digit_pairs, tiny_recipe, write_lines
-from transformer.recipe import load_recipe, parse_recipe
+from faults.run_server import Commands, Ended, end_of
+from samples import digit_pairs, tiny_recipe, write_lines
+from transformer.run.recipe import load_recipe, parse_recipe
 from transformer.training.checkpoint import Checkpoints
 
 EPOCH = 6

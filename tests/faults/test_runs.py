@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import tiny_recipe, write_lines
-from transformer.packed import choose_precision, described
-from transformer.recipe import parse_recipe
+from samples import tiny_recipe, write_lines
+from transformer.inference.cpu import choose_precision, described
+from transformer.run.recipe import parse_recipe
 from transformer.storage.checkpoints import checkpoint_steps
 
 COMMAND = [sys.executable, "-m", "transformer"]

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from unit.test_task_data import idx
 
-from conftest import write_lines
+from samples import write_lines
 from transformer.bundle import load_bundle, save_bundle
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
-from transformer.generation import Generator
-from transformer.loading import load
-from transformer.published import read_published, write_published
-from transformer.recipe import parse_recipe
-from transformer.recognition import ImageClassifier, TextEncoder
-from transformer.run import RunResult, train
-from transformer.storage.tensors import load_tensors
-from unit.test_task_data import idx
+from transformer.pipelines.auto import load
+from transformer.pipelines.classification import ImageClassifier, TextEncoder
+from transformer.pipelines.text_generation import Generator
+from transformer.run.recipe import parse_recipe
+from transformer.run.train import RunResult, train
+from transformer.storage.tensor_files import load_tensors
 
 SMALL = {"d_model": 32, "N": 2, "h": 2, "dropout": 0.0}
 SPEED = {"threads": 1, "precision": "float32", "log_every": 20, "patience": 0, "warmup_steps": 10}

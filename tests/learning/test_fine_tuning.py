@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from conftest import digit_pairs, write_lines
+from samples import digit_pairs, write_lines
 from transformer.bundle import load_bundle
 from transformer.errors import CheckpointError, ConfigError
-from transformer.recipe import Recipe, parse_recipe
-from transformer.run import RunResult, train
+from transformer.run.recipe import Recipe, parse_recipe
+from transformer.run.train import RunResult, train
 
 SHORT = {"max_steps": 40, "batch_tokens": 512, "validate_every": 40, "save_every": 40, "threads": 1}
 

@@ -8,11 +8,11 @@ import torch
 
 from transformer.data.source import pair_batch
 from transformer.decoding import GREEDY, Request, search_all
-from transformer.text.control import EOS_ID
-from transformer.training.objectives import TranslationObjective
-from transformer.training.optimizer import make_optimizer
-from transformer.training.schedule import make_schedule
-from transformer.training.settings import TrainingSettings
+from transformer.tokenizers.special_tokens import EOS_ID
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.translation import TranslationObjective
+from transformer.training.optim.adam import make_optimizer
+from transformer.training.optim.schedule import make_schedule
 from transformer.training.step import TrainingState, train_step
 from transformer.transformer import build_transformer
 

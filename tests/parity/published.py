@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import nn
 
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.published import read_published, write_published
+from transformer.bundle.huggingface import read_published, write_published
 
 
 def randomized(model: nn.Module, std: float = 0.2) -> Any:

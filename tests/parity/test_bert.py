@@ -27,9 +27,9 @@ from parity.published import (
     randomized,
     write_word_level,
 )
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.errors import BundleError
 from transformer.models.bert.model import Bert
-from transformer.published import read_published, write_published
 
 SIZE = 53
 SIZES: dict[str, Any] = {

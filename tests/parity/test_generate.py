@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from transformer.decoding import Request, Search, length_normalization, normalized, search_all
-from transformer.text.control import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.transformer import Transformer, build_transformer
 
 VOCABULARY, POSITIONS, LIMIT, SHARPER, FARTHER, WILDER, ENDS = 61, 40, 24, 1.0, 2.0, 0.6, 3.6

@@ -26,10 +26,10 @@ from parity.published import (
     randomized,
     write_word_level,
 )
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
-from transformer.published import read_published, write_published
-from transformer.text.control import ControlIds
+from transformer.tokenizers.special_tokens import ControlIds
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}

@@ -14,19 +14,19 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
-from conftest import digit_pairs, tiny_recipe
 from parity.published import close_inside, outputs_of
+from samples import digit_pairs, tiny_recipe
 from transformer.blocks import causal_mask, halved_sinusoid, padding_mask
 from transformer.bundle import load_bundle, save_bundle
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
-from transformer.loading import load, make_translator
 from transformer.models.marian.weights import published_order
-from transformer.published import read_published, write_published
-from transformer.recipe import parse_recipe
-from transformer.run import train
-from transformer.text.control import BOS_ID, PAD_ID
-from transformer.text.lexicon import Lexicon
+from transformer.pipelines.auto import load, make_translator
+from transformer.pipelines.translation.terminology import Lexicon
+from transformer.run.recipe import parse_recipe
+from transformer.run.train import train
+from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 ODD: dict[str, dict[str, Any]] = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from transformer.loading import load
-from transformer.published import read_published, write_published
-from transformer.recognition import TextEncoder
+from transformer.bundle.huggingface import read_published, write_published
+from transformer.pipelines.auto import load
+from transformer.pipelines.classification import TextEncoder
 
 TEXTS = [
     "A man is eating food.",

@@ -10,13 +10,13 @@ from transformers import AutoTokenizer, MarianMTModel, PegasusForConditionalGene
 from parity.published import close
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
-from transformer.loading import make_translator
 from transformer.models import family
-from transformer.published import read_published, write_published
-from transformer.text.pair import TokenizerPair
-from transformer.text.settings import TokenizerSettings
+from transformer.pipelines.auto import make_translator
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer
 
 TEXT = ["one two three", "seven eight", "Ein Satz, mit Ähren!", "a b c d e f", "[EOS] typed, x\ty"]

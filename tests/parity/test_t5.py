@@ -19,11 +19,11 @@ from parity.published import (
     write_word_level,
 )
 from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle.huggingface import read_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError, ConfigError
-from transformer.loading import make_translator
-from transformer.published import read_published
-from transformer.text.lexicon import Lexicon
+from transformer.pipelines.auto import make_translator
+from transformer.pipelines.translation.terminology import Lexicon
 from transformer.transformer import Transformer
 
 SIZE = 53

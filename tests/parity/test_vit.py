@@ -18,11 +18,11 @@ from transformers import (
 
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
 from transformer.bundle import Bundle
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.data.images import Pictures
 from transformer.errors import BundleError
 from transformer.models import family
 from transformer.models.vit.model import Vit
-from transformer.published import read_published, write_published
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37, "image_size": 12,
@@ -110,6 +110,6 @@ def test_shards_are_read(tmp_path: Path) -> None:
 
 def imported_from(folder: Path) -> Any:
     """The model of a folder."""
-    from transformer.published import read_published
+    from transformer.bundle.huggingface import read_published
 
     return read_published(folder)

@@ -10,68 +10,46 @@ from pathlib import Path
 import pytest
 
 import transformer
-from conftest import ROOT
+from samples import ROOT
 
 SOURCE = ROOT / "src" / "transformer"
 
-# Room -> the rooms it may import, besides itself and `errors`, which anyone may.
+# Package or module -> what it may import beside itself and `errors`.
 ARROWS = {
     "errors": set(),
-    "settings": set(),
-    "protocols": set(),
+    "config": set(),
+    "interfaces": set(),
     "blocks": set(),
-    "markup": set(),
-    "memory": set(),
     "kernels": set(),
-    "packed": {"blocks", "kernels"},
-    "fused": {"blocks", "kernels"},
-    "placing": {"bundle", "fused", "kernels", "packed"},
+    "evaluation": set(),
+    "text": set(),
+    "demo": set(),
     "transformer": {"blocks"},
-    "models": {"transformer", "blocks", "settings", "text"},
-    "published": {"bundle", "models", "storage"},
-    "text": {"protocols", "settings"},
-    "data": {"markup", "protocols", "settings", "storage", "text"},
-    "evaluation": {"protocols"},
-    "decoding": {"kernels", "memory", "protocols", "text"},
-    "spelling": {"decoding", "text"},
-    "translated": {"decoding", "text"},
-    "aligned": {"attended", "text", "transformer"},
-    "tagged": {"aligned", "text", "translated"},
-    "translation": {
-        "aligned", "attended", "decoding", "protocols", "spelling", "tagged", "text", "transformer", "translated"
+    "storage": {"config"},
+    "runtime": {"kernels"},
+    "tokenizers": {"config", "text"},
+    "inference": {"blocks", "kernels"},
+    "models": {"blocks", "config", "text", "tokenizers", "transformer"},
+    "data": {"config", "interfaces", "storage", "text", "tokenizers"},
+    "decoding": {"interfaces", "kernels", "runtime", "tokenizers"},
+    "bundle": {"config", "inference", "kernels", "models", "storage", "tokenizers"},
+    "training": {
+        "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",
     },
-    "storage": {"settings"},
-    "training": {"protocols", "settings", "blocks", "kernels", "data", "memory", "storage", "text", "transformer"},
-    "bundle": {"kernels", "models", "packed", "settings", "storage", "text"},
-    "attended": {"blocks", "text", "transformer"},
-    "inspection": {"aligned", "attended", "blocks", "decoding", "kernels", "text", "transformer", "translation"},
-    "reporting": {"bundle", "evaluation", "inspection", "markup"},
-    "recipe": {"data", "models", "settings", "text", "training"},
-    "averaging": {"bundle", "storage", "training"},
-    "fine_tuning": {"bundle", "models", "recipe", "text", "training"},
-    "shortlisting": {"decoding", "text"},
-    "generation": {"decoding", "models", "text"},
-    "recognition": {"data", "settings", "text"},
-    "loading": {
-        "bundle", "decoding", "generation", "kernels", "models", "packed", "placing", "published", "recognition",
-        "shortlisting", "text", "transformer", "translation",
+    "pipelines": {
+        "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
+        "text", "tokenizers", "transformer",
     },
-    "quantization": {"bundle", "decoding", "evaluation", "loading", "packed", "translation"},
-    "scoring": {"blocks", "data", "decoding", "protocols", "text", "transformer", "translation"},
-    "resuming": {"bundle", "recipe", "training"},
+    "reporting": {"bundle", "data", "evaluation", "models", "pipelines"},
     "run": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "fine_tuning", "inspection", "memory", "models",
-        "protocols", "recipe", "reporting", "resuming", "settings", "storage", "text", "training", "transformer",
-        "translation",
+        "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "reporting",
+        "runtime", "storage", "tokenizers", "training", "transformer",
     },
     "cli": {
-        "averaging", "bundle", "data", "decoding", "evaluation", "generation", "inspection", "loading", "memory",
-        "models", "published", "quantization", "recipe", "recognition", "reporting", "run", "scoring", "settings",
-        "shortlisting", "storage", "text", "training", "translation",
+        "bundle", "config", "data", "decoding", "demo", "evaluation", "models", "pipelines", "reporting", "run",
+        "runtime", "storage", "text", "tokenizers", "training",
     },
-    "__init__": {
-        "decoding", "errors", "generation", "loading", "recipe", "recognition", "run", "transformer", "translation"
-    },
+    "__init__": {"decoding", "errors", "pipelines", "run", "transformer"},
     "__main__": {"cli"},
 }  # fmt: skip
 
@@ -111,7 +89,8 @@ def test_blocks_import_torch_and_jaxtyping_alone() -> None:
 
 def test_a_translator_loads_nothing_of_the_other_families() -> None:
     """Catches what would slow the first translation: pyarrow alone takes 150 ms."""
-    code = "import sys, transformer.loading; print({'pyarrow', 'PIL', 'transformer.recognition'} & set(sys.modules))"
+    heavy = {"pyarrow", "PIL", "transformer.pipelines.classification"}
+    code = f"import sys, transformer.pipelines.auto; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "set()"
 

@@ -10,14 +10,14 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from transformer.bundle.weights import Unfilled, place, place_quantized, quantize, untied
+from transformer.config import Settings
 from transformer.errors import BundleError, DataError
 from transformer.kernels import Precision
 from transformer.models import family
-from transformer.settings import Settings
 from transformer.storage.checkpoints import resolve_model
-from transformer.storage.sealed import MANIFEST, MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
-from transformer.storage.tensors import load_tensors
-from transformer.text.pair import TokenizerPair
+from transformer.storage.tensor_files import load_tensors
+from transformer.storage.verified_folder import MANIFEST, MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
+from transformer.tokenizers.pair import TokenizerPair
 
 CONFIG, PROVENANCE = "config.json", "provenance.json"
 WEIGHTS: Final = {"float32": "model.safetensors", "int8": "model.int8.safetensors"}

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transformer.errors import BundleError
+from transformer.inference.cpu import pack
 from transformer.kernels import Precision, Weight
-from transformer.packed import pack
 
 SCALES: Final = "_scales"
 """What the name of an int8 weight's scales ends with, after the name of the weight."""

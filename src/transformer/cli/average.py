@@ -27,8 +27,8 @@ def average(
         )
     paths = models if last is None and best is None else _of_run(models, last, best)
 
-    from transformer.averaging import average_bundles  # loads torch
     from transformer.bundle import save_bundle
+    from transformer.run.checkpoint_averaging import average_bundles  # loads torch
 
     save_bundle(out, average_bundles(paths))
     typer.echo(f"mean of {len(paths)} models: {', '.join(map(str, paths))}")

@@ -33,9 +33,9 @@ def check(
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
     refuse_same([source, target, *(tests or ())], [out])
 
-    from transformer.data.doctor.examination import examine  # loads numpy
-    from transformer.data.doctor.page import html_report
-    from transformer.data.doctor.report import text_report
+    from transformer.data.quality.examination import examine  # loads numpy
+    from transformer.data.quality.report import text_report
+    from transformer.reporting.corpus_page import html_report
 
     with written_to(out) as sink:
         with counted("lines looked at") as advance:

@@ -15,7 +15,7 @@ from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same,
 from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from transformer.recognition import ImageClassifier, Label, TextEncoder
+    from transformer.pipelines.classification import ImageClassifier, Label, TextEncoder
 
 CHUNK = 256
 
@@ -46,7 +46,7 @@ def classify(
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
-    from transformer.recognition import ImageClassifier, TextEncoder  # loads torch
+    from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
     from transformer.text.lines import refuse_broken
 
     refuse_same([input_path], [output_path])
@@ -88,7 +88,7 @@ def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _evaluate(found: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str) -> None:
     """Prints the accuracy on labelled examples."""
-    from transformer.recognition import TextEncoder
+    from transformer.pipelines.classification import TextEncoder
 
     wanted, names = _told(found, path, labels, invalid_utf8)
     right = sum(name == label for name, label in zip(names, wanted, strict=True))
@@ -111,7 +111,7 @@ def _told(
     from transformer.data.images import IdxImages, ImageFiles
     from transformer.data.labelled import label_numbers, read_rows
     from transformer.errors import DataError
-    from transformer.recognition import TextEncoder
+    from transformer.pipelines.classification import TextEncoder
 
     if isinstance(found, TextEncoder):
         rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))

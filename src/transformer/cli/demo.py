@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from transformer.translation import Translator
+    from transformer.pipelines.translation.translator import Translator
 
 REORDERED = ("Today the woman calls the old doctor.", "Heute ruft die Frau den alten Arzt an.")
 N_SHOWN = 8
@@ -22,12 +22,12 @@ def demo(
     Shows held-out translations, the share that is exactly right, a nearest-neighbour baseline, and a picture of the
     attention, in which the reordering of words can be seen. Takes under three minutes on two cores.
     """
-    from transformer.data.phrasebook import build_phrasebook, nearest_neighbour
-    from transformer.loading import load
-    from transformer.recipe import parse_recipe
-    from transformer.run import train
+    from transformer.demo import load_phrasebook, nearest_neighbour
+    from transformer.pipelines.auto import load
+    from transformer.run.recipe import parse_recipe
+    from transformer.run.train import train
 
-    phrasebook = build_phrasebook()
+    phrasebook = load_phrasebook()
     typer.echo(f"phrasebook: {len(phrasebook.train):,} training pairs, {len(phrasebook.test):,} held out, for example")
     for english, german in phrasebook.train[:3]:
         typer.echo(f"  {english}  ->  {german}")
@@ -92,8 +92,8 @@ def _exact(translations: Sequence[str], references: Sequence[str]) -> float:
 
 
 def _draw(translator: "Translator", folder: Path) -> None:
-    from transformer.inspection.attention import cross_attention
-    from transformer.inspection.pictures import attention_picture, training_curve
+    from transformer.pipelines.translation.attention_maps import cross_attention
+    from transformer.reporting.figures import attention_picture, training_curve
 
     source = REORDERED[0]
     attention = cross_attention(translator, source, translator.translations([source])[0].text)

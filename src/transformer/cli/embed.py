@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from numpy.typing import NDArray
 
-    from transformer.recognition import TextEncoder
+    from transformer.pipelines.classification import TextEncoder
 
 CHUNK = 4096
 """Texts that are sorted by length together."""
@@ -102,7 +102,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
     """
     from transformer.data.labelled import read_rows
     from transformer.errors import DataError
-    from transformer.recognition import nearest_own
+    from transformer.pipelines.classification import nearest_own
     from transformer.run.tasks.neighbours import COLUMNS
 
     rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
@@ -120,7 +120,7 @@ def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
     Raises:
         ConfigError: it is something else.
     """
-    from transformer.recognition import TextEncoder  # loads torch
+    from transformer.pipelines.classification import TextEncoder  # loads torch
 
     return loaded(model, TextEncoder, "encoder of texts", precision=precision)
 

@@ -22,7 +22,7 @@ def export(
     Example: transformer export runs/first --format hf --out first-hf
     """
     from transformer.bundle import load_bundle
-    from transformer.published import write_published  # loads torch
+    from transformer.bundle.huggingface import write_published  # loads torch
 
     del to  # the only one so far
     with shown_while(f"reading {model}"):

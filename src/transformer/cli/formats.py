@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from transformer.translation import Translation
+    from transformer.pipelines.translation.translator import Translation
 
 Format = Literal["text", "jsonl"]
 Shown = Callable[[int, str, "Translation"], str]

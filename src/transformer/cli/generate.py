@@ -16,7 +16,7 @@ from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
-    from transformer.generation import Continuation, Generator
+    from transformer.pipelines.text_generation import Continuation, Generator
 
 PrecisionOption = Annotated[
     Literal["auto", "float32", "bf16", "int8"],
@@ -81,7 +81,7 @@ def generate(
 
 
 def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
-    from transformer.generation import Generator  # loads torch
+    from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = loaded(model, Generator, "language model", precision=precision, search=search)
     print(generator.description, file=sys.stderr)

@@ -20,7 +20,7 @@ def import_model(
     Example: transformer import opus-mt-en-de --out en-de && echo "A man sleeps." | transformer translate en-de
     """
     from transformer.bundle import save_bundle
-    from transformer.published import read_published  # loads torch
+    from transformer.bundle.huggingface import read_published  # loads torch
 
     with shown_while(f"reading {folder}"):
         bundle = read_published(folder)

@@ -31,8 +31,8 @@ def info(
             {name: f"{field.default}  {field.description or ''}" for name, field in fields.items()},
         )
         return
-    from transformer.inspection.size import flops_per_token, parameters_by_block
-    from transformer.loading import read_model  # loads torch
+    from transformer.models.parameter_count import flops_per_token, parameters_by_block
+    from transformer.pipelines.auto import read_model  # loads torch
 
     bundle = read_model(model, "float32")
     plain = family(bundle.family).build(bundle.config)  # a packed model does not tell

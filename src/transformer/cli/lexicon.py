@@ -9,7 +9,7 @@ import typer
 from transformer.cli.search import takes
 
 if TYPE_CHECKING:
-    from transformer.text.lexicon import Lexicon
+    from transformer.pipelines.translation.terminology import Lexicon
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def bound_by(
         ConfigError: an unknown kind.
         DataError: a file that cannot be read, or a line of it that binds nothing.
     """
-    from transformer.text.lexicon import PATTERNS, Lexicon, read_glossary
+    from transformer.pipelines.translation.terminology import PATTERNS, Lexicon, read_glossary
     from transformer.text.lines import read_lines
 
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]

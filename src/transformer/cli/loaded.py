@@ -19,8 +19,8 @@ def loaded(model: Path, wanted: type | UnionType, name: str, **options: Any) -> 
     Raises:
         ConfigError: it does another job.
     """
-    from transformer.loading import load  # loads torch
-    from transformer.memory import keep_freed_memory
+    from transformer.pipelines.auto import load  # loads torch
+    from transformer.runtime.allocator import keep_freed_memory
 
     keep_freed_memory()
     found: Any = load(model, **options)

@@ -26,7 +26,7 @@ def perplexity(
 
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
-    from transformer.generation import Generator  # loads torch
+    from transformer.pipelines.text_generation import Generator  # loads torch
     from transformer.text.lines import read_lines
 
     generator = loaded(model, Generator, "language model", precision=precision)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from transformer.cli.train import given_data
-from transformer.recipe import load_recipe
+from transformer.run.recipe import load_recipe
 
 
 def prepare(
@@ -29,7 +29,7 @@ def prepare(
     data = given_data(recipe, overrides, source, target, pairs)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
-    from transformer.run import prepare as prepare_run  # loads torch
+    from transformer.run.setup import prepare as prepare_run  # loads torch
 
     material = prepare_run(loaded, out)
     for line in (*material.notes, *material.lines):

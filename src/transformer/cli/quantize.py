@@ -12,7 +12,7 @@ from transformer.evaluation.scores import Tokenization
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
-    from transformer.quantization import Comparison
+    from transformer.pipelines.translation.quantization import Comparison
 
 
 @takes_search
@@ -36,7 +36,7 @@ def quantize(
     Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
     """
     from transformer.data.readers import read_pairs
-    from transformer.quantization import quantize
+    from transformer.pipelines.translation.quantization import quantize
 
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
     quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, told=_print)

@@ -19,7 +19,7 @@ from transformer.cli.translate import (
 )
 
 if TYPE_CHECKING:
-    from transformer.scoring import PairScore
+    from transformer.pipelines.translation.scoring import PairScore
 
 
 def score(
@@ -49,8 +49,8 @@ def score(
     """
     from transformer.data.readers import read_pairs
     from transformer.decoding import GREEDY
-    from transformer.loading import load_translator  # loads torch
-    from transformer.scoring import score_pairs
+    from transformer.pipelines.auto import load_translator  # loads torch
+    from transformer.pipelines.translation.scoring import score_pairs
 
     refuse_same([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))

@@ -13,7 +13,7 @@ from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
-    from transformer.translation import Translator
+    from transformer.pipelines.translation.translator import Translator
 
 Command = Callable[..., None]
 Penalty = Literal["paper", "normalize"]
@@ -76,7 +76,7 @@ class Loading:
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """The model's translator."""
-        from transformer.loading import load_translator  # loads torch
+        from transformer.pipelines.auto import load_translator  # loads torch
 
         translator = load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,

@@ -34,7 +34,14 @@ def shortlist(
     from transformer.bundle import load_bundle  # loads torch
     from transformer.cli.progress import counted
     from transformer.data.readers import read_pairs
-    from transformer.shortlisting import ITERATIONS, coverage, learn_shortlist, refuse_other_ids, save_shortlist, spaced
+    from transformer.decoding.shortlist_training import (
+        ITERATIONS,
+        coverage,
+        learn_shortlist,
+        refuse_other_ids,
+        save_shortlist,
+        spaced,
+    )
 
     refuse_same([source, target], [out])
     if not out.parent.is_dir():

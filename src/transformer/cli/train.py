@@ -9,14 +9,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from transformer.data.settings import DataSettings
-from transformer.data.tasks import TASKS
+from transformer.config import Settings
+from transformer.data.config import DataSettings
+from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
-from transformer.recipe import load_recipe
-from transformer.settings import Settings
-from transformer.text.settings import TokenizerSettings
-from transformer.training.settings import TrainingSettings
+from transformer.run.recipe import load_recipe
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.training.config import TrainingSettings
 
 
 def train_help() -> str:
@@ -108,7 +108,7 @@ def train(
     values = {"data": data, "training": {"start_from": start} if start else {}}
     loaded = load_recipe(recipe, overrides or (), {section: keys for section, keys in values.items() if keys})
 
-    from transformer.run import train as train_run  # loads torch
+    from transformer.run.train import train as train_run  # loads torch
 
     result = train_run(loaded, folder, fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
@@ -132,7 +132,7 @@ def _end_rank(code: int, is_main: bool) -> NoReturn:
     A thread of gloo that lets go of a tensor while Python takes itself apart would end it with SIGABRT, and the
     launcher would call a run that is done a failure (github.com/pytorch/pytorch/issues/190489).
     """
-    from transformer.training.distributed import AFTERMATH_SECONDS
+    from transformer.training.distributed.process_group import AFTERMATH_SECONDS
 
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # a reader that has left
@@ -144,7 +144,7 @@ def _end_rank(code: int, is_main: bool) -> NoReturn:
 
 
 def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
-    from transformer.inspection.pictures import training_curve
+    from transformer.reporting.figures import training_curve
 
     picture = training_curve(folder)
     for title, scores in (("best on validation", best), ("average of checkpoints", average)):

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from transformer.cli.lexicon import Bound
     from transformer.cli.search import Loading
     from transformer.decoding import Search
+    from transformer.pipelines.translation.translator import Translation, Translator
     from transformer.text.lines import Invalid
-    from transformer.translation import Translation, Translator
 
     Note = Callable[[int, Translator, Translation], None]
 
@@ -80,8 +80,8 @@ def translate(
     invalid = invalid_choice(invalid_utf8)
     refuse_same([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
-    from transformer.memory import give_back_holes, leave_out_of_collections
-    from transformer.text.lexicon import Tally
+    from transformer.pipelines.translation.terminology import Tally
+    from transformer.runtime.allocator import give_back_holes, leave_out_of_collections
 
     if bound.lexicon.requires and search.beam == 1:
         search = replace(search, beam=BOUND_BEAM)
@@ -173,7 +173,7 @@ def _notes(files: ExitStack, alignment: Path | None, attention: Path | None, tas
     if alignment is None and attention is None:
         return notes
 
-    from transformer.inspection.alignment import AttentionFile, word_alignment
+    from transformer.pipelines.translation.alignment_output import AttentionFile, word_alignment
 
     if alignment is not None:
         sink = files.enter_context(written_to(alignment))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.protocols import Part
+from transformer.interfaces import Part
 
 CHUNK: Final = 1 << 18
 """Examples that are looked at together, so that memory beside the order itself does not grow with the corpus."""

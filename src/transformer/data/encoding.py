@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.checks import KEPT, REASONS, PairFilter
 from transformer.data.duplicates import digests
+from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.ragged import Ragged
-from transformer.text.pair import TokenizerPair
+from transformer.tokenizers.pair import TokenizerPair
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformer.data.settings import DataSettings
+from transformer.data.config import DataSettings
 from transformer.errors import DataError
 
 

@@ -12,8 +12,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transformer.data.batch import ImageBatch
 from transformer.errors import ConfigError, DataError
-from transformer.protocols import ImageBatch, Part
+from transformer.interfaces import Part
 from transformer.text.lines import open_bytes
 
 IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformer.data.config import DataSettings, kind_of
 from transformer.data.readers import Pair, PairCounts, read_pairs
-from transformer.data.settings import DataSettings, kind_of
 from transformer.data.tables import read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
 from transformer.errors import DataError

@@ -11,15 +11,16 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transformer.data.batch import NeighbourBatch, TextBatch
+from transformer.data.config import kind_of
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts
-from transformer.data.settings import kind_of
 from transformer.data.source import pad
 from transformer.data.tables import Columns, read_jsonl, read_parquet, read_tsv
 from transformer.errors import DataError
-from transformer.protocols import NeighbourBatch, Part, TextBatch
+from transformer.interfaces import Part
 from transformer.text.lines import Invalid
-from transformer.text.tokenizer import Tokenizer
+from transformer.tokenizers.base import Tokenizer
 
 NAMES: Final = (".jsonl", ".parquet")
 """Files whose columns have names."""

@@ -8,20 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from transformer.data.checks import DataReport
+from transformer.data.cache import PreparedFolder
+from transformer.data.config import DataSettings, kind_of
+from transformer.data.filters import DataReport
 from transformer.data.fingerprint import Stamps, file_sum, fingerprint_inputs
 from transformer.data.inputs import read_inputs, training_inputs
-from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
-from transformer.data.settings import DataSettings, kind_of
 from transformer.data.source import PairSource
-from transformer.data.store import TokenStore
+from transformer.data.token_store import TokenStore
 from transformer.data.tokens import TokenJob, read_text
-from transformer.protocols import Part
-from transformer.text.control import ControlIds
-from transformer.text.pair import TokenizerPair
-from transformer.text.settings import TokenizerSettings
+from transformer.interfaces import Part
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.special_tokens import ControlIds
 
 SURVEY_FILE: Final = "survey.json"
 SHOW_EVERY: Final = 8192

@@ -60,7 +60,7 @@ def refuse_unequal(source: Path, target: Path, lines: tuple[int, int]) -> NoRetu
     Raises:
         DataError: always.
     """
-    from transformer.data.doctor.shifts import first_shift  # needed by few, and reads pairs itself
+    from transformer.data.quality.shifts import first_shift  # needed by few, and reads pairs itself
 
     (n_shorter, shorter), (n_longer, longer) = sorted(zip(lines, (source, target), strict=True))
     may_be_read_again = source.is_file() and target.is_file()

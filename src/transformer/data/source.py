@@ -9,10 +9,11 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transformer.data.batch import PairBatch
 from transformer.data.ragged import Ragged, positions
-from transformer.data.store import TokenStore
-from transformer.protocols import PairBatch, Part
-from transformer.text.control import OURS, PAD_ID, ControlIds
+from transformer.data.token_store import TokenStore
+from transformer.interfaces import Part
+from transformer.tokenizers.special_tokens import OURS, PAD_ID, ControlIds
 
 
 class PairSource:

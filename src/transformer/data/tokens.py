@@ -12,19 +12,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.checks import DataReport, PairFilter
+from transformer.data.config import DataSettings
 from transformer.data.duplicates import DuplicateFinder
 from transformer.data.encoding import BlockEncoder, EncodedBlock
+from transformer.data.filters import DataReport, PairFilter
 from transformer.data.inputs import training_inputs
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
-from transformer.data.settings import DataSettings
-from transformer.data.store import TokenStore, TokenWriter, write_pairs
+from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
 from transformer.data.workers import BLOCK_PAIRS, encode_blocks, worker_count
 from transformer.errors import DataError
 from transformer.text.lines import read_lines
-from transformer.text.pair import TokenizerPair
+from transformer.tokenizers.pair import TokenizerPair
 
 ACCOUNT_FILE: Final = "account.json"
 

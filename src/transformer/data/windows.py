@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transformer.data.batch import WindowBatch
 from transformer.errors import DataError
-from transformer.protocols import Part, WindowBatch
+from transformer.interfaces import Part
 from transformer.text.lines import Invalid, read_lines
-from transformer.text.passages import encode_lines
-from transformer.text.tokenizer import Tokenizer
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.running_text import encode_lines
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from transformer.data.arrow_ipc import TEXTS, TOKENS, batch_of
 from transformer.data.encoding import BlockEncoder
-from transformer.data.exchange import TEXTS, TOKENS, batch_of
 
 
 def main() -> None:

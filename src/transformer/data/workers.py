@@ -15,8 +15,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 import transformer
+from transformer.data.arrow_ipc import TEXTS, block_of, texts_of
 from transformer.data.encoding import BlockEncoder, EncodedBlock
-from transformer.data.exchange import TEXTS, block_of, texts_of
 from transformer.data.readers import Pair
 from transformer.errors import DataError
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
-from transformer.protocols import Generates, State
+from transformer.interfaces import Generates, State
 
 
 @dataclass(frozen=True)

@@ -1,127 +1,365 @@
-"""What is asked of a search."""
+"""Search over token ids, for any model that `Generates`: sentences enter, are searched for side by side, and leave.
 
-from collections.abc import Sequence
+At every step each hypothesis is continued with each token. Of all continuations of a sentence, those among the best
+`beam` that are EOS have ended; the best `beam` of the others are followed. A sentence that is done leaves at once.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
 
-from transformer.decoding.penalties import LengthPenalty, paper_length_penalty
-from transformer.decoding.required import Phrase
-from transformer.decoding.sampling import Sampling
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from transformer.decoding.beam_state import Sentence, Table, end_of
+from transformer.decoding.candidates import Candidates, Offered, expand, log_probabilities, offer_weighed, prune, spread
+from transformer.decoding.config import Request, Search
+from transformer.decoding.constrained import Phrase, allot, needed, option, unwanted
+from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.logits_processors import Rule, force_prefixes, rules_of
+from transformer.decoding.sampling import Sampling, draw
+from transformer.decoding.shortlist import Narrows, Shortlisted, best_listed, shortlisted
 from transformer.errors import ConfigError
+from transformer.interfaces import Generates, State
+from transformer.kernels import PackedMatrix, best_tokens
+from transformer.tokenizers.special_tokens import OURS, ControlIds
 
-Tokens = tuple[int, ...]
-Average = Literal["log_probability", "probability"]
 
+def search_each(
+    model: Generates,
+    requests: Iterable[Request],
+    search: Search,
+    *,
+    batch_tokens: int = 4096,
+    refill_below: float = 0.0,
+    device: torch.device | None = None,
+    control: ControlIds = OURS,
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    """Searches for every request; yields its index and up to `n_best` hypotheses, best first, as they are found.
 
-@dataclass(frozen=True)
-class Search:
-    """How translations are searched for; the defaults are greedy search.
+    Hypotheses that ended in EOS come first, by value / penalty(|Y|), then those that were cut at the limit.
 
-    Attributes:
-        beam: hypotheses of a sentence that are followed at a time; 1 is greedy, the paper takes 4.
-        penalty: compares hypotheses of different lengths.
-        stopping: "early" ends a sentence once `beam` hypotheses of it have ended; "exhaustive" goes on while one that
-            is followed could still, at its limit, come before the worst of them.
-        n_best: hypotheses returned, at most `beam`.
-        min_tokens: EOS is not written before so many tokens.
-        max_tokens: most tokens of a hypothesis besides EOS; where not given, a translator takes 50 more than the source
-            has, or than `min_tokens`.
-        no_repeat_ngram: no sequence of so many tokens is written twice; 0 lets all be.
-        repetition_penalty: the log-probability of a token that was written already is multiplied by it where
-            hypotheses are compared (Keskar et al. 2019, "CTRL", Sec. 4.1); 1 changes nothing.
-        banned: sequences of tokens that are never written.
-        allow_unknown: whether [UNK] may be written.
-        groups: parts of the beam, a divisor of it, of which each avoids the tokens that those before it choose at the
-            same step (Vijayakumar et al. 2018, "Diverse Beam Search", Sec. 4).
-        diversity: what a token loses for each time that an earlier group chose it, in nats.
-        sampling: draws tokens in place of taking the best; `beam` is then the number of samples.
-        average: how the predictions of several models are averaged, see `Ensemble`.
-        coverage: what a translator adds, where it compares hypotheses that have ended, for each source token that was
-            attended to too little, see `coverage_penalty`; 0 for nothing.
-        limit_ends: whether a hypothesis at its limit counts as one that ended, as a language model's does that is asked
-            for so many tokens; if not, those that reached EOS come before it.
-        guard: whether a translator searches again, without repeating `GUARD_NGRAM` tokens in a row, where a
-            translation repeats itself or does not end.
+    Args:
+        model: in evaluation mode.
+        requests: read as far ahead as one batch needs. Neighbours of like length waste least.
+        search: how.
+        batch_tokens: most of sentences x hypotheses of each x tokens of the longest source at a time.
+        refill_below: waiting sentences enter once less than this share of the batch is left; 0 waits for the last.
+            Among sentences of like length, joining costs more than it gains (`docs/log.md`).
+        device: of the model; None is the CPU.
+        control: which of the model's tokens end a sentence, and which are never written.
 
     Raises:
-        ConfigError: a value, or a combination, that means nothing.
+        ConfigError: a source or a limit exceeds the model's positions.
+
+    Source: Graves 2012, "Sequence Transduction with Recurrent Neural Networks", Sec. 2.5; Vaswani et al. 2017,
+    Sec. 6.1.
     """
-
-    beam: int = 1
-    penalty: LengthPenalty = field(default_factory=lambda: paper_length_penalty(0.6))
-    stopping: str = "early"
-    n_best: int = 1
-    min_tokens: int = 0
-    max_tokens: int | None = None
-    no_repeat_ngram: int = 0
-    repetition_penalty: float = 1.0
-    banned: Sequence[Tokens] = ()
-    allow_unknown: bool = False
-    groups: int = 1
-    diversity: float = 0.0
-    sampling: Sampling | None = None
-    average: Average = "log_probability"
-    coverage: float = 0.0
-    limit_ends: bool = False
-    guard: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuses what is no search."""
-        if self.beam < 1:
-            raise ConfigError(f"beam={self.beam} is below 1; choose 1 for greedy search, or more")
-        if self.stopping not in ("early", "exhaustive"):
-            raise ConfigError(f"stopping={self.stopping!r} is unknown; choose 'early' or 'exhaustive'")
-        if not 1 <= self.n_best <= self.beam:
-            raise ConfigError(f"n_best={self.n_best} is not between 1 and beam={self.beam}; choose a wider beam")
-        if self.groups < 1 or self.beam % self.groups:
-            raise ConfigError(f"groups={self.groups} does not divide beam={self.beam}; choose a divisor")
-        if self.groups > 1 and self.sampling:
-            raise ConfigError("groups and sampling exclude each other; samples differ by themselves")
-        for name in ("min_tokens", "no_repeat_ngram", "diversity", "coverage"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)} is not a number from 0 on")
-        if self.max_tokens is not None and self.max_tokens < max(1, self.min_tokens):
-            raise ConfigError(
-                f"max_tokens={self.max_tokens} is below {max(1, self.min_tokens)}, the fewest there can be; choose more"
-            )
-        if self.coverage and self.beam == 1:
-            raise ConfigError("coverage does nothing with beam=1, which has nothing to compare; choose e.g. 4")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise ConfigError(f"repetition_penalty={self.repetition_penalty} is not above 0; choose e.g. 1.2")
-        if not all(self.banned):
-            raise ConfigError("an empty sequence cannot be banned; leave it out")
-
-    @property
-    def follows_the_model(self) -> bool:
-        """Whether hypotheses are compared by the model's log-probabilities alone, all with all."""
-        changes = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
-        return self.groups == 1 and not changes
+    waiting = Waiting(enumerate(requests), batch_tokens // search.beam, refill_below)
+    table: Table | None = None
+    rules = rules_of(search, end_of(control))
+    while True:
+        done = list[Sentence]()
+        with inference():
+            while not done:
+                if newcomers := waiting.admit(table):
+                    entered = Table.begin(model, newcomers, search, device or torch.device("cpu"), control)
+                    table = entered if table is None else table.join(entered)
+                if table is None:
+                    return
+                origins = advance(model, table, search, rules)
+                done = [sentence for sentence in table.sentences if sentence.done]
+                table = table.leave(origins)
+        for sentence in done:
+            yield sentence.index, sentence.hypotheses(search)
 
 
-GUARD_NGRAM: Final = 3
-GREEDY: Final = Search()
-"""The most probable token at each step."""
+def search_all(
+    model: Generates,
+    requests: Sequence[Request],
+    search: Search,
+    *,
+    batch_tokens: int = 4096,
+    refill_below: float = 0.0,
+    control: ControlIds = OURS,
+) -> list[list[Hypothesis]]:
+    """As `search_each`, in the order of the requests, on the CPU."""
+    found = dict(
+        search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, control=control)
+    )
+    return [found[index] for index in range(len(requests))]
 
 
-@dataclass(frozen=True)
-class Request:
-    """One sentence to be searched for.
+def write_each(
+    model: Generates, request: Request, search: Search, control: ControlIds = OURS, device: torch.device | None = None
+) -> Iterator[int]:
+    """Yields the tokens of one request as they are chosen, without the one that ends it.
+
+    Args:
+        model: in evaluation mode.
+        request: what is to be written.
+        search: of one hypothesis: greedy, or drawing a single sample.
+        control: as in `search_each`.
+        device: of the model; None is the CPU.
+
+    Raises:
+        ConfigError: there are several hypotheses, of which none is chosen before the end.
+    """
+    if search.beam != 1:
+        raise ConfigError(f"beam={search.beam}: what is written is known at the end alone; choose 1 to see it grow")
+    rules = rules_of(search, end_of(control))
+    with inference():
+        table = Table.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
+    (sentence,) = table.sentences
+    while not sentence.done:
+        with inference():
+            advance(model, table, search, rules)
+        if not any(sentence.ended):
+            yield int(table.tokens[0, 0])
+
+
+def inference() -> AbstractContextManager[object]:
+    """Nothing is kept for gradients; what computes so already just goes on.
+
+    Each `torch.inference_mode` is one more object in a table of all objects of torch, at a place that differs: where
+    many are made, all pages of that table are written to by and by, and forked processes share none of them any more.
+    """
+    return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
+
+
+def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
+    """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
+    if is_plain(table, search):
+        followed = choose_plain(model, table, search)
+    else:
+        logits, table.state = model.step(table.tokens.flatten(), table.state)
+        logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
+        logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
+        log_p = log_probabilities(logits, table.control.never_written(allow_unknown=search.allow_unknown))
+        worth = weigh(log_p, table, rules)
+        if search.sampling:
+            followed = sample(table, log_p, worth, search.sampling)
+        else:
+            followed = choose(table, log_p, worth, search)
+    table.follow(followed, search)
+    return followed.origins
+
+
+def is_plain(table: Table, search: Search) -> bool:
+    """Whether the model's most probable tokens are all that needs to be known, now that no rule weighs others.
+
+    A minimum of tokens is kept by leaving out EOS, as long as all sentences are on the same side of it.
+    """
+    if not search.follows_the_model:
+        return False
+    is_early = table.sentences[0].length < search.min_tokens
+    return not has_prefix(table) and all(
+        not sentence.request.required and (sentence.length < search.min_tokens) is is_early
+        for sentence in table.sentences
+    )
+
+
+def choose_plain(model: Generates, table: Table, search: Search) -> Candidates:
+    """As `choose` after a step of the model, from its most probable tokens alone."""
+    is_early = table.sentences[0].length < search.min_tokens
+    never = (
+        *table.control.never_written(allow_unknown=search.allow_unknown),
+        *((table.end_id,) if is_early and table.end_id >= 0 else ()),
+    )
+    offered, table.state = offer(model, table.tokens, table.state, 2 * search.beam, never)
+    candidates = expand(offered, table.scores, table.values, 2 * search.beam)
+    table.end(candidates, slice(0, search.beam), 0)
+    return prune(candidates, search.beam, table.end_id)
+
+
+def offer(
+    model: Generates, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]
+) -> tuple[Offered, State]:
+    """The k most probable tokens after those of each hypothesis, where no rule weighs others; and the state after them.
+
+    Args:
+        model: which may rank tokens without writing down all logits.
+        tokens: the last ones.
+        state: before them.
+        k: how many; what there are too few of has the log-probability -inf, or is left out.
+        never: tokens that are left out.
+    """
+    projection = cast(Narrows, model).narrowed(None) if hasattr(model, "narrowed") else None
+    if isinstance(model, Shortlisted):
+        log_p, best, state = model.step_best(tokens, state, k, marked(never, model.shortlist.vocab_size, tokens.device))
+    elif isinstance(projection, PackedMatrix):
+        size = projection.columns
+        x, state = cast(Narrows, model).step_hidden(tokens.flatten(), state)
+        log_p, best = projection.best(x, min(k, size), marked(never, size, x.device))
+    else:
+        logits, state = model.step(tokens.flatten(), state)
+        if (lists := shortlisted(state)) is not None:
+            log_p, best = best_listed(logits, lists.ids, k, marked(never, lists.vocab_size, logits.device))
+        else:
+            log_p, best = best_tokens(logits, min(k, logits.size(1)), marked(never, logits.size(1), logits.device))
+    log_p, best = (each.view(*tokens.shape, -1) for each in (log_p, best))
+    return Offered(best, log_p, log_p), state
+
+
+@lru_cache(maxsize=8)
+def marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
+    """True for some of all tokens."""
+    return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
+        0, torch.tensor(tokens, dtype=torch.long, device=device), True
+    )
+
+
+def has_prefix(table: Table) -> bool:
+    """Whether the next token of a sentence is given."""
+    return any(len(sentence.request.prefix) > sentence.length for sentence in table.sentences)
+
+
+def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
+    """What each token is worth under the rules; `log_p` itself where there are none."""
+    requests = [sentence.request for sentence in table.sentences]
+    forbidden = list(_of_phrases(table, unwanted))
+    if not rules and not forbidden and not has_prefix(table):
+        return log_p
+    worth = log_p.clone()
+    for rule in rules:
+        rule(worth, table.written, table.lengths)
+    if rules:  # none of which keeps out what must stand
+        for row, hypothesis, tokens in _of_phrases(table, needed):
+            worth[row, hypothesis, tokens] = log_p[row, hypothesis, tokens]
+    for row, hypothesis, tokens in forbidden:
+        worth[row, hypothesis, tokens] = -torch.inf
+    if has_prefix(table):
+        force_prefixes(worth, log_p, [sentence.length for sentence in table.sentences], requests)
+    return worth
+
+
+def _of_phrases(
+    table: Table, tokens_of: Callable[[Sequence[int], Sequence[Phrase]], Iterable[int]]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """What `tokens_of` finds for each hypothesis of a sentence that must hold phrases: row, hypothesis, tokens."""
+    for row, sentence in enumerate(table.sentences):
+        if sentence.request.required:
+            for hypothesis, tokens in enumerate(table.written[row].tolist()):
+                if found := list(tokens_of(tokens[: sentence.length], sentence.request.required)):
+                    yield row, hypothesis, found
+
+
+def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search) -> Candidates:
+    """The best hypotheses to follow, group by group; those that end are kept as ended."""
+    size = search.beam // search.groups
+    followed: list[Candidates] = []
+    for group in range(search.groups):
+        rows = slice(group * size, (group + 1) * size)
+        own_log_p, scores = log_p[:, rows], table.scores[:, rows]
+        own_worth = own_log_p if worth is log_p else worth[:, rows]
+        values = scores if table.values is table.scores else table.values[:, rows]
+        if followed and search.diversity:
+            own_worth = own_worth - search.diversity * _times_chosen(followed, log_p.size(2))[:, None]
+        offered = offer_weighed(own_log_p, own_worth, 2 * size)
+        candidates = expand(offered, scores, values, 2 * size, first_origin=rows.start)
+        bound = [row for row, sentence in enumerate(table.sentences) if sentence.request.required]
+        table.end(candidates, slice(0, size), group, except_rows=bound)
+        followed.append(prune(candidates, size, table.end_id))
+        for row in bound:
+            _hold_required(table, row, log_p, worth, candidates, followed[-1])
+    return Candidates.join(followed)
+
+
+def _hold_required(
+    table: Table,
+    row: int,
+    log_p: Float[Tensor, "N W V"],
+    worth: Float[Tensor, "N W V"],
+    candidates: Candidates,
+    followed: Candidates,
+) -> None:
+    """Chooses anew what to follow of a sentence that must hold phrases; overwrites its row of `followed`."""
+    sentence, width = table.sentences[row], log_p.size(1)
+    written = [tokens[: sentence.length] for tokens in table.written[row].tolist()]
+    pairs = set(zip(candidates.origins[row].tolist(), candidates.tokens[row].tolist(), strict=True))
+    for origin, best in enumerate(worth[row].argmax(dim=-1).tolist()):
+        wanted = set(needed(written[origin], sentence.request.required)) or {table.end_id} - {-1}
+        pairs |= {(origin, token) for token in (best, *wanted)}
+    origins, tokens = torch.tensor(sorted(pairs), device=worth.device).unbind(1)
+    values = table.values[row, origins] + worth[row, origins, tokens]
+    scores = table.scores[row, origins] + log_p[row, origins, tokens]
+    found = [
+        option(value, origin, token, written[origin], sentence.request.required, ends=token == table.end_id)
+        for value, origin, token in zip(values.tolist(), origins.tolist(), tokens.tolist(), strict=True)
+        if value != -torch.inf
+    ]
+    chosen, ended = allot([each for each in found if each is not None], width)
+    score_of = dict(zip(zip(origins.tolist(), tokens.tolist(), strict=True), scores.tolist(), strict=True))
+    for each in ended:
+        score = score_of[each.origin, each.token]
+        sentence.ended[0].append(Hypothesis(written[each.origin], score, finished=True, value=each.value))
+    followed.values[row] = followed.scores[row] = -torch.inf
+    for place, each in enumerate(chosen):
+        followed.origins[row, place], followed.tokens[row, place] = each.origin, each.token
+        followed.values[row, place] = each.value
+        followed.scores[row, place] = score_of[each.origin, each.token]
+
+
+def _times_chosen(followed: Sequence[Candidates], vocabulary: int) -> Float[Tensor, "N V"]:
+    """How often the groups before follow each token."""
+    tokens = torch.cat([group.tokens for group in followed], dim=1)
+    alive = torch.cat([group.values for group in followed], dim=1) != -torch.inf
+    return alive.new_zeros(len(tokens), vocabulary, dtype=torch.float32).scatter_add_(1, tokens, alive.float())
+
+
+def sample(
+    table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], sampling: Sampling
+) -> Candidates:
+    """One drawn token a hypothesis; those that draw EOS have ended."""
+    assert table.uniform is not None
+    n, width, _ = log_p.shape
+    steps = table.lengths[:, None, None].expand(-1, width, 1)
+    tokens = draw(worth, table.uniform.gather(2, steps)[:, :, 0], sampling)
+    scores, values = (
+        sums + added.gather(2, tokens[:, :, None])[:, :, 0]
+        for sums, added in ((table.scores, log_p), (table.values, worth))
+    )
+    origins = torch.arange(width, device=tokens.device).expand(n, -1)
+    table.end(Candidates(values, scores, origins, tokens), slice(0, width), 0)
+    return Candidates(values.masked_fill(tokens == table.end_id, -torch.inf), scores, origins, tokens)
+
+
+@dataclass
+class Waiting:
+    """Requests that have not entered.
 
     Attributes:
-        source: its tokens, EOS last; of a language model, the prompt without its last token.
-        limit: most tokens of a hypothesis, EOS included; at least 1.
-        prefix: tokens that every hypothesis begins with.
-        number: tells its random numbers from those of other sentences.
-        required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
-            they have tokens finds good places for them; a narrow one writes them as soon as it can.
-        first: what the model reads before it writes; BOS of our vocabularies if not given.
-        last_is_end: whether the last token within the limit may be EOS alone, so that what is cut has one fewer.
+        requests: numbered, not yet read.
+        most_tokens: of sentences x tokens of the longest source at a time.
+        refill_below: share of it below which requests enter beside others.
+        ahead: read, but not entered.
     """
 
-    source: Sequence[int]
-    limit: int
-    prefix: Tokens = ()
-    number: int = 0
-    required: tuple[Phrase, ...] = ()
-    first: int | None = None
-    last_is_end: bool = False
+    requests: Iterator[tuple[int, Request]]
+    most_tokens: int
+    refill_below: float
+    ahead: deque[tuple[int, Request]] = field(default_factory=deque[tuple[int, Request]])
+
+    def admit(self, table: Table | None) -> list[tuple[int, Request]]:
+        """The next requests, as many as there is room for; none while most of the room is taken."""
+        taken = [len(sentence.request.source) for sentence in table.sentences] if table else []
+        longest, n = max(taken, default=0), len(taken)
+        if n and n * longest >= self.refill_below * self.most_tokens:
+            return []
+        admitted: list[tuple[int, Request]] = []
+        while self.ahead or self._read():
+            longest = max(longest, len(self.ahead[0][1].source))
+            if n and (n + 1) * longest > self.most_tokens:
+                break
+            admitted.append(self.ahead.popleft())
+            n += 1
+        return admitted
+
+    def _read(self) -> bool:
+        self.ahead.extend(islice(self.requests, 1))
+        return bool(self.ahead)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from transformer.decoding.ensemble import EnsembleState
 from transformer.errors import ConfigError
+from transformer.interfaces import Generates, State
 from transformer.kernels import MOST_RANKED, ListedMatrix, best_tokens
-from transformer.protocols import Generates, State
-from transformer.text.control import EOS_ID, PAD_ID
+from transformer.tokenizers.special_tokens import EOS_ID, PAD_ID
 
 Projection = Callable[[Tensor], Tensor]
 

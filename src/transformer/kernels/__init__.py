@@ -1,12 +1,12 @@
 """What decoding computes most, compiled; and the same with torch where that is not possible."""
 
 from transformer.kernels.attention import cached, can_fetch, fetch, remember, reorder
-from transformer.kernels.decoder import LayerStep
+from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import for_gpus, kind, library, why_not
-from transformer.kernels.lists import ListedMatrix
 from transformer.kernels.normalization import add_norm
-from transformer.kernels.product import PRECISIONS, PackedMatrix, Precision, Weight
-from transformer.kernels.ranking import MOST_RANKED, best_tokens
+from transformer.kernels.packed_linear import PRECISIONS, PackedMatrix, Precision, Weight
+from transformer.kernels.shortlist_topk import ListedMatrix
+from transformer.kernels.topk import MOST_RANKED, best_tokens
 
 __all__ = [
     "MOST_RANKED",

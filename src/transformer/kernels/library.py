@@ -68,13 +68,13 @@ def for_gpus() -> ModuleType | None:
     if os.environ.get(SETTING) == "off" or importlib.util.find_spec("triton") is None:
         return None
     try:
-        from transformer.kernels import gpu  # loads triton
+        from transformer.kernels import triton_kernels  # loads triton
 
-        gpu.best_tokens(torch.zeros(1, 2, device="cuda"), 1)
+        triton_kernels.best_tokens(torch.zeros(1, 2, device="cuda"), 1)
     except Exception as error:
         warnings.warn(f"without kernels for GPUs, which makes them slower: {str(error)[:200]}", stacklevel=2)
         return None
-    return gpu
+    return triton_kernels
 
 
 @cache

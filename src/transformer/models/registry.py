@@ -5,13 +5,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer.config import Settings
 from transformer.errors import ConfigError
-from transformer.settings import Settings
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from transformer.models.format import Format
+    from transformer.models.huggingface.format import Format
 
 
 @dataclass(frozen=True)

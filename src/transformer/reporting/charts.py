@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from transformer.markup import Markup, element, join
+from transformer.reporting.html import Markup, element, join
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 240, 58, 14, 12, 34
 MAX_POINTS, MAX_COLUMNS = 400, 40

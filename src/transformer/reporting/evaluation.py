@@ -2,7 +2,7 @@
 
 from transformer.evaluation.comparison import Evaluation, EvaluationSet
 from transformer.evaluation.scores import LOWER_IS_BETTER, Score
-from transformer.markup import Markup, element, join, table
+from transformer.reporting.html import Markup, element, join, table
 from transformer.reporting.page import page
 
 LIKELY_BY_CHANCE = 0.05

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from transformer.markup import Markup, element, join
+from transformer.reporting.html import Markup, element, join
 
 # Nothing may be loaded, run or sent: the page is what is in the file.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer.inspection.size import parameters_by_block
-from transformer.markup import Markup, element, join, table
+from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
+from transformer.reporting.html import Markup, element, join, table
 from transformer.reporting.record import Record, Row, Sentence
 
 SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy (%)", "perplexity": "perplexity", "loss": "loss"}

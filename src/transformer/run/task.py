@@ -8,14 +8,14 @@ from typing import Any
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.config import Settings
 from transformer.errors import ConfigError
+from transformer.interfaces import Source
 from transformer.models import family
-from transformer.protocols import Source
-from transformer.recipe import Defaults, Recipe, complete
-from transformer.settings import Settings
-from transformer.text.pair import TokenizerPair
-from transformer.training.hardware import Hardware
-from transformer.training.settings import TrainingSettings
+from transformer.run.recipe import Defaults, Recipe, complete
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.training.backend import Hardware
+from transformer.training.config import TrainingSettings
 from transformer.training.validation import validation_loss
 
 
@@ -83,7 +83,7 @@ class Task(ABC):
         """What the task takes where the recipe leaves it open."""
 
     def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
-        """The recipe with all that it leaves open, see `transformer.recipe.complete`.
+        """The recipe with all that it leaves open, see `transformer.run.recipe.complete`.
 
         Raises:
             ConfigError: values do not fit together or are of another task, or the model is of a kind that cannot do it.

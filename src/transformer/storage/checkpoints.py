@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transformer.errors import BundleError, DamageError
-from transformer.storage.sealed import Kind, Manifest, Sealed
+from transformer.storage.verified_folder import Kind, Manifest, Sealed
 
 FOLDER: Final = "checkpoints"
 MODEL: Final = "model"

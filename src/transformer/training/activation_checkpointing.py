@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
-from transformer.memory import give_back_holes
-from transformer.training.maps import ROUNDED
-from transformer.training.products import CompiledProducts
+from transformer.runtime.allocator import give_back_holes
+from transformer.training.cpu_ops.dispatch import CompiledProducts
+from transformer.training.cpu_ops.linear import ROUNDED
 
 LAYERS_A_TIDYING: Final = 3
 """Before every third layer: the memory of doing so before each, at half of its time (`docs/log.md`)."""

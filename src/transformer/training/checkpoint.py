@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from transformer.errors import CheckpointError, DamageError
+from transformer.storage.atomic import sync
 from transformer.storage.checkpoints import (
     CHECKPOINT,
     FOLDER,
@@ -22,10 +23,9 @@ from transformer.storage.checkpoints import (
     checkpoint_steps,
     read_record,
 )
-from transformer.storage.durable import sync
-from transformer.storage.sealed import Manifest, Sealed, write_sealed
-from transformer.storage.tensors import load_tensors
-from transformer.training.progress import Progress
+from transformer.storage.tensor_files import load_tensors
+from transformer.storage.verified_folder import Manifest, Sealed, write_sealed
+from transformer.training.monitoring.progress import Progress
 
 LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
 

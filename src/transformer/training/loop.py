@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from transformer.data.batches import plan_epoch
 from transformer.data.prefetch import prefetch
 from transformer.errors import TrainingError
-from transformer.protocols import Source
+from transformer.interfaces import Source
+from transformer.training.config import Interval, TrainingSettings
 from transformer.training.interruption import Interruption
-from transformer.training.progress import Position, Progress
-from transformer.training.report import Reporter
-from transformer.training.schedule import Schedule
-from transformer.training.settings import Interval, TrainingSettings
+from transformer.training.monitoring.progress import Position, Progress
+from transformer.training.monitoring.reporter import Reporter
+from transformer.training.optim.schedule import Schedule
 from transformer.training.step import StepResult, TrainingState, first_not_finite
 from transformer.training.update import Fetched, Skipped, fetch, update
 

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from transformer.errors import NonFiniteError
+from transformer.interfaces import Batch
 from transformer.kernels.elementwise import sum_of_squares
-from transformer.kernels.matmul import multiplies
-from transformer.protocols import Batch
-from transformer.training.distributed import ALONE, World
-from transformer.training.hardware import CPU_FLOAT32, Hardware
-from transformer.training.observation import BlockFigures, Observation
-from transformer.training.randomness import reseed
-from transformer.training.replicas import hold_gradient, own_part, whole_tensor
+from transformer.kernels.gemm import multiplies
+from transformer.training.backend import CPU_FLOAT32, Hardware
+from transformer.training.distributed.data_parallel import hold_gradient, own_part, whole_tensor
+from transformer.training.distributed.process_group import ALONE, World
+from transformer.training.monitoring.layer_stats import BlockFigures, Observation
+from transformer.training.rng import reseed
 
 DIVISOR: Final = "grad_scale"
 """The attribute of torch's fused optimizers that says what gradients are divided by before they are used."""

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from transformer.data.batches import split_micro
 from transformer.errors import NonFiniteError, TrainingError
-from transformer.protocols import Batch, Source
-from transformer.training.averaging import update_running_mean
-from transformer.training.distributed import World
-from transformer.training.progress import Position, Progress
-from transformer.training.settings import TrainingSettings
+from transformer.interfaces import Batch, Source
+from transformer.training.config import TrainingSettings
+from transformer.training.distributed.process_group import World
+from transformer.training.monitoring.progress import Position, Progress
+from transformer.training.optim.ema import update_running_mean
 from transformer.training.step import StepResult, TrainingState, train_step
 
 SHOWN_EXAMPLES = 10

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transformer.protocols import Source
-from transformer.training.hardware import CPU_FLOAT32, Hardware
+from transformer.interfaces import Source
+from transformer.training.backend import CPU_FLOAT32, Hardware
 
 
 @torch.no_grad()

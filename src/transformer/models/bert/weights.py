@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.models.bert.config import BertConfig
-from transformer.models.format import INPUTS, Format
-from transformer.models.renaming import (
+from transformer.models.huggingface.format import INPUTS, Format
+from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     Renamed,

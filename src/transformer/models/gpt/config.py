@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.settings import Settings
+from transformer.config import Settings
 
 KIND: Final = "language model"
 

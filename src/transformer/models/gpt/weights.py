@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from transformer.models.format import Format
 from transformer.models.gpt.config import GptConfig
-from transformer.models.renaming import (
+from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.generation_config import files_of_continuing
+from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     Renamed,
@@ -15,7 +16,6 @@ from transformer.models.renaming import (
     refuse_architectures,
     refuse_unknown,
 )
-from transformer.models.writing import files_of_continuing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 50257), "seq_len": ("n_positions", 1024), "d_model": ("n_embd", 768),

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from transformer.settings import Settings
+from transformer.config import Settings
 
 KIND: Final = "language model"
 

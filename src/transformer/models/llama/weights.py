@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.models.format import Format
+from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.generation_config import files_of_continuing
+from transformer.models.huggingface.key_mapping import (
+    Renamed,
+    embedding_and_output,
+    linear,
+    refuse_architectures,
+    refuse_unknown,
+)
 from transformer.models.llama.config import LlamaConfig
-from transformer.models.renaming import Renamed, embedding_and_output, linear, refuse_architectures, refuse_unknown
-from transformer.models.writing import files_of_continuing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import halved_sinusoid
+from transformer.config import Settings
 from transformer.errors import BundleError
-from transformer.models.format import MOST, Format
-from transformer.models.marian.config import MarianConfig
-from transformer.models.renaming import (
+from transformer.models.huggingface.format import MOST, Format
+from transformer.models.huggingface.generation_config import GENERATION, described_writing
+from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     Renamed,
@@ -23,12 +24,11 @@ from transformer.models.renaming import (
     refuse_beyond,
     refuse_unknown,
 )
+from transformer.models.marian.config import MarianConfig
 from transformer.models.transformer.config import TransformerConfig
-from transformer.models.writing import GENERATION, described_writing
-from transformer.settings import Settings
-from transformer.text.control import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
-from transformer.text.pair import TokenizerPair
-from transformer.text.sentence_piece import SentencePieceTokenizer
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
 
 SOURCE, TARGET, OUTPUT = "src_embed.embedding.weight", "tgt_embed.embedding.weight", "projection_layer.proj.weight"
 BIAS: Final = "projection_layer.proj.bias"

@@ -3,10 +3,16 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from transformer.models.format import Format
-from transformer.models.renaming import PUBLISHED_ACTIVATIONS, Renamed, given, refuse_architectures, refuse_unknown
+from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.generation_config import GENERATION, described_writing
+from transformer.models.huggingface.key_mapping import (
+    PUBLISHED_ACTIVATIONS,
+    Renamed,
+    given,
+    refuse_architectures,
+    refuse_unknown,
+)
 from transformer.models.t5.config import T5Config
-from transformer.models.writing import GENERATION, described_writing
 
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32128), "src_seq_len": ("n_positions", 512), "d_model": ("d_model", 512),

@@ -12,16 +12,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from transformer.config import Settings
 from transformer.errors import BundleError
-from transformer.models.format import Format
+from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.generation_config import GENERATION, described_writing
+from transformer.models.huggingface.key_mapping import Renamed, layer_norm, write_renamed
 from transformer.models.marian.weights import BIAS, layers, matrices
-from transformer.models.renaming import Renamed, layer_norm, write_renamed
 from transformer.models.transformer.config import TransformerConfig
-from transformer.models.writing import GENERATION, described_writing
-from transformer.settings import Settings
-from transformer.text.control import BOS_ID, EOS_ID, PAD_ID
-from transformer.text.pair import TokenizerPair
-from transformer.text.published import write_tokenizer
+from transformer.tokenizers.huggingface import write_tokenizer
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 INPUTS: Final = ("W_q.weight", "W_k.weight", "W_v.weight", "linear_1.weight", "embedding.weight", "proj.weight")
 """What the names of parameters end with whose second axis is d_model."""

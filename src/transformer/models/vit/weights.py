@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.models.format import Format
-from transformer.models.renaming import (
+from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     Renamed,

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
+from transformer.data.config import DataSettings, TaskData
 from transformer.data.progress import Progress
-from transformer.data.settings import DataSettings, TaskData
-from transformer.data.tasks import ImageSettings, LabelSettings, NeighbourSettings, TextSettings
+from transformer.data.task_configs import ImageSettings, LabelSettings, NeighbourSettings, TextSettings
 from transformer.run.task import Task
 from transformer.run.tasks.images import ImageTask
 from transformer.run.tasks.labels import LabelTask

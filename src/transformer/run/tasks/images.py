@@ -8,16 +8,16 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.config import Settings
 from transformer.data.fingerprint import file_sum
 from transformer.data.images import IMAGE_FILES, IdxImages, ImageFiles, ImageSource, Pictures
 from transformer.data.progress import Progress
-from transformer.data.tasks import ImageSettings
+from transformer.data.task_configs import ImageSettings
 from transformer.errors import ConfigError, DataError
-from transformer.recipe import Defaults, Recipe
+from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Material, Task
-from transformer.settings import Settings
-from transformer.training.label_objectives import ImageChanges, LabelObjective
-from transformer.training.settings import TrainingSettings
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.classification import ImageChanges, LabelObjective
 
 
 class ImageTask(Task):

@@ -8,18 +8,18 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.data.config import listed
 from transformer.data.fingerprint import Stamps, file_sum, sum_of
 from transformer.data.labelled import LabelledSource, Texts, label_numbers, longest_text, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
-from transformer.data.settings import listed
-from transformer.data.tasks import LabelSettings, NeighbourSettings
+from transformer.data.task_configs import LabelSettings, NeighbourSettings
 from transformer.errors import DataError
-from transformer.recipe import Defaults, Recipe
+from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Material, Task, sized
-from transformer.text.pair import TokenizerPair, train_tokenizer
-from transformer.training.label_objectives import LabelObjective
-from transformer.training.settings import TrainingSettings
+from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.classification import LabelObjective
 
 COLUMNS: Final = ("text", "label")
 

@@ -6,11 +6,11 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.labelled import NeighbourSource, Texts, longest_text
-from transformer.recipe import Recipe
+from transformer.run.recipe import Recipe
 from transformer.run.task import Material, sized
 from transformer.run.tasks.labels import RowTask
-from transformer.training.label_objectives import NeighbourObjective
-from transformer.training.settings import TrainingSettings
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.classification import NeighbourObjective
 
 COLUMNS: Final = ("first", "second")
 

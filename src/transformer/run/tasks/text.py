@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.data.cache import PreparedFolder
+from transformer.data.config import listed
 from transformer.data.fingerprint import Stamps, sum_of
-from transformer.data.prepared import PreparedFolder
 from transformer.data.progress import Progress
-from transformer.data.settings import listed
-from transformer.data.tasks import TextSettings
+from transformer.data.task_configs import TextSettings
 from transformer.data.windows import WindowSource, open_tokens, running_text, write_tokens
 from transformer.errors import ConfigError, DataError
-from transformer.recipe import Defaults, Recipe
+from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Material, Task, sized
-from transformer.text.pair import TokenizerPair, train_tokenizer
-from transformer.text.published import PublishedTokenizer
-from transformer.text.tokenizer import Tokenizer
-from transformer.training.settings import TrainingSettings
-from transformer.training.text_objectives import (
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.huggingface import PublishedTokenizer
+from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
     MaskedObjective,
     SpanObjective,

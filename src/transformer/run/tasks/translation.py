@@ -9,22 +9,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.data.config import DataSettings
 from transformer.data.prepare import Corpus, Preparation
 from transformer.data.progress import Progress
-from transformer.data.settings import DataSettings
 from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
-from transformer.memory import give_back_holes
-from transformer.recipe import Defaults, Recipe, fill_in
+from transformer.pipelines.translation.translator import BATCH_TOKENS, EXTRA_TOKENS, Translator
 from transformer.reporting.record import translation_lines
+from transformer.run.recipe import Defaults, Recipe, fill_in
 from transformer.run.task import Material, Scores, Task, refuse_metric, sized
-from transformer.training.hardware import Hardware
-from transformer.training.objectives import TranslationObjective
-from transformer.training.settings import TrainingSettings
+from transformer.runtime.allocator import give_back_holes
+from transformer.training.backend import Hardware
+from transformer.training.config import TrainingSettings
+from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.validation import batches_longest_first, validation_loss
 from transformer.transformer import Transformer
-from transformer.translation import BATCH_TOKENS, EXTRA_TOKENS, Translator
 
 DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 

@@ -1,0 +1,127 @@
+"""The recipe's `data` section."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from transformer.config import Settings
+
+Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
+Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
+Weight = Annotated[float, Field(gt=0, le=1000)]
+
+
+class TaskData(Settings):
+    """What every task's `data` section has, beside `task`, which says what the model is trained to do."""
+
+    prepared: str | None = Field(
+        default=None, description="folder of prepared data that runs share; in the run's folder if not set"
+    )
+    workers: int | None = Field(default=None, ge=1, description="processes that prepare; as many as cores if not set")
+    invalid_utf8: Literal["error", "replace"] = Field(
+        default="error", description="what to do with bytes that are not UTF-8"
+    )
+
+    @property
+    def name(self) -> str:
+        """What to call the corpus in messages."""
+        raise NotImplementedError
+
+
+class DataSettings(TaskData):
+    """Where the text of a translator lies and which pairs are kept.
+
+    Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced from the
+    environment. Any file may be compressed (.gz, .zst).
+    """
+
+    task: Literal["translation"] = "translation"
+    source: Paths | None = Field(default=None, description="text to translate from, one sentence a line; or a list")
+    target: Paths | None = Field(default=None, description="its translation, line by line; or a list")
+    pairs: Paths | None = Field(
+        default=None, description="file that holds both sides (.tsv, .jsonl, .parquet, .tmx); or a list"
+    )
+    columns: tuple[Column, Column] | None = Field(
+        default=None, description="of source and target in `pairs`: numbers from 1, or names"
+    )
+    languages: tuple[str, str] | None = Field(
+        default=None, description="of source and target, e.g. ['en', 'de']: which of a .tmx to take"
+    )
+    weights: tuple[Weight, ...] | None = Field(
+        default=None, description="how often an epoch sees each file, source files first; 1 if not set"
+    )
+    validation_source: str | None = Field(default=None, description="held-out source; if not set, pairs are drawn")
+    validation_target: str | None = Field(default=None, description="held-out target")
+    validation_pairs: int = Field(default=1000, ge=1, description="most sources held out; at most 5 %")
+    test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
+    max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
+    drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")
+
+    @property
+    def text_files(self) -> list[tuple[str, str]]:
+        """Source files with their target files."""
+        return list(zip(listed(self.source), listed(self.target), strict=True))
+
+    @property
+    def pair_files(self) -> list[str]:
+        """Files that hold both sides."""
+        return listed(self.pairs)
+
+    @property
+    def name(self) -> str:
+        """What to call the corpus in messages: its first file."""
+        return (listed(self.source) + self.pair_files)[0]
+
+    @model_validator(mode="after")
+    def _validation_has_both_sides(self) -> "DataSettings":
+        if (self.validation_source is None) != (self.validation_target is None):
+            raise ValueError("validation_source and validation_target go together; give both or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _training_text_has_both_sides(self) -> "DataSettings":
+        sides = len(listed(self.source)), len(listed(self.target))
+        if sides[0] != sides[1]:
+            if not all(sides):
+                missing = "source" if sides[1] else "target"
+                raise ValueError(f"data.{missing} is missing; give both sides, or a file of both as data.pairs")
+            raise ValueError(
+                f"data.source names {sides[0]} files, data.target {sides[1]}; give each source file its translation"
+            )
+        files = sides[0] + len(self.pair_files)
+        if not files:
+            raise ValueError("data.source is missing; name data.source and data.target, or data.pairs")
+        if self.weights is not None and len(self.weights) != files:
+            raise ValueError(f"data.weights has {len(self.weights)} numbers for {files} files; give one for each")
+        return self
+
+    @model_validator(mode="after")
+    def _pair_files_are_of_a_known_kind(self) -> "DataSettings":
+        for path in self.pair_files:
+            kind = kind_of(path)
+            if kind not in KINDS:
+                raise ValueError(f"data.pairs={path!r} ends in none of {', '.join(KINDS)} (and .gz, .zst); rename it")
+            if kind == ".tmx" and self.languages is None:
+                raise ValueError(f"data.languages is missing, which {path} needs; give e.g. ['en', 'de']")
+            if kind in (".jsonl", ".parquet") and any(isinstance(column, int) for column in self.columns or ()):
+                raise ValueError(
+                    f"data.columns={list(self.columns or ())} are numbers, but {path} has names; give names"
+                )
+        return self
+
+
+KINDS = (".tsv", ".jsonl", ".parquet", ".tmx")
+
+
+def kind_of(path: str) -> str:
+    """The ending that tells what a file holds, without that of its compression."""
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in (".gz", ".zst"):
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def listed(paths: Paths | None) -> list[str]:
+    """None, one path or several, as a list."""
+    return [paths] if isinstance(paths, str) else list(paths or ())

@@ -1,0 +1,162 @@
+"""Which target line each source line belongs to: a path over offsets that explains the corpus best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer.data.quality.fit import FitModel, Pairs, Scores, learn_fit
+from transformer.data.quality.words import Sides, number_words
+
+JUMP_NATS, MOST_NATS, NO_PARTNER_NATS = 15.0, 6.0, -3.0
+ROUNDS, REACH, MOST_PROBED, MOST_NEW = 5, 40, 320, 8
+PROBE_LINES, PROBES, PROBE_DEVIATIONS = 32, 16, 6.0
+MIN_PAIRS, MIN_SEPARATION = 40, 0.75
+Path = NDArray[np.int64]
+Evidence = dict[int, Scores]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Source row i belongs to target row i + lead + offsets[i].
+
+    Attributes:
+        offsets: of each source row.
+        fit: (n,) log odds that the two rows belong together, in nats; NaN where there is no such target row.
+        evidence: the same for every row and every offset that was weighed last.
+        separation: chance that a pair fits better than a random one.
+    """
+
+    offsets: Path
+    fit: Scores
+    evidence: Evidence
+    separation: float
+
+
+def align(source: Sequence[str], target: Sequence[str], lead: int = 0, end: int | None = None) -> Alignment | None:
+    """Aligns two lists of lines that are translations of each other but for lost or added lines.
+
+    The fit of two lines is learned from the pairs that the offsets at the start and at the end make; Viterbi's
+    algorithm finds the path over offsets that fits best; stretches that it does not explain are tried under others;
+    then all is learned again from the pairs of the path, until it stays.
+
+    Args:
+        source: lines.
+        target: lines.
+        lead: target rows before the partner of the first source row.
+        end: the offset of the last row where it is known.
+
+    Returns:
+        None where too few lines, or lines that have nothing to do with each other, tell nothing.
+    """
+    search = _Search(number_words(source, target), lead, end)
+    fixed = {0, end or 0}
+    offsets, learned = fixed, [np.full(len(source), offset) for offset in sorted(fixed)]
+    rounds = 0
+    while True:
+        rounds += 1
+        model = search.learn(learned)
+        if model is None:
+            return None
+        evidence = {offset: search.weigh(model, offset, learned) for offset in sorted(offsets)}
+        path = search.best_path(evidence)
+        new = search.probe(model, path, evidence) - offsets
+        settled = len(learned) == 1 and bool((path == learned[0]).all())
+        if rounds == ROUNDS or (settled and not new):
+            is_told = model.separation >= MIN_SEPARATION
+            return Alignment(path, _along(evidence, path), evidence, model.separation) if is_told else None
+        offsets, learned = fixed | new | set(np.unique(path).tolist()), [path]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The steps of `align` on numbered lines."""
+
+    sides: Sides
+    lead: int
+    end: int | None
+
+    def learn(self, paths: list[Path]) -> FitModel | None:
+        """The fit model of the pairs on the paths."""
+        pairs = [self.pairs(path) for path in paths]
+        source = np.concatenate([chosen.source for chosen in pairs])
+        target = np.concatenate([chosen.target for chosen in pairs])
+        return learn_fit(self.sides, source, target) if len(source) >= MIN_PAIRS else None
+
+    def pairs(self, path: Path, learned: list[Path] | None = None) -> Pairs:
+        """The pairs of a path, which leaves out rows without a partner."""
+        own = np.any([path == other for other in learned], axis=0) if learned else np.zeros(len(path), bool)
+        source = np.arange(len(path))
+        target = source + self.lead + path
+        inside = (target >= 0) & (target < len(self.sides.target.lengths))
+        return Pairs(source[inside], target[inside], own[inside])
+
+    def weigh(self, model: FitModel, offset: int, learned: list[Path]) -> Scores:
+        """The log odds of every row under one offset."""
+        n = len(self.sides.source.lengths)
+        pairs = self.pairs(np.full(n, offset), learned)
+        scores = np.full(n, np.nan)
+        scores[pairs.source] = model.log_odds(self.sides, pairs)
+        return scores
+
+    def best_path(self, evidence: Evidence) -> Path:
+        """The offset of each row by Viterbi's algorithm; a jump costs `JUMP_NATS`, however far."""
+        offsets = np.array(list(evidence))
+        gains = np.stack([np.nan_to_num(scores, nan=NO_PARTNER_NATS) for scores in evidence.values()], axis=1)
+        gains = np.clip(gains, -MOST_NATS, MOST_NATS)
+        best = np.where(offsets == 0, 0.0, -JUMP_NATS)
+        came_from = np.zeros(gains.shape, np.int16)
+        stay = np.arange(len(offsets))
+        for row, gain in enumerate(gains):
+            highest = int(best.argmax())
+            jumps = best < best[highest] - JUMP_NATS
+            came_from[row] = np.where(jumps, highest, stay)
+            best = np.where(jumps, best[highest] - JUMP_NATS, best) + gain
+        if self.end is not None:
+            best = best - JUMP_NATS * (offsets != self.end)
+        return offsets[_trace_back(came_from, int(best.argmax()))]
+
+    def probe(self, model: FitModel, path: Path, evidence: Evidence) -> set[int]:
+        """Offsets that stand out in stretches which the path does not explain."""
+        fit = np.nan_to_num(_along(evidence, path), nan=NO_PARTNER_NATS).clip(-MOST_NATS, MOST_NATS)
+        n_blocks = len(fit) // PROBE_LINES
+        means = fit[: n_blocks * PROBE_LINES].reshape(n_blocks, PROBE_LINES).mean(1)
+        poor = np.flatnonzero(means < 0)
+        if len(poor) > PROBES:
+            poor = poor[np.linspace(0, len(poor) - 1, PROBES).astype(int)]
+        found = {self.standing_out(model, int(block) * PROBE_LINES) for block in poor}
+        return set(sorted(offset for offset in found if offset is not None)[:MOST_NEW])
+
+    def standing_out(self, model: FitModel, start: int) -> int | None:
+        """The offset under which a block of rows fits far better than under all others, if there is one."""
+        end = self.end or 0
+        offsets = np.arange(min(0, end) - REACH, max(0, end) + REACH + 1)
+        if len(offsets) > MOST_PROBED:
+            offsets = np.unique(np.linspace(offsets[0], offsets[-1], MOST_PROBED).astype(int))
+        source = np.repeat(np.arange(start, start + PROBE_LINES), len(offsets))
+        target = source + self.lead + np.tile(offsets, PROBE_LINES)
+        last = len(self.sides.target.lengths) - 1
+        pairs = Pairs(source, target.clip(0, last), np.zeros(len(source), bool))
+        scores = model.log_odds(self.sides, pairs).clip(-MOST_NATS, MOST_NATS)
+        scores[(target < 0) | (target > last)] = NO_PARTNER_NATS
+        means = scores.reshape(PROBE_LINES, -1).mean(0)
+        spread = 1.4826 * np.median(np.abs(means - np.median(means)))  # of a normal distribution, from its median
+        best = int(means.argmax())
+        return int(offsets[best]) if means[best] > np.median(means) + PROBE_DEVIATIONS * spread else None
+
+
+def _trace_back(came_from: NDArray[np.int16], state: int) -> Path:
+    path = np.zeros(len(came_from), np.int64)
+    for row in range(len(came_from) - 1, -1, -1):
+        path[row] = state
+        state = int(came_from[row, state])
+    return path
+
+
+def _along(evidence: Evidence, path: Path) -> Scores:
+    """The evidence on a path."""
+    fit = np.full(len(path), np.nan)
+    for offset, scores in evidence.items():
+        fit = np.where(path == offset, scores, fit)
+    return fit

@@ -1,0 +1,114 @@
+"""The `data` sections of tasks other than translation."""
+
+from typing import Final, Literal
+
+from pydantic import Field, model_validator
+
+from transformer.data.config import Column, DataSettings, Paths, TaskData, listed
+
+Share = Field(default=0.1, gt=0, lt=1, description="held out, where no validation files are given")
+
+
+class TextSettings(TaskData):
+    """Running text, cut into windows of equal length: for language models, masked ones and span corruption.
+
+    The end of the text is held out where no validation text is given. Several files are read one after another.
+    """
+
+    task: Literal["language-model", "masked-words", "spans"] = "language-model"
+    text: Paths = Field(description="text file, or a list")
+    validation_text: Paths | None = Field(
+        default=None, description="held-out text, or a list; the end of `text` if not set"
+    )
+    validation_share: float = Share
+    window: int | None = Field(default=None, ge=8, description="tokens of an example; what the model takes if not set")
+    stride: int | None = Field(
+        default=None, ge=1, description="from one training window to the next; window if not set"
+    )
+    corruption_rate: float = Field(default=0.15, gt=0, lt=1, description="spans: share of a window that is taken out")
+    span_length: float = Field(default=3.0, ge=1, description="spans: mean tokens of one")
+
+    @property
+    def name(self) -> str:
+        """The first file."""
+        return listed(self.text)[0]
+
+    @model_validator(mode="after")
+    def _spans_alone(self) -> "TextSettings":
+        fields = type(self).model_fields  # a stored recipe has them all
+        changed = [name for name in ("corruption_rate", "span_length") if getattr(self, name) != fields[name].default]
+        if changed and self.task != "spans":
+            raise ValueError(f"data.{changed[0]} is of data.task='spans', not of {self.task!r}; leave it out")
+        return self
+
+
+class LabelSettings(TaskData):
+    """Texts with labels: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
+
+    task: Literal["classification"] = "classification"
+    examples: Paths = Field(description="file of texts and labels (.tsv, .jsonl, .parquet), or a list")
+    validation_examples: str | None = Field(default=None, description="held-out file; a share is drawn if not set")
+    validation_share: float = Share
+    columns: tuple[Column, Column] | None = Field(
+        default=None, description="of text and label: numbers from 1, or names; 1 and 2, or text and label, if not set"
+    )
+
+    @property
+    def name(self) -> str:
+        """The first file."""
+        return listed(self.examples)[0]
+
+
+class NeighbourSettings(TaskData):
+    """Pairs of texts that mean the same, to train embeddings of texts."""
+
+    task: Literal["embeddings"] = "embeddings"
+    examples: Paths = Field(description="file of pairs of texts (.tsv, .jsonl, .parquet), or a list")
+    validation_examples: str | None = Field(default=None, description="held-out file; a share is drawn if not set")
+    validation_share: float = Share
+    columns: tuple[Column, Column] | None = Field(
+        default=None, description="of the two texts: numbers from 1, or names; 1 and 2, or first and second, if not set"
+    )
+
+    @property
+    def name(self) -> str:
+        """The first file."""
+        return listed(self.examples)[0]
+
+
+class ImageSettings(TaskData):
+    """Images with labels: a folder with one folder of images a label, or IDX files of images and of labels."""
+
+    task: Literal["images"] = "images"
+    images: str = Field(description="folder of folders, or IDX file of images (.gz too)")
+    labels: str | None = Field(default=None, description="IDX file of labels, for an IDX file of images")
+    label_names: tuple[str, ...] | None = Field(default=None, description="of an IDX file; 0, 1, 2, ... if not set")
+    validation_images: str | None = Field(default=None, description="held-out images; a share is drawn if not set")
+    validation_labels: str | None = Field(default=None, description="their labels")
+    validation_share: float = Share
+    flip: bool = Field(default=True, description="mirror half of the training images, left to right")
+    shift: int = Field(default=2, ge=0, description="move training images by up to so many pixels")
+    erase: float = Field(default=0.0, ge=0, lt=1, description="probability of blanking a rectangle of a training image")
+
+    @property
+    def name(self) -> str:
+        """The path of the images."""
+        return self.images
+
+    @model_validator(mode="after")
+    def _both_files_of_a_kind(self) -> "ImageSettings":
+        if self.validation_labels is not None and self.validation_images is None:
+            raise ValueError("data.validation_labels is given without data.validation_images; give both or neither")
+        return self
+
+
+TASKS: Final[dict[str, type[TaskData]]] = {
+    "translation": DataSettings,
+    "language-model": TextSettings,
+    "masked-words": TextSettings,
+    "spans": TextSettings,
+    "classification": LabelSettings,
+    "embeddings": NeighbourSettings,
+    "images": ImageSettings,
+}
+"""The settings of each task's `data` section."""

@@ -1,5 +1,0 @@
-"""Decoders whose steps take few kernels on a GPU, rewritten from the model's blocks."""
-
-from transformer.fused.decoder import fuse
-
-__all__ = ["fuse"]

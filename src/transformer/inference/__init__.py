@@ -1,0 +1,1 @@
+"""Models rewritten for fast inference."""

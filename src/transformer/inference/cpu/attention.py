@@ -1,0 +1,132 @@
+"""Multi-head attention with packed projections."""
+
+import math
+from typing import Final, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attention, attention_weights
+from transformer.blocks.cache import KeyValueCache
+from transformer.inference.cpu.cache import PackedCache
+from transformer.inference.cpu.chunking import groups_of
+from transformer.inference.cpu.weights import Matrices
+from transformer.kernels import can_fetch, fetch, remember, why_not
+
+QUERIES_KEYS_VALUES: Final = 3
+
+
+class PackedAttention(nn.Module):
+    """As `MultiHeadAttention`; the projections of one input are one product.
+
+    Keys and values are cached in bfloat16 where weights are rounded too, and whole sequences attend in it where a
+    processor multiplies it. A scale of the products other than 1 / sqrt(d_k) is put into the weights and biases of the
+    queries.
+    """
+
+    def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
+        super().__init__()
+        self.h, self.d_k = block.h, block.d_k
+        if block.scale is not None:
+            factor = block.scale * math.sqrt(block.d_k)
+            block.W_q.weight.data *= factor  # of a model stored in int8, the stored weight has it already
+            if cast("Tensor | None", block.W_q.bias) is not None:
+                block.W_q.bias = nn.Parameter(block.W_q.bias.detach() * factor)
+        self.self_projection = matrices.linear(block.W_q, block.W_k, block.W_v)
+        self.W_q = self.self_projection.part(0, block.h * block.d_k)
+        self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
+        self.W_o = matrices.linear(block.W_o)
+        is_rounded = matrices.precision != "float32" and why_not() is None
+        self.cached_type = torch.bfloat16 if is_rounded else torch.float32
+
+    def forward(
+        self,
+        query: Float[Tensor, "B T D"],
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"],
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """As `MultiHeadAttention.forward`; keys and values are projected from the same input."""
+        assert key is value
+        if query is not key:
+            return self.attend(query, self.keys_values(key, value), mask, bias)
+        projected = self.self_projection(query, rounded=bias is None and can_fetch(self.d_k, mask))
+        queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
+        source = KeyValueCache(self._split(keys), self._split(values))
+        return self._fetch(queries, source, mask, bias, is_whole=True)
+
+    def keys_values(
+        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
+    ) -> KeyValueCache:
+        """The keys and values of every head, which a cache keeps."""
+        assert key is value
+        del positions  # which these queries and keys do not tell apart
+        shape = key.size(0), self.h, key.size(1), self.d_k
+        kept = [torch.empty(shape, dtype=self.cached_type, device="cpu") for _ in ("keys", "values")]
+        groups = groups_of(key)
+        for part, *outs in zip(key.chunk(groups), *(each.chunk(groups) for each in kept), strict=True):
+            projected = self.W_kv(part, rounded=self.cached_type == torch.bfloat16)
+            for out, x in zip(outs, projected.chunk(2, dim=-1), strict=True):
+                out.copy_(self._split(x))
+        return PackedCache(*kept)
+
+    def attend(
+        self,
+        query: Float[Tensor, "B T D"],
+        source: KeyValueCache,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        positions: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """As `forward`, with keys and values at hand."""
+        del positions
+        return self._fetch(self.W_q(query), source, mask, bias)
+
+    def step(
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: KeyValueCache,
+        positions: Int[Tensor, " B"],
+        mask: Bool[Tensor, "B 1 1 T"],
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "B 1 D"]:
+        """As `MultiHeadAttention.step`."""
+        queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
+        remember(keys[:, 0], cache.keys, positions)
+        remember(values[:, 0], cache.values, positions)
+        return self._fetch(queries, cache.first(mask.size(-1)), mask, bias)
+
+    def attention_weights(
+        self,
+        query: Float[Tensor, "B T D"],
+        key: Float[Tensor, "B S D"],
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "B H T S"]:
+        """The weights that `forward` uses, for inspection; in float32."""
+        keys = self.W_kv(key).chunk(2, dim=-1)[0]
+        return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
+
+    def _fetch(
+        self,
+        queries: Float[Tensor, "B T D"],
+        source: KeyValueCache,
+        mask: Mask | None,
+        bias: Bias | None,
+        *,
+        is_whole: bool = False,
+    ) -> Float[Tensor, "B T D"]:
+        allowed = None if mask is None else mask.bool()
+        heads = None
+        if bias is None:
+            may_round = self.cached_type == torch.bfloat16
+            heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole, may_round=may_round)
+        if heads is None:
+            keys, values = source.keys.float(), source.values.float()
+            heads = attention(self._split(queries.float()), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)
+        return self.W_o(heads)
+
+    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+        return x.unflatten(2, (self.h, self.d_k)).transpose(1, 2)  # B H T E

@@ -1,0 +1,139 @@
+"""The other blocks with packed weights."""
+
+from collections.abc import Callable
+from itertools import repeat
+from typing import Final
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from transformer.blocks.attention import Mask
+from transformer.blocks.embedding import InputEmbedding
+from transformer.blocks.encoder import Encoder
+from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForwardBlock, GatedFeedForward
+from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.residual import ResidualConnection
+from transformer.inference.cpu.chunking import groups_of
+from transformer.inference.cpu.weights import Matrices
+from transformer.kernels import PackedMatrix, add_norm
+
+FUSED: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
+"""Those that the product computes on its way."""
+
+
+class PackedFeedForward(nn.Module):
+    """As `FeedForwardBlock`."""
+
+    def __init__(self, block: FeedForwardBlock, matrices: Matrices) -> None:
+        super().__init__()
+        self.fused = FUSED.get(block.activation)
+        self.activation = block.activation
+        self.linear_1 = matrices.linear(block.linear_1, activation=self.fused or "none")
+        self.linear_2 = matrices.linear(block.linear_2)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Returns FFN(x)."""
+        inner = self.linear_1(x, rounded=self.fused is not None and self.linear_2.takes_rounded)
+        return self.linear_2(inner if self.fused else self.activation(inner))
+
+
+class PackedGatedFeedForward(nn.Module):
+    """As `GatedFeedForward`."""
+
+    def __init__(self, block: GatedFeedForward, matrices: Matrices) -> None:
+        super().__init__()
+        fused = FUSED.get(block.activation)
+        self.activation = None if fused else block.activation
+        self.gate = matrices.linear(block.gate, activation=fused or "none")
+        self.linear_1, self.linear_2 = matrices.linear(block.linear_1), matrices.linear(block.linear_2)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Returns the gated FFN(x)."""
+        gate = self.gate(x)
+        gate = gate if self.activation is None else self.activation(gate)
+        return self.linear_2(gate.mul_(self.linear_1(x)))
+
+
+class PackedNormalization(nn.Module):
+    """As `LayerNormalization`, of one tensor or of a sum of two."""
+
+    def __init__(self, block: LayerNormalization, matrices: Matrices) -> None:
+        super().__init__()
+        del matrices  # a norm has no matrix
+        self.eps = block.eps
+        self.alpha, self.beta = block.alpha.detach().float().contiguous(), block.beta.detach().float().contiguous()
+
+    def forward(self, x: Float[Tensor, "*rows D"], added: Float[Tensor, "*rows D"] | None = None) -> Tensor:
+        """Returns `x + added` with each row normalized, scaled and shifted."""
+        return add_norm(x, added, self.alpha, self.beta, self.eps)
+
+
+class PackedResidual(nn.Module):
+    """As `ResidualConnection`; the post-norm sum and its norm are one pass over memory."""
+
+    def __init__(self, block: ResidualConnection, matrices: Matrices) -> None:
+        super().__init__()
+        self.order = block.order
+        assert isinstance(block.norm, LayerNormalization)
+        self.norm = PackedNormalization(block.norm, matrices)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], first: int | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """As `ResidualConnection.forward`."""
+        kept = x if first is None else x[:, :first]
+        if self.order == "pre":
+            return kept + sublayer(self.norm(x))
+        return self.norm(kept, sublayer(x))
+
+
+class PackedEmbedding(nn.Module):
+    """As `InputEmbedding`."""
+
+    def __init__(self, block: InputEmbedding, matrices: Matrices) -> None:
+        super().__init__()
+        self.d_model, self.vocab_size, self.scale = block.d_model, block.vocab_size, block.scale
+        self.embedding = matrices.embedding(block.embedding.weight)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """Returns the scaled vectors of `tokens`."""
+        return self.embedding.rows(tokens, self.scale)
+
+
+class PackedProjection(nn.Module):
+    """As `ProjectionLayer`."""
+
+    def __init__(self, block: ProjectionLayer, matrices: Matrices) -> None:
+        super().__init__()
+        self.proj = matrices.linear(block.proj)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Returns a logit a token."""
+        return self.proj(x)
+
+    def narrowed(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
+        """As `ProjectionLayer.narrowed`."""
+        return self.proj if ids is None else self.proj.select(ids)
+
+
+class PackedEncoder(Encoder):
+    """As `Encoder`, some rows after the others: what layers hand on takes as much memory in batches of any size."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update(vars(encoder))
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """As `Encoder.forward`."""
+        groups = groups_of(x)
+        if groups == 1:
+            return super().forward(x, src_mask, first)
+        is_for_all = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
+        masks = repeat(src_mask) if src_mask is None or is_for_all else src_mask.chunk(groups)
+        encoded = x.new_empty(x.size(0), x.size(1) if first is None else first, x.size(2))
+        for out, part, mask in zip(encoded.chunk(groups), x.chunk(groups), masks, strict=False):
+            out.copy_(super().forward(part, mask, first))
+        return encoded

@@ -1,1 +1,0 @@
-"""Looking into a model and a run: sizes, attention, pictures."""

@@ -1,0 +1,1 @@
+"""Reading and writing model folders in the Hugging Face format."""

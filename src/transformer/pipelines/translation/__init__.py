@@ -1,0 +1,1 @@
+"""Text-to-text translation around the search over token ids."""

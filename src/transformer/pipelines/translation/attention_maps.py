@@ -1,0 +1,42 @@
+"""Where a model looks while it translates."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transformer.pipelines.translation.coverage import watched_weights, written_from
+from transformer.pipelines.translation.translator import Translator
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """Attention of each target token over the source.
+
+    Attributes:
+        source: printable pieces, EOS last.
+        target: the pieces that are being written, EOS last.
+        weights: of each layer and head.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights: Float[Tensor, "N H T S"]
+
+
+@torch.no_grad()
+def cross_attention(translator: Translator, source: str, target: str) -> CrossAttention:
+    """The cross-attention weights of all layers when the model reads `source` and writes `target`."""
+    model, tokenizers = translator.model, translator.tokenizers
+    source_ids = [*tokenizers.source.encode(source), translator.end_of_source]
+    target_ids = tokenizers.target.encode(target)
+    device = translator.device
+    src = torch.tensor([source_ids], device=device)
+    control = translator.control
+    tgt = torch.tensor([written_from(target_ids, len(target_ids) + 1, control.bos)], device=device)
+    return CrossAttention(
+        tokenizers.source.pieces(source_ids),
+        tokenizers.target.pieces([*target_ids, control.eos or 0]),
+        torch.cat(watched_weights(model, src, tgt)),
+    )

@@ -1,0 +1,78 @@
+"""Pictures for people who would rather look than read; drawn where matplotlib is installed."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from transformer.pipelines.translation.attention_maps import CrossAttention
+
+SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
+"""Figures that are drawn beside the loss."""
+
+
+def training_curve(run: Path) -> Path | None:
+    """Draws loss, and BLEU or accuracy, of a run from its `metrics.jsonl` into `curve.png`.
+
+    Returns:
+        The picture, or None where matplotlib is not installed.
+    """
+    if not _can_draw():
+        return None
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    train = [row for row in rows if row["kind"] == "train"]
+    validation = [row for row in rows if row["kind"] == "validation"]
+    figure = _figure(8.0, 4.5)
+    axes = figure.subplots()
+    axes.plot([row["step"] for row in train], [row["loss"] for row in train], color="tab:gray", label="training loss")
+    axes.plot(
+        [row["step"] for row in validation], [row["loss"] for row in validation], "o-", ms=3, label="validation loss"
+    )
+    axes.set(xlabel="step", ylabel="loss (nats)", title=run.name)
+    metric = next((name for name in SCORES if any(name in row for row in validation)), None)
+    if metric:
+        scores = axes.twinx()
+        points = [(row["step"], row[metric]) for row in validation if row.get(metric) is not None]
+        scores.plot(*zip(*points, strict=True), "s-", ms=3, color="tab:green")
+        scores.set_ylabel(f"validation {SCORES[metric]}", color="tab:green")
+    axes.legend(loc="center right")
+    return _save(figure, run / "curve.png")
+
+
+def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
+    """Draws the cross-attention of the last layer, averaged over heads: a row for each written token.
+
+    Returns:
+        The picture, or None where matplotlib is not installed.
+    """
+    if not _can_draw():
+        return None
+    weights = attention.weights[-1].mean(dim=0)
+    figure = _figure(1.5 + 0.55 * len(attention.source), 1.5 + 0.4 * len(attention.target))
+    axes = figure.subplots()
+    axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0, aspect="auto")
+    axes.set_xticks(range(len(attention.source)), [_escape(p) for p in attention.source], rotation=45, ha="right")
+    axes.set_yticks(range(len(attention.target)), [_escape(p) for p in attention.target])
+    axes.set(xlabel="source (looked at)", ylabel="translation (being written)")
+    axes.set_title("cross-attention, last layer, mean of heads")
+    return _save(figure, path)
+
+
+def _can_draw() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _escape(piece: str) -> str:
+    """The piece as matplotlib shows it literally: a dollar sign would start a formula."""
+    return piece.replace("$", r"\$")

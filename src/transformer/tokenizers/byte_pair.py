@@ -1,0 +1,188 @@
+"""Byte-level byte-pair encoding: text to token ids and back, without loss."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+
+from transformer.errors import ConfigError, DataError
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.config import NormalizationSettings, TokenizerSettings
+from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL
+
+N_BYTES = 256
+# A word with the space before it, one digit, a run of other signs, or white space: merges never cross these.
+WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+
+
+class BytePairTokenizer(Tokenizer):
+    """Encodes the text of one language, or of both, as ids of byte-pair merges.
+
+    Every byte is a token, so that there is no unknown text: decode(encode(x)) == normalize(x) for any Unicode text.
+    The library's ids are shifted by the number of control ids, so that typed text such as `[EOS]` or `</s>` cannot
+    become one. A space is put before the text and taken off after decoding, so that a word is the same token at the
+    start of a line and within it.
+
+    Source: Sennrich et al. 2016 (byte-pair encoding); Radford et al. 2019, Sec. 2.2 (on bytes).
+    """
+
+    kind = "byte-level BPE"
+
+    def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationSettings) -> None:
+        super().__init__(normalization)
+        self._merges = merges
+
+    @classmethod
+    def train(cls, lines: Iterable[str], settings: TokenizerSettings) -> "BytePairTokenizer":
+        """Learns the merges from lines of text.
+
+        Raises:
+            ConfigError: `settings.vocab_size` is not set.
+            DataError: there is no text.
+        """
+        vocab_size = N_CONTROL + N_BYTES if settings.kind == "bytes" else settings.vocab_size
+        if vocab_size is None:
+            raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
+        tokenizer = cls(_untrained(), settings.normalization)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size - N_CONTROL,
+            min_frequency=settings.min_frequency,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        counted = _CountedText(tokenizer.prepare(line) for line in lines)
+        tokenizer._merges.train_from_iterator(counted, trainer)
+        if not counted.characters:
+            raise DataError("the training text is empty; a tokenizer needs text to learn from")
+        return tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, control ids included."""
+        return self._merges.get_vocab_size() + N_CONTROL
+
+    def prepare(self, text: str) -> str:
+        """The normalized text with the space that makes a first word like any other; empty text stays empty."""
+        return " " + self.normalize(text) if text else ""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of many texts, encoded in parallel."""
+        return [[token + N_CONTROL for token in encoding.ids] for encoding in self._encode(texts)]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The token ids of many texts one after another, and the number of tokens of each: no list a text is kept."""
+        encodings = self._encode(texts)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
+        return ids + np.int32(N_CONTROL), lengths
+
+    def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""
+        text = self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
+        return text.removeprefix(" ")
+
+    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
+        """As of `Tokenizer`: no space is put before a part."""
+        del around
+        prepared = [self.normalize(text) for text in texts]
+        encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
+        return [[token + N_CONTROL for token in encoding.ids] for encoding in encodings]
+
+    def decode_running(self, ids: Sequence[int]) -> str:
+        """As of `Tokenizer`."""
+        return self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
+
+    def fallback_bytes(self) -> list[int]:
+        """For each id, the bytes it spends on a character that it holds only a part of.
+
+        Text whose characters were frequent enough to be merged costs none; their sum over a corpus tells how much of
+        it the tokenizer spells out byte by byte.
+        """
+        sizes = [0] * self.vocab_size
+        for piece, token in self._merges.get_vocab().items():
+            raw = _bytes_of(piece)
+            sizes[token + N_CONTROL] = 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
+        return sizes
+
+    def to_json(self) -> str:
+        """The file content from which `from_json` makes the same tokenizer."""
+        content = {"normalization": self.normalization.model_dump(), "merges": json.loads(self._merges.to_str())}
+        return json.dumps(content, ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, content: str) -> "BytePairTokenizer":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            DataError: the content is something else.
+        """
+        try:
+            fields = json.loads(content)
+            merges = tokenizers.Tokenizer.from_str(json.dumps(fields["merges"]))
+            return cls(merges, NormalizationSettings.model_validate(fields["normalization"]))
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
+
+    def _piece(self, token: int) -> str:
+        """As `Tokenizer._piece`."""
+        piece = self._merges.id_to_token(token - N_CONTROL)
+        if piece is None:
+            return CONTROL_NAMES[-1]
+        raw = _bytes_of(piece)
+        text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
+        return text.replace(" ", "▁")
+
+
+class _CountedText:
+    """Passes texts on and counts their characters."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = texts
+        self.characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self.texts:
+            self.characters += len(text)
+            yield text
+
+
+def _untrained() -> tokenizers.Tokenizer:
+    merges = tokenizers.Tokenizer(models.BPE())
+    merges.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    merges.decoder = decoders.ByteLevel()
+    return merges
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The character that stands for each byte in a piece: itself where printable, else shifted past U+00FF."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _bytes_of(piece: str) -> bytes:
+    return bytes(_BYTES[character] for character in piece)

@@ -1,0 +1,93 @@
+"""The tokenizers of a translator: one for each side, or one for both."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.byte_pair import BytePairTokenizer
+from transformer.tokenizers.character import CharacterTokenizer
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.huggingface import PublishedTokenizer
+from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+JOINT_FILE = "tokenizer.json"
+SIDE_FILES = ("tokenizer.source.json", "tokenizer.target.json")
+
+
+@dataclass(frozen=True)
+class TokenizerPair:
+    """The source and target tokenizers; the same object where they are joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @classmethod
+    def train(
+        cls,
+        sources: Callable[[], Iterable[str]],
+        targets: Callable[[], Iterable[str]],
+        settings: TokenizerSettings,
+    ) -> "TokenizerPair":
+        """Learns from both texts together or from each on its own.
+
+        Raises:
+            DataError: a text is empty.
+        """
+        if settings.joint:
+            joint = train_tokenizer(chain(sources(), targets()), settings)
+            return cls(joint, joint)
+        return cls(train_tokenizer(sources(), settings), train_tokenizer(targets(), settings))
+
+    def __str__(self) -> str:
+        """Kind and size, for people."""
+        if self.is_joint:
+            return f"{self.source.kind}, {self.source.vocab_size:,} tokens"
+        sizes = f"{self.source.vocab_size:,} source, {self.target.vocab_size:,} target tokens"
+        return f"{self.source.kind}, one a side: {sizes}"
+
+    @property
+    def is_joint(self) -> bool:
+        """Both sides are one tokenizer."""
+        return self.source is self.target
+
+    def to_files(self) -> dict[str, str]:
+        """File names and contents to store."""
+        if self.is_joint:
+            return {JOINT_FILE: self.source.to_json()}
+        return dict(zip(SIDE_FILES, (self.source.to_json(), self.target.to_json()), strict=True))
+
+    @classmethod
+    def from_files(cls, files: dict[str, str]) -> "TokenizerPair":
+        """Reads what `to_files` gave.
+
+        Raises:
+            DataError: a content is no tokenizer.
+            KeyError: a file is missing.
+        """
+        if JOINT_FILE in files:
+            joint = _read(files[JOINT_FILE])
+            return cls(joint, joint)
+        source, target = (_read(files[name]) for name in SIDE_FILES)
+        return cls(source, target)
+
+
+def train_tokenizer(texts: Iterable[str], settings: TokenizerSettings) -> Tokenizer:
+    """Learns a tokenizer of the kind that the settings name.
+
+    Raises:
+        ConfigError: byte pairs are asked for without a size.
+        DataError: the text is empty.
+    """
+    kind = CharacterTokenizer if settings.kind == "characters" else BytePairTokenizer
+    return kind.train(texts, settings)
+
+
+def _read(content: str) -> Tokenizer:
+    kinds = {
+        '{"sentencepiece"': SentencePieceTokenizer,
+        '{"published"': PublishedTokenizer,
+        '{"characters"': CharacterTokenizer,
+    }
+    found = next((kind for start, kind in kinds.items() if content.startswith(start)), BytePairTokenizer)
+    return found.from_json(content)

@@ -1,0 +1,1 @@
+"""CPU implementations of the blocks' functions for training."""

@@ -1,0 +1,1 @@
+"""Progress, metrics and layer statistics of a run."""

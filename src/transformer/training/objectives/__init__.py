@@ -1,0 +1,1 @@
+"""Losses of every task: a model together with what it is trained on."""

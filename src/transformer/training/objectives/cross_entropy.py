@@ -1,0 +1,207 @@
+"""Label-smoothed cross-entropy of a projection, without ever holding all logits."""
+
+from typing import Any, Final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.overrides import handle_torch_function, has_torch_function
+
+from transformer.kernels import cross_entropy
+from transformer.kernels.gemm import Finish, matmul, multiplies
+
+CHUNK_ROWS: Final = 1024
+"""Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
+CHUNK_ELEMENTS: Final = 1 << 25
+"""Most logits in a chunk."""
+ROUNDED_AS_READ: Final = 2
+"""Chunks up to which the kernel, each time it reads the weight, rounds it: a rounded copy would be one more matrix."""
+A_LINE: Final = 32
+"""Logits in a line of the cache, or two."""
+BLOCK_ELEMENTS: Final = 1 << 19
+"""Elements in a pass over a part of a chunk, or of the weight: 2 MiB in float32, which stay in the cache."""
+
+
+def smoothed_cross_entropy(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, " V"] | None,
+    labels: Int[Tensor, " N"],
+    epsilon: float,
+    divergence: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Projects to the vocabulary and sums the cross-entropy against smoothed labels.
+
+    The target distribution has 1 - epsilon on the label and epsilon / V on every token, the label included. Works
+    through chunks of rows, whose logits are overwritten by their gradient, so that the (N, V) matrix never exists as a
+    whole. Under autocast the products have its precision; softmax, loss and the sum of the weight's gradient over
+    chunks are float32.
+
+    Args:
+        hidden: decoder outputs of the scored positions.
+        weight: of the projection.
+        bias: of the projection, if it has one.
+        labels: the token that each position should say.
+        epsilon: label smoothing, 0 <= epsilon < 1.
+        divergence: where more than 0, rows 2i and 2i + 1 are of one position, seen twice under different dropout; so
+            many times the mean of KL(p || q) and KL(q || p) of every such pair is added to the smoothed loss.
+
+    Returns:
+        The smoothed loss in nats summed over positions, with gradient, and the unsmoothed one, without.
+
+    Raises:
+        ValueError: a divergence, and rows that are no pairs of one label.
+
+    Can be replaced within a context, as `blocks.attention`.
+
+    Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
+    """
+    if has_torch_function((hidden,)):
+        return handle_torch_function(
+            smoothed_cross_entropy, (hidden,), hidden, weight, bias, labels, epsilon, divergence
+        )
+    if divergence and not torch.equal(labels[::2], labels[1::2]):
+        raise ValueError("rows 2i and 2i + 1 must have one label")
+    target = epsilon, divergence
+    loss_sum, nll_sum = _SmoothedCrossEntropy.apply(hidden, weight, bias, labels, target, torch.is_grad_enabled())
+    return loss_sum, nll_sum.detach()
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """The gradient is known as soon as the loss is: softmax minus target, so forward computes both."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        target: tuple[float, float],
+        wants_gradient: bool,
+    ) -> Any:
+        kind = hidden.device.type
+        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        with torch.autocast(kind, enabled=False):
+            wide = [weight] if bias is None else [weight, bias]
+            is_compiled = multiplies(hidden, *wide) and all(each.dtype == torch.float32 for each in wide)
+            is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
+            x = hidden.to(precision).contiguous()
+            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay together
+            is_rounded_once = not is_compiled or len(x) > ROUNDED_AS_READ * rows
+            w = weight.to(precision) if is_rounded_once else weight
+            b = bias if is_compiled or bias is None else bias.to(precision)
+            sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
+            d_hidden = torch.empty(hidden.shape, dtype=hidden.dtype, device=hidden.device) if wants_gradient else None
+            d_weight = torch.empty_like(weight) if wants_gradient else None
+            if d_weight is not None and not len(x):
+                d_weight.zero_()
+            d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
+            products = _Compiled(precision) if is_compiled else _ByTorch()
+            logits = products.room(x, min(rows, len(x)), weight.size(0))
+            for start in range(0, len(x), rows):
+                chunk = slice(start, start + rows)
+                d_logits = products.project(x[chunk], w, b, logits[: len(x[chunk])])
+                sums += products.to_gradient(d_logits, labels[chunk], *target)
+                if d_hidden is not None and d_weight is not None:
+                    products.to_hidden(d_logits, w, d_hidden[chunk])
+                    products.to_weight(d_logits, x[chunk], d_weight, d_bias, is_first=start == 0)
+        ctx.gradients = (d_hidden, d_weight, d_bias)
+        return sums[0].clone(), sums[1].clone()  # FSDP2 hooks what the model returns, which must not be a view
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        scaled = [None if gradient is None else gradient.mul_(gradients[0]) for gradient in ctx.gradients]
+        del ctx.gradients  # the last reference, so that autograd may add to them in place
+        return (*scaled, None, None, None)
+
+
+class _Compiled:
+    """The products by the compiled kernel, which rounds a weight of float32 while it reads it."""
+
+    def __init__(self, precision: torch.dtype) -> None:
+        self.precision = precision
+
+    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+        """Memory for logits, whose rows are filled up with zeros to whole lines of the cache."""
+        room = x.new_empty(rows, -(-vocab_size // A_LINE) * A_LINE)
+        room[:, vocab_size:] = 0
+        return room[:, :vocab_size]
+
+    def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        """The logits of a chunk, in `out`."""
+        return matmul(x, weight.t(), Finish(bias), precision=self.precision, out=out)
+
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
+        """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+        return cross_entropy.to_gradient(logits, labels, epsilon, divergence).sum(dim=0)
+
+    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+        """The gradient of a chunk of `hidden`."""
+        matmul(d_logits, weight, precision=self.precision, out=out, is_padded=True)
+
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
+        """What a chunk adds to the gradients of weight and bias."""
+        finish = Finish(is_added=not is_first, row_sums=of_bias)
+        matmul(d_logits.t(), x, finish, precision=self.precision, out=total)
+
+
+class _ByTorch:
+    """As `_Compiled`, with a weight in the precision of x."""
+
+    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+        return x.new_empty(rows, vocab_size)
+
+    def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+
+    def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
+        return _to_gradient(logits, labels, epsilon, divergence)
+
+    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+        out.copy_(d_logits @ weight)
+
+    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
+        _add(total.zero_() if is_first else total, d_logits.T @ x)
+        if of_bias is not None:
+            of_bias += d_logits.sum(dim=0, dtype=of_bias.dtype)
+
+
+def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
+    """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+    vocab_size = logits.size(1)
+    sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
+    rows = 2 * max(1, BLOCK_ELEMENTS // vocab_size // 2)  # pairs stay together
+    for block, label in zip(logits.split(rows), labels[:, None].split(rows), strict=True):
+        scores = block.to(sums.dtype)
+        p = scores.softmax(dim=-1)
+        # log of the softmax's denominator, from its largest element, which is at least 1 / V
+        log_z = scores.amax(dim=-1) - p.amax(dim=-1).log()
+        nll = (log_z - scores.gather(1, label)[:, 0]).sum()
+        sums += torch.stack([(1 - epsilon) * nll + epsilon * (log_z - scores.mean(dim=-1)).sum(), nll])
+        d_divergence = None
+        if divergence:
+            part, d_divergence = _divergence(p, scores - log_z[:, None])
+            sums[0] += divergence * part
+        d_scores = p.sub_(epsilon / vocab_size)
+        if d_divergence is not None:
+            d_scores += divergence * d_divergence
+        block.copy_(d_scores.scatter_add_(1, label, torch.full_like(label, epsilon - 1, dtype=p.dtype)))
+    return sums
+
+
+def _divergence(p: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of KL(p || q) and KL(q || p), p in even rows and q in odd ones, summed, and its gradient to logits."""
+    apart = torch.stack([p[::2] - p[1::2], p[1::2] - p[::2]], dim=1).flatten(0, 1)
+    ratio = torch.stack([log_p[::2] - log_p[1::2], log_p[1::2] - log_p[::2]], dim=1).flatten(0, 1)
+    kl = (p * ratio).sum(dim=-1, keepdim=True)
+    return 0.5 * kl.sum(), 0.5 * (p * (ratio - kl) + apart)
+
+
+def _add(total: Tensor, part: Tensor) -> None:
+    """Total += part, where types differ: by blocks, since torch first converts the whole of what it is given."""
+    rows = max(1, BLOCK_ELEMENTS // total.size(1))
+    for whole, block in zip(total.split(rows), part.split(rows), strict=True):
+        whole += block

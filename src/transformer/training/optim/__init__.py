@@ -1,0 +1,1 @@
+"""Optimizer, learning-rate schedules, optimizer state and weight averaging."""

@@ -1,0 +1,31 @@
+"""Adam with the paper's settings."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from transformer.training.config import TrainingSettings
+from transformer.training.optim.state_dict import begin_memory
+
+
+def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Adam:
+    """Adam over all parameters, a shared one counted once; the learning rate is set before each step.
+
+    With `weight_decay`, parameters with two axes or more shrink by learning rate x weight decay at each step; biases
+    and norms do not.
+
+    Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9); Loshchilov and Hutter 2019,
+    "Decoupled Weight Decay Regularization", Algorithm 2.
+    """
+    options: dict[str, Any] = {"lr": 0.0, "betas": settings.adam_betas, "eps": settings.adam_eps, "fused": True}
+    if not settings.weight_decay:
+        optimizer = torch.optim.Adam(model.parameters(), **options)
+        begin_memory(optimizer)
+        return optimizer
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, **options)
+    begin_memory(optimizer)
+    return optimizer

@@ -1,0 +1,1 @@
+"""Estimates of floating-point operations and memory before a run starts."""

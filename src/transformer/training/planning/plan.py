@@ -1,0 +1,97 @@
+"""What a run will cost, found out and said before its first step."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer.data.batches import plan_epoch, split_micro
+from transformer.interfaces import CountsOperations, Source
+from transformer.training.config import TrainingSettings
+from transformer.training.distributed.data_parallel import unwrapped
+from transformer.training.planning.memory import (
+    MemoryPlan,
+    fitting_tokens,
+    peak_of,
+    plan_memory,
+    refuse_too_large,
+    try_batch,
+    worst_batches,
+)
+from transformer.training.step import TrainingState
+
+OTHERS: Final = 8
+"""Batches of other sizes that are gone through before the largest once more: what is freed leaves holes, in which what
+comes next does not always find room."""
+SAMPLE: Final = 256
+"""Batches over which the mean of operations is taken."""
+AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
+"""For "auto": the budget tried first, the most that is chosen (the paper's), and the share of memory it may take."""
+
+
+def plan_run(
+    state: TrainingState, source: Source, settings: TrainingSettings, rehearse: Callable[[], None] = lambda: None
+) -> list[str]:
+    """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
+
+    What is predicted from parts of a batch decides whether all of it is tried, and what this took is told.
+
+    Args:
+        state: of the run.
+        source: training examples.
+        settings: of the run.
+        rehearse: does what validation will do and may take more memory than a batch.
+
+    Returns:
+        Lines for the reader.
+
+    Raises:
+        ConfigError: the largest batch does not fit into memory.
+    """
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    lines: list[str] = []
+    objective = unwrapped(state.objective)
+    if isinstance(objective, CountsOperations):
+        operations = np.mean([_operations(objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
+        in_all = operations * (settings.max_steps or 0)
+        lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
+    largest = _largest(source, settings)
+    plans: list[MemoryPlan] = []
+    for ids in largest:
+        if found := plan_memory(state, source, ids):
+            refuse_too_large(found, settings.budget)
+            plans.append(found)
+    tried = [*largest, *_others(batches, settings), *largest]
+    trials = [*(partial(try_batch, state, source, ids) for ids in tried), rehearse]
+    peaks = [peak_of(state, trial) or 0 for trial in trials]
+    if plans:
+        of_each = " on each rank" if state.world.size > 1 else ""
+        lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
+    return lines
+
+
+def choose_batch_tokens(state: TrainingState, source: Source, settings: TrainingSettings) -> int:
+    """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
+    trial = settings.model_copy(update={"batch_tokens": AUTO_FIRST})
+    plans = [plan_memory(state, source, largest) for largest in _largest(source, trial)]
+    fitting = min((fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) for memory in plans if memory), default=0)
+    return max(AUTO_FIRST, min(AUTO_MOST, fitting))
+
+
+def _largest(source: Source, settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+    """The micro-batches of an epoch that may need most memory."""
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
+
+
+def _others(batches: Sequence[NDArray[np.integer[Any]]], settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+    """Micro-batches from all parts of an epoch."""
+    chosen = [batches[place] for place in np.linspace(0, len(batches) - 1, min(OTHERS, len(batches))).astype(int)]
+    return [split_micro(ids, settings.accumulation or 1)[0] for ids in chosen]
+
+
+def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:
+    return objective.operations(lengths)

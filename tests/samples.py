@@ -1,0 +1,36 @@
+"""Small corpora and recipes that tests in several folders share."""
+
+import random
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    """A text file of the given lines."""
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def digit_pairs(n: int, seed: int = 3) -> list[tuple[str, str]]:
+    """Words for digits and the digits themselves, reversed: a language a tiny model learns."""
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    draw = random.Random(seed)
+    numbers = [[draw.randrange(10) for _ in range(draw.randint(1, 6))] for _ in range(n)]
+    return [(" ".join(words[d] for d in number), " ".join(str(d) for d in reversed(number))) for number in numbers]
+
+
+TINY_RECIPE = {
+    "tokenizer": {"vocab_size": 300},
+    "model": {"d_model": 16, "N": 2, "h": 2, "d_ff": 24, "src_seq_len": 64, "tgt_seq_len": 96, "dropout": 0.1},
+    "training": {
+        "max_steps": 12, "batch_tokens": 256, "warmup_steps": 4, "validate_every": 6, "save_every": 6,
+        "log_every": 3, "threads": 1,
+    },
+}  # fmt: skip
+
+
+def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict[str, object]]:
+    """The recipe of a run of seconds on the digit corpus."""
+    data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
+    return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}

@@ -1,0 +1,305 @@
+"""`generate`, `perplexity`, `classify`, `embed`, `fill` and `info`, through the real command, on small models."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from unit.test_task_data import idx
+
+from samples import write_lines
+from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.decoding import Sampling, Search
+from transformer.errors import BundleError, ConfigError, DataError
+from transformer.kernels import kind as kind_of_kernels
+from transformer.models import family
+from transformer.pipelines.auto import load
+from transformer.pipelines.text_generation import Generator
+from transformer.pipelines.translation.terminology import Lexicon
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
+from transformer.tokenizers.special_tokens import OURS
+
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt": {"seq_len": 12},
+    "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20},
+    "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
+}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transformer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A random model of each family, with sharp choices."""
+    folder = tmp_path_factory.mktemp("models")
+    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerSettings(kind="characters"))
+    found: dict[str, Path] = {}
+    for name, sizes in SIZES.items():
+        kind = family(name)
+        vocabulary = {"vocab_size": tokenizer.vocab_size} if kind.reads_text else {}
+        config = kind.config.model_validate({"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, **sizes, **vocabulary})
+        torch.manual_seed(1)
+        model = kind.build(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
+        text = TokenizerPair(tokenizer, tokenizer) if kind.reads_text else None
+        save_bundle(folder / name, Bundle(config, model, text))
+        found[name] = folder / name
+    return found
+
+
+def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a stream that differs from the whole, a prompt that is lost, and lines that are not one a prompt."""
+    options = ["--max-tokens", 20, "--precision", "float32"]
+    streamed = run("generate", models["gpt"], "abc", *options)
+    assert streamed.returncode == 0, streamed.stderr
+    ((whole,),) = load(models["gpt"], precision="float32").generate(["abc"], max_tokens=20)
+    assert streamed.stdout == f"abc{whole.text}\n"
+    prompts = write_lines(tmp_path / "prompts", ["abc", "", "h g"])
+    many = run("generate", models["gpt"], "--input", prompts, "--format", "jsonl", *options)
+    rows = [json.loads(line) for line in many.stdout.splitlines()]
+    assert [row["prompt"] for row in rows] == ["abc", "", "h g"]
+    assert rows[0]["continuations"][0]["text"] == whole.text
+    assert [row["continuations"][0]["text"] for row in rows] == [
+        run("generate", models["gpt"], row["prompt"], *options).stdout.removeprefix(row["prompt"])[:-1] for row in rows
+    ]
+    long = write_lines(tmp_path / "long", ["a", "b" * 13])
+    refused = run("generate", models["gpt"], "--input", long)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "prompt 2: a prompt of 13 tokens exceeds the model's 12" in refused.stderr
+    drawn = [run("generate", models["gpt"], "abc", "--sample", "--seed", seed, *options).stdout for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    refused = run("generate", models["gpt"])
+    assert refused.returncode == 2
+    assert "give a prompt, or a file of them" in refused.stderr
+    assert "is no language model" in run("generate", models["bert"], "a").stderr
+    for command in (("translate",), ("score", "--source", prompts, "--target", prompts)):
+        refused = run(command[0], models["gpt"], *command[1:])
+        assert refused.returncode == 2
+        assert "does not translate" in refused.stderr
+
+
+def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a prompt whose text depends on its neighbours or on where a file is cut, and prompts out of order."""
+    prompts = ["a", "bcdefgh", "", "hg", "abcdefghabc", "c"]
+    for search in (Search(1), Search(2), Search(1, sampling=Sampling(seed=3))):
+        generator = load(models["gpt"], precision="float32", search=search)
+        most = 5 if search.beam == 1 else 1
+        together = generator.generate(prompts, max_tokens=most)
+        monkeypatch.setattr("transformer.pipelines.text_generation.BATCH_NUMBERS", 1)
+        alone = list(generator.each(prompts, max_tokens=most))
+        monkeypatch.undo()
+        assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]
+        if search.sampling is None:
+            assert together[3][0].text == generator.generate(["hg"], max_tokens=most)[0][0].text
+    assert [each.text for (each,) in generator.generate(["a", "b"], max_tokens=0)] == ["", ""]
+    with pytest.raises(ConfigError, match="coverage is of what a translation attends to"):
+        load(models["gpt"], search=Search(2, coverage=0.1))
+
+
+def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches options without effect, and tracebacks of arguments that are not UTF-8."""
+    lines = write_lines(tmp_path / "lines", ["abc"])
+    bert = models["bert"]
+    for command, message in (
+        (("classify", bert, "abc", "--input", lines), "give one of them"),
+        (("classify", bert, "--evaluate", lines, "--output", tmp_path / "out"), "leave out texts, --input"),
+        (("classify", bert, "abc", "--labels", lines), "--labels are those of --evaluate"),
+        (("embed", bert, "--input", lines, "--nearest", "a", "--output", tmp_path / "out"), "leave out --output"),
+        (("classify", bert, b"\xff"), "a text is not UTF-8 (character 1)"),
+        (("fill", bert, b"[MASK]\xff"), "the text is not UTF-8 (character 7)"),
+        (("embed", bert, "--input", lines, "--nearest", b"\xff"), "the text of --nearest is not UTF-8"),
+        (("generate", models["gpt"], b"\xff"), "the prompt is not UTF-8"),
+    ):
+        call = [
+            sys.executable,
+            "-m",
+            "transformer",
+            *(each if isinstance(each, bytes) else str(each) for each in command),
+        ]
+        ended = subprocess.run(call, capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout) == (2, b""), message
+        assert message in " ".join(ended.stderr.decode().split())
+        assert b"Traceback" not in ended.stderr
+
+
+def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a character that is cut where its bytes are tokens, and a part that is told twice."""
+    tokenizer = train_tokenizer(["é ü € 𝄞"], TokenizerSettings(kind="bytes"))
+    kind = family("gpt")
+    sizes = {"d_model": 16, "N": 1, "h": 2, "seq_len": 40, "vocab_size": tokenizer.vocab_size}
+    generator = Generator(kind.build(kind.config.model_validate(sizes)), tokenizer)
+    written = tokenizer.encode_running(["é€ 𝄞ü\n \n"])[0]
+    monkeypatch.setattr("transformer.pipelines.text_generation.write_each", lambda *_: iter(written))
+    assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
+
+
+def test_perplexity_is_that_of_the_tokens(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a token counted twice at the edge of a window or batch, a mean over windows, and batches of any size."""
+    text = "abcdefgh gfe\nhello bag\n" * 9
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    told = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
+    generator = load(models["gpt"], precision="float32")
+    tokens = generator.tokenizer.encode_running([text])[0]
+    windows = (len(tokens) - 1) // 10
+    total = 0.0
+    for start in range(0, windows * 10, 10):
+        log_p = generator.model(torch.tensor([tokens[start : start + 10]]))[0].log_softmax(-1)
+        total -= sum(log_p[place, tokens[start + place + 1]].item() for place in range(10))
+    loss = total / (windows * 10)
+    assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
+    assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
+    for logits, at_once in ((2**26, 8), (2 * 10 * generator.tokenizer.vocab_size, 2)):
+        monkeypatch.setattr("transformer.pipelines.text_generation.MOST_LOGITS", logits)
+        counted: list[int] = []
+        assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
+        parts, rest = divmod(windows, at_once)
+        assert counted == [10 * at_once] * parts + [10 * rest] * (rest > 0)
+
+
+def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches rows in another order, labels of other texts, and vectors whose length is not 1."""
+    lines = ["abc", "a much longer text, beyond the positions of the model", "", "hgf"]
+    source, out = write_lines(tmp_path / "lines", lines), tmp_path / "v.npy"
+    ended = run("embed", models["bert"], "--input", source, "--output", out)
+    assert ended.returncode == 0, ended.stderr
+    assert "1 texts are longer than the model's 24 tokens" in ended.stderr
+    vectors = np.load(out, allow_pickle=False)
+    encoder = load(models["bert"], precision="bf16" if kind_of_kernels() in ("amx", "avx512") else "float32")
+    np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    near = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout
+    assert near == "1.0000\thgf\n"
+    rows = [json.loads(line) for line in run("embed", models["bert"], "--input", source).stdout.splitlines()]
+    assert [row["text"] for row in rows] == lines
+    pairs = write_lines(tmp_path / "pairs.tsv", ["abc\tabc", "hgf\tbag", "bag\thgf", "abc\tabc"])
+    found = run("embed", models["bert"], "--evaluate", pairs).stdout.splitlines()
+    assert found == [f"{side} texts next to their own: 50.00 %  (2 of 4)" for side in ("first", "second")]
+    assert "leave out --input" in run("embed", models["bert"], "--evaluate", pairs, "--output", out).stderr
+    told = run("classify", models["bert"], "abc", "hgf").stdout.splitlines()
+    assert [line.split("\t")[0] for line in told] == [label.name for label in encoder.classify(["abc", "hgf"])]
+    examples = [f"{text}\t{label.name}" for text, label in zip(lines[:2], encoder.classify(lines[:2]), strict=True)]
+    wrong = "cold" if encoder.classify(["gg"])[0].name == "hot" else "hot"
+    labelled = write_lines(tmp_path / "gold.tsv", [*examples, f"gg\t{wrong}"])
+    assert "accuracy 66.67 %  (2 of 3)" in run("classify", models["bert"], "--evaluate", labelled).stdout
+    other = write_lines(tmp_path / "other.tsv", [*examples, "gg\tlukewarm"])
+    assert (
+        "label 'lukewarm' (1 times) is none of the model's"
+        in run("classify", models["bert"], "--evaluate", other).stderr
+    )
+    guesses = encoder.fill("ab[MASK]d", 100)[0]
+    assert {each.token for each in guesses} == {*range(4, encoder.tokenizer.vocab_size)}, "what steers is no guess"
+    newline = next(each for each in guesses if "\n" in each.piece)
+    assert newline.probability > 0
+    shown = run("fill", models["bert"], "ab[MASK]d", "--top", 100).stdout
+    assert len(shown.splitlines()) == len(guesses), "one line a guess"
+    filled = run("fill", models["bert"], "ab[MASK]d", "--top", 2).stdout.splitlines()
+    assert len(filled) == 2
+    piece = filled[0].split("\t")[2]
+    assert filled[0].split("\t")[3] == f"ab{piece.replace('▁', ' ')}d"
+
+
+def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches images and labels that are mixed up, and pixels that are made ready differently from files."""
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+    paths = [tmp_path / f"{number}.png" for number in range(6)]
+    for path, image in zip(paths, pixels, strict=True):
+        Image.fromarray(image).save(path)
+    names = [label.name for label in load(models["vit"]).classify(paths)]
+    told = run("classify", models["vit"], *paths, "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["label"] for line in told] == names
+    numbers = np.array([("dark", "light").index(name) for name in names], np.uint8)
+    numbers[0] = 1 - numbers[0]
+    files = idx(tmp_path / "images", pixels), idx(tmp_path / "labels", numbers)
+    ended = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
+    assert "accuracy 83.33 %  (5 of 6)" in ended.stdout, ended.stderr
+    assert "give the labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
+    assert "no images; name the files" in run("classify", models["vit"]).stderr
+
+
+def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches folders without images as labels, those of other labels counted as wrong, and tracebacks of odd files."""
+    from PIL import Image
+
+    for name in ("dark", "light", ".hidden", "empty"):
+        (tmp_path / name).mkdir()
+    image = Image.fromarray(np.zeros((8, 8), np.uint8))
+    for name in ("dark/1.png", "light/2.png", ".hidden/3.png"):
+        image.save(tmp_path / name)
+    ended = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "accuracy 50.00 %  (1 of 2)" in ended.stdout, ended.stderr
+    image.save(tmp_path / "empty" / "4.png")
+    ended = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "label 'empty' (1 times) is none of the model's" in ended.stderr
+    image.save(tmp_path / "cut.png", exif=b"MM\x00*\x00\x00")
+    ended = run("classify", models["vit"], tmp_path / "cut.png")
+    assert "not an image that can be read" in ended.stderr
+
+
+def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a family that is not listed, and a model without text that cannot be shown."""
+    listed = run("info").stdout
+    keys = run("info", "t5").stdout
+    assert re.search(r"share_embeddings +inputs +what is one matrix", keys)
+    for name, kind in (("bert", "encoder"), ("vit", "image encoder"), ("llama", "language model")):
+        assert f"{name}: {kind}; reads published" in listed
+    assert "deep-shallow" in listed
+    assert re.search(r"kind +image encoder", run("info", models["vit"]).stdout)
+    exported = run("export", models["vit"], "--format", "hf", "--out", tmp_path / "hf").stdout
+    assert exported == f"next: transformers.ViTForImageClassification.from_pretrained({str(tmp_path / 'hf')!r})\n"
+    assert re.search(r"family +vit", run("info", tmp_path / "hf").stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "error", "message"),
+    [
+        ("vit", lambda it: load(it, lexicon=Lexicon(banned=["a"])), ConfigError,
+         "does not translate, which lexicon"),
+        ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is one text"),
+        ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "fewer than a window of 12"),
+        ("gpt", lambda it: load(it).perplexity("abc", window=13), ConfigError, "window=13 is not between 1 and"),
+        ("bert", lambda it: load(it).embed("abc"), DataError, "texts is one text"),
+        ("bert", lambda it: load(it).fill("[MASK]" + "a" * 30), DataError, "more than the model's 24"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_told(
+    models: dict[str, Path], name: str, action: Any, error: type[Exception], message: str
+) -> None:
+    """Catches an answer to another question."""
+    with pytest.raises(error, match=message):
+        action(models[name])
+
+
+def test_a_model_without_text_has_no_tokenizer(models: dict[str, Path]) -> None:
+    """Catches a model of images that is given to what reads text."""
+    bundle = load_bundle(models["vit"])
+    assert bundle.text is None
+    with pytest.raises(BundleError, match="a vit model reads no text"):
+        _ = bundle.tokenizers
+
+
+def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]) -> None:
+    """Catches a stream of a hypothesis that is given up later."""
+    generator = load(models["gpt"], search=Search(2), precision="float32")
+    assert isinstance(generator, Generator)
+    with pytest.raises(ConfigError, match="beam=2: what is written is known at the end alone"):
+        next(generator.stream("abc"))
+    assert len(generator.generate(["ab", "c"], max_tokens=5)) == 2
+    with pytest.raises(ConfigError, match="a prompt of 4 tokens and 20 new ones exceed seq_len=12"):
+        generator.model.begin(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 1, 1, 3, dtype=torch.bool), 20)
+    assert generator.tokenizer.control == OURS

@@ -1,0 +1,360 @@
+"""The corpus doctor: every kind of finding, and the report that tells it."""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from samples import write_lines
+from transformer.cli import main
+from transformer.data.quality.characters import odd_characters
+from transformer.data.quality.examination import Examination, examine
+from transformer.data.quality.findings import KINDS
+from transformer.data.quality.language import scripts
+from transformer.data.quality.report import text_report
+from transformer.errors import DataError
+from transformer.reporting.corpus_page import html_report
+from unit.data.quality.invented_languages import invented, sentences
+
+N = 311
+Lines = list[str]
+
+
+def examined(folder: Path, source: Lines, target: Lines, tests: Lines | None = None, **options: int) -> Examination:
+    paths = write_lines(folder / "a.src", source), write_lines(folder / "a.tgt", target)
+    test_files = [write_lines(folder / "test.src", tests)] if tests else []
+    return examine(*paths, test_files, **options)
+
+
+def kinds(examination: Examination) -> set[str]:
+    return {finding.kind for finding in examination.findings}
+
+
+def change(side: int, line: int, text: str | Callable[[str], str]) -> Callable[[Lines, Lines], None]:
+    def apply(*sides: Lines) -> None:
+        sides[side][line - 1] = text if isinstance(text, str) else text(sides[side][line - 1])
+
+    return apply
+
+
+def copied(source: Lines, target: Lines) -> None:
+    target[16] = source[16]
+
+
+def repeated(source: Lines, target: Lines) -> None:
+    source[16], target[16] = source[6], target[6]
+
+
+def several_targets(source: Lines, target: Lines) -> None:
+    source[16] = source[6]
+
+
+def several_sources(source: Lines, target: Lines) -> None:
+    target[16] = target[6]
+
+
+# Kind -> what brings it about, and the lines (file, number) that must be shown first.
+FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] = {
+    "nul": (change(0, 17, lambda text: text + "\0"), [("a.src", 17)]),
+    "line-break": (change(1, 19, lambda text: text + "\u2028"), [("a.tgt", 19)]),
+    "control-character": (change(0, 23, lambda text: "\x1b[31m" + text), [("a.src", 23)]),
+    "replacement": (change(1, 5, lambda text: text + " \ufffd"), [("a.tgt", 5)]),
+    "mojibake": (change(1, 7, lambda text: text + " schÃ¶n"), [("a.tgt", 7)]),
+    "html": (change(0, 7, lambda text: text + " &amp;"), [("a.src", 7)]),
+    "control-token": (change(0, 11, lambda text: text + " </s>"), [("a.src", 11)]),
+    "carriage-return": (change(0, 11, lambda text: text + "\r"), []),
+    "script": (change(1, 13, "мужчина идёт по улице домой сегодня"), [("a.tgt", 13)]),
+    "other-side": (change(1, 29, " ".join(invented(9, seed=9)[0][:2])), [("a.src", 29), ("a.tgt", 29)]),
+    "foreign": (change(1, 31, " ".join(sentences(3))), [("a.src", 31), ("a.tgt", 31)]),
+    "copy": (copied, [("a.src", 17)]),
+    "empty": (change(1, 37, " \t"), [("a.src", 37), ("a.tgt", 37)]),
+    "length-ratio": (change(0, 41, lambda text: " ".join([text] * 7)), [("a.src", 41), ("a.tgt", 41)]),
+    "too-long": (change(0, 43, lambda text: text + " x" * 200), [("a.src", 43), ("a.tgt", 43)]),
+    "duplicate": (repeated, [("a.src", 17)]),
+    "several-targets": (several_targets, []),
+    "several-sources": (several_sources, []),
+}
+
+
+def test_a_good_corpus_is_fine(tmp_path: Path) -> None:
+    """Catches findings where nothing is wrong."""
+    examination = examined(tmp_path, *invented(N), tests=sentences(5))
+    assert examination.findings == []
+    assert examination.is_fine
+    assert text_report(examination).endswith("fine: nothing needs to be done\n")
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_told_with_its_line(kind: str, tmp_path: Path) -> None:
+    """Catches a check that is not made, that counts what is not there, or that names another line."""
+    source, target = invented(N)
+    fault, places = FAULTS[kind]
+    fault(source, target)
+    examination = examined(tmp_path, source, target)
+    (finding,) = [finding for finding in examination.findings if finding.kind == kind]
+    assert finding.count == 1
+    shown = finding.examples[0].places if finding.examples else ()
+    assert [(place.file, place.line) for place in shown] == places
+    assert all(place.text == {"a.src": source, "a.tgt": target}[place.file][place.line - 1] for place in shown)
+    assert examination.is_fine == all(KINDS[name].level == "note" for name in kinds(examination))
+    assert KINDS[kind].title in text_report(examination)
+
+
+def test_every_kind_is_tested() -> None:
+    """Catches a kind that nobody has seen found."""
+    elsewhere = {
+        "unequal", "shift", "unrelated", "stretch", "invalid-utf8", "byte-order-mark", "test-overlap",
+        "test-overlap-loose", "poor-fit", "not-judged",
+    }  # fmt: skip
+    assert elsewhere | set(FAULTS) == set(KINDS)
+
+
+def test_unequal_files_are_examined_all_the_same(tmp_path: Path) -> None:
+    """Catches a doctor that stops at the first illness: after the lost line, all pairs are the right ones."""
+    source, target = invented(N)
+    del target[100]
+    examination = examined(tmp_path, source, target)
+    assert kinds(examination) == {"unequal", "shift"}
+    unequal, shift = examination.findings
+    assert unequal.examples[0].reason == "a.src has 311 lines, a.tgt has 310"
+    assert [(place.file, place.line, place.text) for place in shift.examples[0].places] == [("a.src", 101, source[100])]
+    assert "line 101 of a.src has no partner in a.tgt" in text_report(examination)
+    assert examination.shifts[0].size == -1
+    examination = examined(tmp_path, source, [*invented(N)[1], "one more"])
+    assert kinds(examination) == {"unequal"}
+    assert examination.findings[0].examples[1].reason.startswith("the last line of a.tgt may be what is too many")
+
+
+def test_a_stretch_of_another_text_is_told(tmp_path: Path) -> None:
+    """Catches lines that fit nowhere and yet are passed over, for no shift explains them."""
+    source, target = invented(N)
+    target[128:224] = invented(N, seed=8)[1][:96]
+    examination = examined(tmp_path, source, target)
+    assert kinds(examination) == {"stretch"}
+    assert examination.findings[0].examples[0].reason == "lines 129 to 224 of a.src"
+    assert examination.findings[0].count == 96
+
+
+def test_poor_pairs_are_counted_and_ranked(tmp_path: Path) -> None:
+    """Catches a list that does not hold the wrong pairs, or holds them in another order than by fit."""
+    source, target = invented(N)
+    wrong = random.Random(1).sample(range(N), 2 * 12)
+    for one, other in zip(wrong[::2], wrong[1::2], strict=True):
+        target[one], target[other] = target[other], target[one]
+    examination = examined(tmp_path, source, target)
+    assert kinds(examination) == {"poor-fit"}
+    assert examination.poor >= 20
+    worst = examination.worst
+    assert len(worst) == 20
+    assert [pair.fit for pair in worst] == sorted(pair.fit for pair in worst)
+    assert len({pair.source.line - 1 for pair in worst} & set(wrong)) >= 18
+    assert all(pair.source.line == pair.target.line for pair in worst)
+
+
+def test_reasons_of_a_bad_pair(tmp_path: Path) -> None:
+    """Catches a reason that blames the wrong side."""
+    source, target = invented(N)
+    source[70], target[70] = "17 " + " ".join(source[200:204]), "23 " + target[250]
+    worst = examined(tmp_path, source, target).worst[0]
+    assert worst.source.line == 71
+    assert re.fullmatch(
+        r"source \d\.\d times as long as usual; different numbers; its words rarely meet in other pairs", worst.reason
+    )
+
+
+def test_unrelated_files_and_too_few_lines(tmp_path: Path) -> None:
+    """Catches silence where the two files have nothing in common, and a verdict on a handful of lines."""
+    source, target = invented(601)
+    assert kinds(examined(tmp_path, source, target[::-1])) == {"unrelated"}
+    few = examined(tmp_path, source[:7], target[:7])
+    assert kinds(few) == {"not-judged"}
+    assert "how well the two sides fit cannot be told" in text_report(few)
+
+
+def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
+    """Catches a byte counted in characters, and only the first bad line being told."""
+    source, target = (("\n".join(side) + "\n").encode().split(b"\n") for side in invented(N))
+    source[2], source[4] = "schön ".encode() + b"\xe4 " + source[2], b"\xff " + source[4]
+    target[0] = b"\xef\xbb\xbf" + target[0]
+    paths = tmp_path / "a.src", tmp_path / "a.tgt"
+    for path, lines in zip(paths, (source, target), strict=True):
+        path.write_bytes(b"\n".join(lines))
+    examination = examine(*paths)
+    assert kinds(examination) == {"invalid-utf8", "byte-order-mark"}
+    told = [(example.places[0].line, example.reason) for example in examination.findings[0].examples]
+    assert told == [(3, "byte 8"), (5, "byte 1")]
+    assert examination.findings[1].examples[0].places[0].file == "a.tgt"
+
+
+def test_test_lines_in_the_training_text(tmp_path: Path) -> None:
+    """Catches overlap that a capital or a full stop hides, and test lines counted once for each training line."""
+    source, target = invented(N)
+    source[5] = source[3]
+    tests = [source[3], source[9].upper() + " .", source[12] + "\r", "new words", ""]
+    examination = examined(tmp_path, source, target, tests)
+    assert {finding.kind: finding.count for finding in examination.findings} == {
+        "test-overlap": 3, "test-overlap-loose": 1, "several-targets": 1,
+    }  # fmt: skip
+    assert examination.tests == [{"file": "test.src", "lines": 5, "exact": 2, "loose": 3}]
+    assert "3 of 5 lines of test.src are in the training text, 2 of them word for word" in text_report(examination)
+    (example,) = examination.findings[1].examples
+    assert [(place.file, place.line) for place in example.places] == [("a.src", 10), ("test.src", 2)]
+
+
+def test_pieces_tell_what_the_whole_tells(tmp_path: Path) -> None:
+    """Catches line numbers that start anew with each stretch, and repeats across stretches that are missed."""
+    source, target = invented(N)
+    source[7], target[7] = source[300], target[300]
+    target[290] = ""
+    examination = examined(tmp_path, source, target, most_lines=101)
+    assert {finding.kind: finding.examples[0].places[0].line for finding in examination.findings} == {
+        "empty": 291, "duplicate": 301,
+    }  # fmt: skip
+    assert examination.judged == N - 1
+
+
+def test_characters_of_good_text_are_not_odd() -> None:
+    """Catches patterns that take other languages for damage."""
+    good = [
+        "Ça va ? Élève à l'école, cœur “naïf” — 50 % … «Ô»", "ÄÖÜ äöüß „so“ ‚da‘", "NÃO, À SÃO PAULO", "Привет, мир!",
+        "日本語です。", "a < b && c > d; x[0] = <3", "AT&T & Co.; [EU]", "Â", "ÑANDÚ", "ελληνικά", "עברית",
+    ]  # fmt: skip
+    assert [list(odd_characters(line)) for line in good] == [[]] * len(good)
+
+
+@pytest.mark.parametrize("text", ["schön", "“so” – ‘da’", "Élève à", "Привет"])
+def test_wrongly_decoded_text_is_odd(text: str) -> None:
+    """Catches mojibake that goes unseen: UTF-8 read as Windows-1252."""
+    wrong = "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in text.encode())
+    assert [kind for kind, _ in odd_characters(wrong)] in (["mojibake"], ["control-character", "mojibake"])
+
+
+def test_scripts() -> None:
+    """Catches ranges that are off."""
+    lines = [
+        "Äpfel 12",
+        "Привет",
+        "Ωμέγα",
+        "日本のお茶",
+        "한국어",
+        "नमस्ते",
+        "שלום",
+        "مرحبا",
+        "ไทยๆ",
+        "12 !?",
+        "ok",
+        "АБВ abcd",
+    ]
+    assert scripts(lines) == [
+        "Latin", "Cyrillic", "Greek", "Han or kana", "Hangul", "Devanagari", "Hebrew", "Arabic", "Thai", "", "",
+        "Latin",
+    ]  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Collects the tags of a page and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes a tag and its attributes."""
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_nothing_of_the_corpus_can_act_in_a_report(tmp_path: Path) -> None:
+    """Catches a corpus line that runs as a script, fetches a picture or steers the terminal."""
+    source, target = invented(N)
+    attack = '<script>alert(1)</script><img src="https://x.example" onerror=alert(2)>\x1b[2J </table>'
+    for line in range(0, 12, 3):
+        source[line], target[line + 1], target[line + 2] = attack * 3, attack, attack + "\0"
+    examination = examined(tmp_path, source, target, tests=[attack])
+    page = html_report(examination)
+    parser = Tags()
+    parser.feed(page)
+    assert "&lt;script&gt;alert(1)" in page
+    assert not parser.tags & {"script", "img", "link", "iframe", "object", "a", "form"}
+    assert not parser.attributes & {"src", "href", "onerror"}
+    assert not {"\x1b", "\0"} & set(page + text_report(examination))
+    assert r"\x1b[2J" in text_report(examination)
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["transformer", "check", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code or 0
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Catches exit codes and formats that scripts could not rely on."""
+    source, target = invented(N)
+    good = write_lines(tmp_path / "a.src", source), write_lines(tmp_path / "a.tgt", target)
+    assert run_main(monkeypatch, *good) == 0
+    assert b"a.src (311 lines) and a.tgt (311 lines)" in capfdbinary.readouterr().out
+    bad = write_lines(tmp_path / "b.src", ["", *source[1:]])
+    assert run_main(monkeypatch, bad, good[1], "--format", "json") == 1
+    result = json.loads(capfdbinary.readouterr().out)
+    assert [finding["kind"] for finding in result["findings"]] == ["empty"]
+    assert (result["fine"], result["counts"]) == (False, {"problem": 0, "warning": 1, "note": 0})
+    assert result["files"][1] == {"side": "target", "file": "a.tgt", "lines": 311}
+    steering = "\x9b\u202e\x7f\u2028\U000e0041"
+    strange = write_lines(tmp_path / "c.src", [f"{steering} 東", *source[1:]]), *good[1:]
+    run_main(monkeypatch, *strange, "--format", "json")
+    written = capfdbinary.readouterr().out.decode()
+    assert all(each.isprintable() or each == "\n" for each in written)
+    assert "\\u009b\\u202e\\u007f\\u2028\\udb40\\udc41 東" in written
+    json.loads(written)
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbf" + "\n".join(source[:3]).encode() + b"\n\xff\n")
+    assert run_main(monkeypatch, *good, "--test", marked) == 1, "a test file as any other, whatever its bytes"
+    capfdbinary.readouterr()
+    out = tmp_path / "page.html"
+    assert run_main(monkeypatch, bad, good[1], "--format", "html", "--out", out, "--test", good[0]) == 1
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert capfdbinary.readouterr() == (b"", b"")
+
+
+def test_what_cannot_be_examined_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Catches a traceback, a corpus that is overwritten by its report, and an exit code that says "found"."""
+    good = write_lines(tmp_path / "a", ["x"])
+    (tmp_path / "utf16").write_bytes("x\ny\n".encode("utf-16"))
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "hard").hardlink_to(good)
+    cases = {
+        (good, tmp_path / "none"): "none: No such file",
+        (good, tmp_path / "empty"): "empty is empty; give text files with one sentence a line",
+        (good, tmp_path / "utf16"): "line 1, byte 1: the file looks like UTF-16; convert it to UTF-8",
+        (good, good, "--format", "xml"): "format='xml' is unknown; choose 'text', 'json' or 'html'",
+        (good, good, "--out", good): "is both input and output; choose another output file",
+        (good, good, "--out", tmp_path / "hard"): "is both input and output; choose another output file",
+        (good, good, "--out", tmp_path / "none" / "page"): "No such file or directory; choose another output file",
+    }
+    for arguments, message in cases.items():
+        assert run_main(monkeypatch, *arguments) == 2
+        captured = capfdbinary.readouterr()
+        assert message in captured.err.decode()
+        assert captured.out == b""
+    with pytest.raises(DataError, match="empty is empty"):
+        examine(tmp_path / "empty", good)
+
+
+def test_files_of_one_name_are_called_by_their_paths(tmp_path: Path) -> None:
+    """Catches a report in which both sides are called the same."""
+    paths = []
+    for folder, lines in zip(("en", "de"), invented(61), strict=True):
+        (tmp_path / folder).mkdir()
+        paths.append(write_lines(tmp_path / folder / "train.txt", lines))
+    assert examine(*paths).names == (str(paths[0]), str(paths[1]))

@@ -1,0 +1,281 @@
+"""Prepared data: made once, found again, never half made, and the same however it is made."""
+
+import json
+import re
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from samples import write_lines
+from transformer.data import workers
+from transformer.data.cache import PreparedFolder
+from transformer.data.config import DataSettings
+from transformer.data.prepare import Corpus, Preparation
+from transformer.data.progress import shown_progress
+from transformer.data.workers import SMALL_PAIRS, worker_count
+from transformer.errors import DataError
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
+
+TOKENIZER = TokenizerSettings(vocab_size=290)
+HELD_OUT = ("validation_source", "validation_target", "test_source")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
+    """Two text files and a table, with repeated pairs within and across them, in blocks of 101 pairs."""
+    monkeypatch.setattr("transformer.data.tokens.BLOCK_PAIRS", 101)
+    sources = [f"word {n % 53} {'very ' * (n % 7)}{n % 199}" for n in range(700)]
+    source = write_lines(tmp_path / "a.en", sources[:500])
+    target = write_lines(tmp_path / "a.de", [f"Wort {n % 199}" for n in range(500)])
+    pairs = write_lines(tmp_path / "b.tsv", [f"{sources[n]}\tWort {n % 199}" for n in range(490, 600)])
+    return DataSettings(source=str(source), target=str(target), pairs=str(pairs), weights=(1, 2))
+
+
+def prepared(settings: DataSettings, folder: Path, seed: int = 1) -> Corpus:
+    preparation = Preparation(settings, seed, folder)
+    return preparation.prepare(preparation.train_tokenizers(TOKENIZER), (60, 60))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_the_same_for_any_number_of_processes(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches blocks that overtake each other, and a fingerprint that knows how the work was done."""
+    made = []
+    for number in (None, 1, 3):
+        prepared(settings.model_copy(update={"workers": number}), tmp_path / str(number))
+        made.append(contents(tmp_path / str(number)))
+    assert made[0] == made[1] == made[2]
+
+
+def test_account_of_several_files(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches a pair repeated in another file and kept, and weights that reach the wrong examples."""
+    corpus = prepared(settings, tmp_path / "x")
+    report = corpus.report
+    lines = [Path(str(path)).read_text().splitlines() for path in (settings.source, settings.target, settings.pairs)]
+    texts = [*zip(*lines[:2], strict=True), *(tuple(line.split("\t")) for line in lines[2])]
+    seen = set(texts)
+    assert report.read == 610 == report.kept + report.held_out + report.dropped.total()
+    assert report.dropped["duplicate"] == len(texts) - len(seen) > 0
+    assert [file["read"] for file in report.files] == [500, 110]
+    assert report.kept == sum(file["kept"] for file in report.files) == len(corpus.train.lengths)
+    assert [part.weight for part in corpus.train.parts] == [1, 2]
+    assert any(f"b.tsv: read 110, kept {report.files[1]['kept']}, weight 2" in line for line in report.lines())
+
+
+def test_what_is_there_is_not_done_again(
+    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a start that encodes the corpus once more: nothing may be read as pairs the second time."""
+    first = prepared(settings, tmp_path / "x")
+    monkeypatch.setattr("transformer.data.inputs.Input.read", None)
+    again = prepared(settings.model_copy(update={"weights": (1.0, 3.0), "workers": 2}), tmp_path / "x")
+    assert again.validation_text == first.validation_text
+    assert {**again.report.to_dict(), "files": 0} == {**first.report.to_dict(), "files": 0}
+    assert (again.train.lengths == first.train.lengths).all()
+    ids = np.arange(7, dtype=np.uint32)
+    assert (again.train.fetch(ids).src == first.train.fetch(ids).src).all()
+    assert again.train.parts[1].weight == 3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"columns": (2, 1)}, {"max_length_ratio": 1.5}, {"drop_duplicates": False}, {"validation_pairs": 7},
+        {"invalid_utf8": "replace"}, {"test_source": "a.en"},
+        {"validation_source": "a.en", "validation_target": "a.de"},
+    ],
+)  # fmt: skip
+def test_whatever_decides_the_tokens_is_in_the_fingerprint(
+    settings: DataSettings, tmp_path: Path, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches tokens of other settings being taken for these."""
+    monkeypatch.chdir(tmp_path)
+    prepared(settings, tmp_path / "x")
+    before = set((tmp_path / "x").glob("tokens-*"))
+    prepared(settings.model_copy(update=changed), tmp_path / "x")
+    assert len(set((tmp_path / "x").glob("tokens-*")) - before) == 1
+
+
+def test_an_edited_text_another_seed_and_model_are_other_corpora(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches a store keyed by file names."""
+    prepared(settings, tmp_path / "x")
+    prepared(settings, tmp_path / "x", seed=2)
+    tokenizers = Preparation(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
+    Preparation(settings, 1, tmp_path / "x").prepare(tokenizers, (59, 60))
+    with Path(str(settings.pairs)).open("a") as file:
+        file.write("one more\tnoch eins\n")
+    assert prepared(settings, tmp_path / "x").report.read == 611
+    assert len(list((tmp_path / "x").glob("tokens-*"))) == 4
+
+
+@pytest.mark.parametrize("file", ["train/tokens.arrow", "train/examples.arrow", "account.json", "manifest.json"])
+@pytest.mark.parametrize("how", ["short", "flipped", "gone"])
+def test_a_damaged_store_is_made_again(settings: DataSettings, tmp_path: Path, file: str, how: str) -> None:
+    """Catches training on tokens that are not those of the text."""
+    expected = prepared(settings, tmp_path / "x").report.to_dict()
+    before = contents(tmp_path / "x")
+    (store,) = (tmp_path / "x").glob("tokens-*")
+    path = store / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content if how == "flipped" else content[:-1])
+    corpus = prepared(settings, tmp_path / "x")
+    assert corpus.report.to_dict() == expected
+    assert contents(tmp_path / "x") == before
+    assert len(corpus.notes) == 1
+    assert corpus.notes[0].startswith("prepared again: ")
+
+
+def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Catches a half-made store that a later run takes for a whole one, also what a killed process left."""
+    folder = PreparedFolder(tmp_path / "x")
+
+    def half(path: Path) -> None:
+        (path / "file").write_text("half")
+        raise DataError("no more")
+
+    with pytest.raises(DataError, match="no more"):
+        folder.entry("thing", {"a": 1}, half)
+    assert not [path for path in (tmp_path / "x").iterdir() if path.is_dir()]
+    entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
+    left = entry.with_name(f".writing-{entry.name}-7")
+    shutil.copytree(entry, left)
+    shutil.rmtree(entry)
+    (left / "other").write_text("half")
+    entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
+    assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json", "manifest.sha256"]
+    assert not left.exists()
+
+
+def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
+    """Catches two processes that write the same store into each other."""
+    started, go_on = threading.Event(), threading.Event()
+    written: list[str] = []
+    found: list[Path] = []
+
+    def prepare(name: str) -> None:
+        def write(path: Path) -> None:
+            started.set()
+            assert go_on.wait(60)
+            written.append(name)
+            (path / "file").write_text(name)
+
+        found.append(PreparedFolder(tmp_path).entry("thing", {}, write))
+
+    threads = [threading.Thread(target=prepare, args=(name,)) for name in "ab"]
+    threads[0].start()
+    assert started.wait(60)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert written == ["a"]
+    assert found[0] == found[1]
+    assert (found[0] / "file").read_text() == "a"
+
+
+@pytest.mark.parametrize("key", ["validation_source", "test_source"])
+def test_held_out_files_that_change_meanwhile_are_refused(settings: DataSettings, tmp_path: Path, key: str) -> None:
+    """Catches validation pairs kept under the sum of others, by which a later run is then judged."""
+    files = {name: write_lines(tmp_path / name, ["word"]) for name in HELD_OUT}
+    preparation = Preparation(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
+    files[key].write_text("other\n")
+    with pytest.raises(DataError, match=f"{key} was changed while it was prepared"):
+        preparation.prepare(preparation.train_tokenizers(TokenizerSettings(vocab_size=300)), (99, 99))
+
+
+def test_a_file_that_changes_meanwhile_is_refused(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches tokens kept under the fingerprint of another text."""
+    preparation = Preparation(settings, 1, tmp_path / "x")
+    with Path(str(settings.source)).open("a") as file:
+        file.write("one more\n")
+    with Path(str(settings.target)).open("a") as file:
+        file.write("noch eins\n")
+    with pytest.raises(DataError, match=r"a.en was changed while it was prepared; start again"):
+        preparation.survey()
+    assert not list((tmp_path / "x").glob("survey-*"))
+
+
+def test_a_process_that_ends_early_is_told(
+    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches waiting forever for a process that was killed."""
+    monkeypatch.setattr(workers, "COMMAND", ["sh", "-c", "exit 7"])
+    with pytest.raises(DataError, match=r"a process that encodes ended early, with code 7; .* set data.workers lower"):
+        prepared(settings.model_copy(update={"workers": 2}), tmp_path / "x")
+    assert not list((tmp_path / "x").glob("*tokens-*/*"))
+
+
+def test_a_refusal_within_the_text_ends_the_processes(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches processes that outlive a refused corpus, and a store that it leaves."""
+    tokenizers = Preparation(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
+    with Path(str(settings.source)).open("ab") as file:
+        file.write(b"\xff\n")
+    with Path(str(settings.target)).open("a") as file:
+        file.write("x\n")
+    with pytest.raises(DataError, match=r"a.en, line 501, byte 1: 0xff is not UTF-8"):
+        Preparation(settings.model_copy(update={"workers": 2}), 1, tmp_path / "x").prepare(tokenizers, (60, 60))
+    assert not list((tmp_path / "x").glob("*tokens-*/*"))
+
+
+def test_small_corpora_are_encoded_at_once() -> None:
+    """Catches processes started for a corpus that is done before they are."""
+    assert worker_count(None, SMALL_PAIRS - 1) == 0
+    assert worker_count(None, SMALL_PAIRS) >= 1
+    assert worker_count(3, 7) == 3
+
+
+def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches a limit that takes the first pairs alone: here the words of the end must be learned too."""
+    lines = ["aaaa bbbb"] * 500 + ["zzzz yyyy"] * 500
+    files = [str(write_lines(tmp_path / name, lines)) for name in ("s", "t")]
+    given = DataSettings(source=files[0], target=files[1])
+    tokenizer = TokenizerSettings(vocab_size=300, training_pairs=7)
+    tokenizers = Preparation(given, 1, tmp_path / "x").train_tokenizers(tokenizer)
+    whole = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
+    assert tokenizers.source.to_json() == whole.source.to_json()
+    assert len(tokenizers.source.encode("zzzz")) == 1
+
+
+def test_progress_without_a_terminal_is_plain_lines(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches control characters in a log, a command that says nothing for an hour, and one that says too much."""
+    with shown_progress() as progress:
+        for done in range(100):
+            progress("tokens", done, 100)
+    assert not capfd.readouterr().err
+    monkeypatch.setattr("transformer.data.progress.LINE_SECONDS", 0.0)
+    with shown_progress() as progress:
+        progress("survey", 1, None)
+        progress("survey", 2, None)
+        progress("tokens", 0, 2000)
+        progress("tokens", 1000, 2000)
+    captured = capfd.readouterr()
+    assert re.fullmatch(
+        r"survey: 2 pairs, [\d,]+ a second\ntokens: 1,000 of 2,000 \(50%\) pairs, [\d,]+ a second\n", captured.err
+    )
+    assert not captured.out
+    with shown_progress(quiet=True) as progress:
+        progress("tokens", 1, 3)
+        progress("tokens", 2, 3)
+    assert not capfd.readouterr().err
+
+
+def test_a_manifest_names_every_file(settings: DataSettings, tmp_path: Path) -> None:
+    """Catches a file that could be damaged unseen."""
+    prepared(settings, tmp_path / "x")
+    for store in (tmp_path / "x").glob("*-*/"):
+        if store.is_dir():
+            manifest = json.loads((store / "manifest.json").read_text())
+            assert {*manifest["files"], "manifest.json", "manifest.sha256"} == contents(store).keys()

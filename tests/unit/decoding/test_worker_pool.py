@@ -1,0 +1,261 @@
+"""Searches side by side, in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Generator
+from concurrent.futures import wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer.decoding import Request, Search, Workers, search_all
+from transformer.decoding.worker_pool import in_batches
+from transformer.errors import ConfigError, WorkerError
+from transformer.inference.cpu import pack
+from transformer.pipelines.auto import load
+from unit.inference.random_models import random_model
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+
+def requests(n: int) -> list[Request]:
+    return [Request([*torch.randint(4, 101, (1 + i % 7,)).tolist(), 2], 9, number=i) for i in range(n)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_every_request_is_answered_once_and_in_order(n: int) -> None:
+    """Catches a batch that two workers take, or none, and results under another's number."""
+    model, asked = pack(random_model(), "float32"), requests(40)
+    workers = Workers(model, Search(beam=2), n)
+    found = list(workers.search_each(asked, 64))
+    assert [index for index, _ in found] == list(range(40))
+    expected = search_all(model, asked, Search(beam=2))
+    assert [hypotheses[0].tokens for _, hypotheses in found] == [each[0].tokens for each in expected]
+    again = list(workers.search_each(asked[:3], 64))
+    assert [hypotheses[0].tokens for _, hypotheses in again] == [each[0].tokens for each in expected[:3]]
+
+
+def test_batches_hold_what_fits() -> None:
+    """Catches a batch beyond the budget, a request left out at its edge, and one that alone exceeds it."""
+    lengths = [9, 3, 3, 3, 1, 20, 2, 2]
+    batches = list(in_batches([Request([5] * length, 9) for length in lengths], 12))
+    assert [[len(request.source) for request in batch] for batch in batches] == [[9], [3, 3, 3, 1], [20], [2, 2]]
+
+
+def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches workers that keep what a batch freed, and so take more and more for a long file."""
+    log = tmp_path / "log"
+
+    def note() -> None:
+        with log.open("a") as file:
+            file.write("x")
+
+    monkeypatch.setattr("transformer.decoding.worker_pool.give_back_holes", note)  # forked processes have it too
+    monkeypatch.setattr("transformer.decoding.worker_pool.BATCHES_TO_HOLES", 4)
+    asked = requests(200)
+    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(asked, 64))
+    batches = len(list(in_batches(asked, 64)))
+    rest = 2 * (4 - 1)  # of two workers, at most
+    assert batches - rest <= 4 * len(log.read_text()) <= batches
+    assert batches > 2 * rest
+
+
+def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a step that enters an object in a table of torch's, whose pages are then each process's own."""
+    log, entered = tmp_path / "log", torch._C._InferenceMode
+
+    def enter(mode: bool) -> Any:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return entered(mode)
+
+    monkeypatch.setattr("torch._C._InferenceMode", enter)  # forked processes have it too
+    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(requests(200), 64))
+    modes = log.read_text().split()
+    assert 1 <= len(modes) == len(set(modes)) <= 2, "of each worker one"
+    assert str(os.getpid()) not in modes
+
+
+class Broken:
+    """A model that fails, or ends its process."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def begin(self, *_: Any) -> Any:  # noqa: D102
+        if self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError(self.how)
+
+    def step(self, *_: Any) -> Any:  # noqa: D102
+        raise AssertionError
+
+
+def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
+    """Catches a worker that dies unseen, so that the caller waits for ever or gets fewer lines."""
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(Workers(Broken("out of memory"), Search(), 2).search_each(requests(9), 16))
+    workers = Workers(Broken("killed"), Search(), 2)
+    with pytest.raises(WorkerError, match="a process that translates was killed, perhaps for lack of memory"):
+        list(workers.search_each(requests(9), 16))
+    assert not workers.serve(workers.model, workers.search, 2), "they are gone, and others must be made"
+
+
+def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
+    """Catches workers that go on with an earlier search, that were killed, or that belong to the parent of a fork."""
+    translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
+    greedy = translator.translate(lines)
+    translator.search = Search(beam=2, min_tokens=9, guard=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
+        assert translator.translate(lines) != greedy
+    pool = translator._pool
+    assert pool is not None
+    for process in list((pool._pool._processes or {}).values()):
+        process.kill()
+    for _ in range(6000):  # until the pool knows
+        if pool._pool._broken:
+            break
+        time.sleep(0.01)
+    with pytest.raises(WorkerError):
+        translator.translate(lines)
+    translator.search = Search()
+    assert translator.translate(lines) == greedy
+    assert not Workers.serve(translator._pool, translator.generator, Search(beam=3), 2)  # pyright: ignore
+    child = os.fork()
+    if child == 0:  # a child of the process that made the workers
+        code = 1
+        try:
+            code = 0 if translator.translate(lines) == greedy else 1
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    translator.close()
+
+
+def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
+    """Catches results of one text that are taken for another's, and processes that begin when they are first asked."""
+    translator = load(tiny_run, workers=2)
+    texts = [["one two three"] * 1500, ["four", "", "five six"], ["seven eight"] * 1500]
+    expected = [translator.translations(lines) for lines in texts]
+    begun = [translator.begin(lines) for lines in texts]
+    pool = translator._pool
+    assert pool is not None
+    batches = list(pool._begun)
+    assert batches
+    assert not wait(batches, 600).not_done, "nobody has asked for a result, and processes are at work"
+    assert [translator.finish(each) for each in begun] == expected
+    assert not pool.are_at_work
+    with stopped(pool):
+        begun = [translator.begin(lines) for lines in texts]
+        assert pool.are_at_work
+    assert [translator.finish(each) for each in begun] == expected
+    known = set(pool._begun)
+    short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
+    assert set(pool._begun) - known
+    assert [each.text for each in translator.finish(short)] == [each.text for each in expected[0][:400]]
+    with pytest.raises(ConfigError, match="finished before"):
+        translator.finish(begun[0])
+    with stopped(pool):
+        begun = [translator.begin(lines) for lines in texts]
+        translator.close()
+    with pytest.raises(WorkerError, match="were closed, or made anew, before this text was finished"):
+        translator.finish(begun[2])
+
+
+@contextmanager
+def stopped(pool: Workers) -> Generator[None]:
+    """Processes that find nothing meanwhile, however long this one waits for its turn."""
+    processes = [(each, each.ident) for each in (pool._pool._processes or {}).values() if each.ident]
+    for _, number in processes:
+        os.kill(number, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process, number in processes:
+            if process.is_alive():
+                os.kill(number, signal.SIGCONT)
+
+
+def test_processes_end_in_the_middle_of_a_message() -> None:
+    """Catches a close that waits for ever for the rest of a message whose sender was killed."""
+    code = """
+import time
+from transformer.decoding import Request, Search, Workers, workers
+
+def answer_at_length(requests):
+    return bytes(100_000_000)
+
+workers._search = answer_at_length  # forked processes have it too
+for _ in range(5):
+    made = Workers(None, Search(), 2)
+    made.search_each([Request([5] * 9, 9)] * 20, 9)
+    time.sleep(0.3)
+    made.close()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:
+    """Catches a pool that is still being taken down when Python ends, which now and then tells of a bad descriptor."""
+    code = f"""
+import torch; torch.set_num_threads(2)
+from transformer.pipelines.auto import load
+translator = load({str(tiny_run)!r})
+translator.translations(["one two three"] * 3000)
+translator.close()
+"""
+    for _ in range(2):
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches processes that stay behind and hold the pipe open: the reader of a killed command waits for ever."""
+    code = f"""
+import torch; torch.set_num_threads(2)
+from transformer.pipelines.auto import load
+translator = load({str(tiny_run)!r})
+translator.translations(["one two three"] * 3000)
+print("ready", flush=True)
+import time; time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    for _ in range(100):
+        if not any(Path(f"/proc/{child}").exists() for child in children):
+            break
+        time.sleep(0.2)
+    else:
+        pytest.fail(f"{children} are still there")
+    assert process.stdout.read() == ""
+    process.stdout.close()
+
+
+def test_a_translator_in_a_thread_that_ends_goes_on(tiny_run: Path) -> None:
+    """Catches workers that end with the thread that first needed them, as in a server."""
+    from threading import Thread
+
+    translator, found = load(tiny_run, workers=2), list[list[str]]()
+    lines = ["one two three"] * 1500
+    for _ in range(2):
+        thread = Thread(target=lambda: found.append(translator.translate(lines)))
+        thread.start()
+        thread.join()
+        time.sleep(0.1)
+    assert found[0] == found[1]
+    assert len(found[0]) == 1500
+    with pytest.raises(ConfigError, match="workers=0 is below 1; choose 1"):
+        load(tiny_run, workers=0)

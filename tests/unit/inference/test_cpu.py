@@ -1,0 +1,276 @@
+"""Packed models against the models they were made of."""
+
+import copy
+import random
+import weakref
+from itertools import chain
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer.blocks import (
+    ACTIVATIONS,
+    Encoder,
+    EncoderLayer,
+    FeedForwardBlock,
+    GatedFeedForward,
+    InputEmbedding,
+    LearnedPositions,
+    MultiHeadAttention,
+    ProjectionLayer,
+    RelativePositionBias,
+    causal_mask,
+    padding_mask,
+)
+from transformer.decoding import Request, Search, search_all
+from transformer.errors import ConfigError
+from transformer.inference.cpu import choose_precision, described, pack, packed_bytes
+from transformer.inference.cpu import chunking as groups
+from transformer.inference.cpu.cache import PackedCache, SharedCache
+from transformer.inference.cpu.fused_layers import PackedEncoderLayer
+from transformer.kernels import PRECISIONS, Precision, Weight, why_not
+from transformer.models.language_model import LanguageModel
+from transformer.transformer import build_transformer
+from unit.inference.random_models import random_model
+
+NEAR = {"float32": 1e-4, "bf16": 0.15, "int8": 0.4}
+
+
+def sentences() -> tuple[Tensor, Tensor]:
+    """Three sources of different lengths, and targets."""
+    src = torch.randint(4, 101, (3, 7))
+    src[1, 5:] = 0
+    src[2, 2:] = 0
+    return src, torch.randint(4, 101, (3, 5))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("shared", ["none", "target", "all"])
+def test_logits_are_those_of_the_model(precision: Precision, order: str, shared: str) -> None:
+    """Catches a block that is packed in another order, a bias left out, a norm with another epsilon."""
+    model = random_model(norm_order=order, share_embeddings=shared)
+    src, tgt = sentences()
+    inputs = src, tgt, padding_mask(src), causal_mask(5)
+    with torch.inference_mode():
+        expected = model(*inputs)
+        found = pack(copy.deepcopy(model), precision)(*inputs)
+    spread = expected.std()
+    assert ((found - expected).abs().max() / spread) < NEAR[precision]
+    assert (found.argmax(-1) == expected.argmax(-1)).float().mean() >= (1 if precision == "float32" else 0.8)
+
+
+@pytest.mark.parametrize("first", [None, 1])
+@pytest.mark.parametrize("hidden", ["nothing", "padding", "what comes later"])
+@torch.inference_mode()
+def test_rows_that_are_encoded_after_others_are_what_they_are_beside_them(
+    hidden: str, first: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches rows under the mask of others, a last group that is lost, a bias of some rows alone, keys as values."""
+    bias = RelativePositionBias(3, 8, 20, bidirectional=True)
+    blocks = [EncoderLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0) for _ in range(2)]
+    encoder = nn.ModuleList([Encoder(nn.ModuleList(blocks), position_bias=bias)]).eval()
+    for parameter in encoder.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    src = torch.tensor([[1] * n + [0] * (7 - n) for n in (7, 3, 5, 1, 6)])
+    mask = {"nothing": None, "padding": padding_mask(src), "what comes later": causal_mask(7)}[hidden]
+    x = torch.randn(5, 7, 48)
+    expected, (_, caches) = encoder[0](x, mask, first), encoder[0].begin(x, mask)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(groups, "TOKENS", 2 * 7)
+    packed, rows = pack(encoder, "float32")[0], list[int]()
+    packed.layers[0].register_forward_hook(lambda _, inputs, output: rows.append(len(output)))
+    torch.testing.assert_close(packed(x, mask, first), expected, atol=1e-4, rtol=1e-4)
+    assert rows == [2, 2, 1]
+    for cache, expected_cache in zip(packed.begin(x, mask)[1], caches, strict=True):
+        torch.testing.assert_close(cache.keys, expected_cache.keys, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(cache.values, expected_cache.values, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("order", "h"), [("post", 3), ("pre", 3), ("post", 4)])
+@torch.inference_mode()
+def test_steps_equal_the_full_forward(precision: Precision, order: str, h: int) -> None:
+    """Catches keys at the wrong place, rows lost on reordering, a cache that forgets when it grows, odd heads."""
+    model = pack(random_model(norm_order=order, h=h), precision)
+    src, _ = sentences()
+    tgt = torch.randint(4, 101, (3, 40))
+    expected = model(src, tgt, padding_mask(src), causal_mask(40))
+    state = model.begin(src, padding_mask(src), limit=40)
+    near = 0.1 if precision != "float32" else 1e-4  # cached keys and values are rounded to bfloat16
+    for t in range(40):
+        logits, state = model.step(tgt[:, t], state)
+        assert ((logits - expected[:, t]).abs().max() / expected.std()) < near
+        if t in (1, 2, 37):
+            rows = torch.tensor({1: [2, 0, 0, 1], 2: [3, 1, 1], 37: [2, 1, 0]}[t])
+            state, tgt, expected = state.select(rows), tgt[rows], expected[rows]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("activation", "gated", "biased"),
+    [("gelu", False, False), ("gelu_tanh", False, False), ("gelu_tanh", True, False), ("gelu", False, True)],
+)
+@torch.inference_mode()
+def test_steps_of_a_decoder_alone_equal_its_full_forward(
+    precision: Precision, activation: str, gated: bool, biased: bool
+) -> None:
+    """Catches a step that looks for a source, takes the norm of another place, or leaves the activation out."""
+
+    def layer() -> EncoderLayer:
+        network = (GatedFeedForward if gated else FeedForwardBlock)(48, 70, 0.0, activation=ACTIVATIONS[activation])
+        return EncoderLayer(48, MultiHeadAttention(48, 3), network, 0.0)
+
+    embed, projection = InputEmbedding(48, 101), ProjectionLayer(48, 101)
+    bias = RelativePositionBias(3, 8, 20, bidirectional=False) if biased else None
+    decoder = Encoder(nn.ModuleList(layer() for _ in range(2)), position_bias=bias)
+    model = LanguageModel(embed, LearnedPositions(48, 50, 0.0), decoder, projection).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    tokens = torch.randint(4, 101, (3, 45))
+    expected = model(tokens)
+    packed = pack(model, precision)
+    assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
+    is_stepped = why_not() is None and not gated
+    assert all((type(each) is PackedEncoderLayer) == is_stepped for each in packed.decoder.layers)
+    state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
+    for t in range(4, 45):
+        logits, state = packed.step(tokens[:, t], state)
+        assert ((logits - expected[:, t]).abs().max() / expected.std()) < NEAR[precision]
+        if t == 9:
+            rows = torch.tensor([2, 0, 0])
+            state, tokens, expected = state.select(rows), tokens[rows], expected[rows]
+
+
+@pytest.mark.parametrize("beam", [1, 4, 12])
+def test_searches_find_what_the_model_finds(beam: int) -> None:
+    """Catches a search whose float32 kernels lead to other translations, hypotheses that read what others wrote."""
+    model = random_model()
+    requests = [Request([*torch.randint(4, 101, (n,)).tolist(), 2], 38) for n in (3, 9, 1, 6, 7)]
+    expected = search_all(model, requests, Search(beam=beam))
+    found = search_all(pack(model, "float32"), requests, Search(beam=beam))
+    assert [each[0].tokens for each in found] == [each[0].tokens for each in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@torch.inference_mode()
+def test_rows_that_share_a_cache_step_as_if_each_had_its_own(seed: int) -> None:
+    """Catches a position overwritten that another row still reads: when rows leave, meet others, or stand elsewhere."""
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    model = random_model()
+    packed = pack(copy.deepcopy(model), "float32")
+    src, _ = sentences()
+    mask = padding_mask(src)
+    expected, found = model.begin(src, mask, 50), packed.begin(src, mask, 50)
+    while expected.longest < 49:
+        tokens = torch.randint(4, 101, (len(expected.positions),))
+        logits, expected = model.step(tokens, expected)
+        others, found = packed.step(tokens, found)
+        torch.testing.assert_close(others, logits, atol=1e-4 * float(logits.std()), rtol=1e-3)
+        n = len(expected.positions)
+        what = draw.random()
+        if what < 0.6:  # rows go on from one another; sometimes there are fewer, or more
+            rows = torch.tensor(draw.choices(range(n), k=draw.choice([n, n, n, max(1, n - 1), min(9, n + 2)])))
+            expected, found = expected.select(rows), found.select(rows)
+        elif what < 0.65 and expected.width == found.width == 1 and n < 6:
+            expected, found = (
+                state.join(of.begin(src, mask, 50)) for of, state in ((model, expected), (packed, found))
+            )
+
+
+def test_steps_of_a_base_model_are_its_forward_pass() -> None:
+    """Catches what shows in long sums and many layers alone: padding, reordered caches, 32,000 tokens."""
+    model = build_transformer(32000, 32000, 64, 64, norm_order="post", share_embeddings="all").eval()
+    batch, length = 32, 8
+    src = torch.randint(4, 32000, (batch, 20))
+    for row in range(batch):
+        src[row, 20 - row % 15 :] = 0
+    tgt = torch.randint(4, 32000, (batch, length))
+    with torch.inference_mode():
+        whole = model(src, tgt, padding_mask(src), causal_mask(length))
+        for stepped in (model, pack(copy.deepcopy(model), "float32")):
+            state, order = stepped.begin(src, padding_mask(src), length), torch.arange(batch)
+            for place in range(length):
+                logits, state = stepped.step(tgt[order, place], state)
+                torch.testing.assert_close(logits, whole[order, place], atol=1e-4, rtol=0)
+                if place % 3 == 2:
+                    rows = torch.randperm(batch)
+                    state, order = state.select(rows), order[rows]
+
+
+@pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_does_not_depend_on_its_batch(precision: Precision, beam: int) -> None:
+    """Catches a sum in another order, or a scale of a whole batch: equal to the last bit, scores too.
+
+    Only float32 may sum many rows in another order than few.
+    """
+    model = pack(random_model(), precision)
+    requests = [Request([*torch.randint(4, 101, (n,)).tolist(), 2], 12) for n in (3, 9, 1, 6, 7, 9, 2)]
+    together = search_all(model, requests, Search(beam=beam))
+    alone = [search_all(model, [request], Search(beam=beam))[0] for request in requests]
+    if precision != "float32":
+        assert together == alone
+    for found, expected in zip(chain(*together), chain(*alone), strict=True):
+        assert found.tokens == expected.tokens
+        assert found.score == pytest.approx(expected.score, abs=1e-4 * found.length)
+
+
+def test_memory_is_that_of_the_precision() -> None:
+    """Catches a float32 copy that stays beside the packed weight, and a shared matrix that is kept twice."""
+    model = random_model(d_model=128, d_ff=512, h=2, share_embeddings="all")
+    whole = sum(parameter.nbytes for parameter in model.parameters())
+    weights = [weakref.ref(parameter) for parameter in model.parameters() if parameter.dim() == 2]
+    packed = pack(model, "int8")
+    assert packed_bytes(packed) <= 0.3 * whole
+    assert packed_bytes(pack(random_model(d_model=128, d_ff=512, h=2, share_embeddings="all"), "bf16")) <= 0.55 * whole
+    assert not list(packed.parameters())
+    assert all(weight() is None for weight in weights)
+
+
+def test_numbers_that_are_int8_already_are_not_rounded_again() -> None:
+    """Catches a quantized model whose stored numbers are ignored."""
+    model = random_model()
+    stored = {id(parameter): Weight.of(parameter, "int8") for parameter in model.parameters() if parameter.dim() == 2}
+    other = copy.deepcopy(model)
+    src, tgt = sentences()
+    with torch.inference_mode():
+        expected = pack(other, "int8")(src, tgt)
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.data.zero_()
+        assert torch.equal(pack(model, "int8", lambda parameter: stored[id(parameter)])(src, tgt), expected)
+
+
+def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches int8 as the default where only torch can compute it, slowly, and a silent choice."""
+    module = "transformer.inference.cpu.precision"
+    monkeypatch.setattr(f"{module}.why_not", lambda: None)
+    monkeypatch.setattr(f"{module}.kind", lambda: "avx2")
+    assert [choose_precision("auto", each) for each in ("int8", "bf16")] == ["int8", "float32"]
+    assert choose_precision("bf16", "bf16") == "bf16"
+    monkeypatch.setattr(f"{module}.kind", lambda: "avx512")
+    assert [choose_precision(each) for each in ("auto", "bf16")] == ["int8", "bf16"]
+    assert choose_precision("auto", "bf16") == "bf16"
+    assert described("int8", 1) == "int8 on 1 thread"
+    monkeypatch.setattr(f"{module}.why_not", lambda: "not compiled")
+    monkeypatch.setattr(f"{module}.kind", lambda: None)
+    assert choose_precision("auto") == "float32"
+    assert described("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
+    with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
+        choose_precision("int4")
+
+
+def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
+    """Catches a table of holders that is looked for in a layer that has none, as where only some layers are stepped."""
+    caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (SharedCache, PackedCache)]
+    rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
+    for found, (keys, values) in zip(SharedCache.selected(caches, rows, 3, 3), before, strict=True):
+        held = found.apart() if isinstance(found, SharedCache) else found
+        assert torch.equal(held.keys[:, :, :3], keys[rows, :, :3])
+        assert torch.equal(held.values[:, :, :3], values[rows, :, :3])

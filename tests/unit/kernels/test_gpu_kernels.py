@@ -1,0 +1,167 @@
+"""The kernels for GPUs against plain formulas: on a GPU, or where there is none, by Triton's interpreter on the CPU.
+
+That they can be compiled is tested apart, since the interpreter takes what the compiler refuses.
+"""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from transformer.decoding import Search, search_all
+from transformer.decoding.cuda_graphs import Searcher
+from transformer.inference.gpu import fuse
+from transformer.kernels import triton_kernels
+from transformer.transformer import build_transformer
+from unit.decoding.tiny_search import requests
+
+IS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if IS_GPU else "cpu"
+TYPES = [torch.float32, *([torch.bfloat16] if IS_GPU else [])]  # the interpreter's products take no bfloat16
+HEADS, WIDTH = 3, 16
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Equal but for the rounding of what was read and written."""
+    error = (found.double().cpu() - expected.double().cpu()).norm() / expected.double().norm()
+    return bool(error < (1e-5 if found.dtype == torch.float32 else 1e-2))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: bool) -> None:
+    """Catches a position left out or read twice, another row's keys, and a key that is not kept."""
+    rows, room = 5, 70
+    keys, values = (torch.randn(rows, HEADS, room, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
+    joint = torch.randn(rows, 3 * HEADS * WIDTH, device=DEVICE).to(dtype)
+    positions = torch.full((rows,), 40) if shared else torch.tensor([0, 1, 33, 64, 69])
+    holders = torch.randint(0, rows, (rows, room), dtype=torch.int32, device=DEVICE) if shared else None
+    before = keys.clone(), values.clone()
+    found = triton_kernels.attend_written(joint, keys, values, positions.to(DEVICE), 0.3, holders)
+    for row, n in enumerate(positions.tolist()):
+        query, key, value = joint[row].double().view(3, HEADS, WIDTH)
+        held = torch.full((n,), row, device=DEVICE) if holders is None else holders[row, :n].long()
+        past = [x[held, :, torch.arange(n)].double() for x in before]
+        k, v = (torch.cat([x, new[None]]) for x, new in zip(past, (key, value), strict=True))
+        weights = (0.3 * torch.einsum("he,nhe->hn", query, k)).softmax(dim=-1)
+        assert close(found[row], torch.einsum("hn,nhe->he", weights, v).flatten())
+        assert torch.equal(keys[row, :, n].flatten(), joint[row].view(3, -1)[1])
+        assert torch.equal(values[row, :, n].flatten(), joint[row].view(3, -1)[2])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("width", [1, 3, 17])
+def test_hypotheses_attend_to_their_source(width: int, dtype: torch.dtype) -> None:
+    """Catches another sentence's source, padding that counts, and a fully masked row that is no zero."""
+    sentences, length = 3, 37
+    keys, values = (torch.randn(sentences, HEADS, length, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
+    queries = torch.randn(sentences * width, HEADS * WIDTH, device=DEVICE).to(dtype)
+    mask = torch.rand(sentences, 1, 1, length, device=DEVICE) > 0.3
+    mask[1] = False
+    found = triton_kernels.attend_source(queries, keys, values, mask, 0.3)
+    by_sentence = queries.double().view(sentences, width, HEADS, WIDTH).transpose(1, 2)
+    weights = (0.3 * by_sentence @ keys.double().transpose(2, 3)).masked_fill(~mask, -torch.inf).softmax(-1)
+    expected = (weights.nan_to_num(0.0) @ values.double()).transpose(1, 2).reshape(sentences * width, -1)
+    assert close(found, expected)
+    assert not found.view(sentences, -1)[1].any()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_sum_is_normalized(dtype: torch.dtype, *, adds: bool) -> None:
+    """Catches statistics over the places that fill up a row of 48, and a sum that is not kept."""
+    x, y = (torch.randn(5, 48, device=DEVICE).to(dtype) for _ in range(2))
+    alpha, beta = (torch.randn(48, device=DEVICE).to(dtype) for _ in range(2))
+    total, normed = triton_kernels.add_norm(x, y if adds else None, alpha, beta, 1e-5, keeps=True)
+    expected = x.double() + y.double() if adds else x.double()
+    assert close(total, expected)
+    assert close(normed, F.layer_norm(expected, (48,), alpha.double(), beta.double(), 1e-5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("vocabulary", "k"), [(9, 2), (1024, 1), (2500, 8)])
+def test_the_best_tokens_come_first(vocabulary: int, k: int, dtype: torch.dtype) -> None:
+    """Catches a token at the edge of a part, one chosen twice, one that is never written, disorder of equal ones."""
+    logits = torch.randn(4, vocabulary, device=DEVICE).to(dtype)
+    logits[1] = 0.0
+    logits[2, -1] = logits[2, 0] = logits[2, 5] = 9.0
+    never = torch.zeros(vocabulary, dtype=torch.bool, device=DEVICE)
+    never[[0, 2]] = True
+    log_p, tokens = triton_kernels.best_tokens(logits, k, never)
+    exact = logits.double().log_softmax(dim=1).masked_fill(never, -torch.inf)
+    order = exact.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(tokens, order.indices[:, :k])
+    assert (log_p - order.values[:, :k]).abs().max() < 1e-5
+    freely = triton_kernels.best_tokens(logits, k)[1]
+    assert torch.equal(freely, logits.double().sort(dim=1, descending=True, stable=True).indices[:, :k])
+
+
+def test_too_few_tokens_are_filled_up_with_none() -> None:
+    """Catches a token that is never written in a place of its own."""
+    log_p, _ = triton_kernels.best_tokens(
+        torch.zeros(1, 5, device=DEVICE), 4, torch.tensor([1, 0, 1, 1, 0]).bool().to(DEVICE)
+    )
+    assert log_p[0].tolist()[:2] == pytest.approx([-1.6094379] * 2)
+    assert log_p[0].tolist()[2:] == [-float("inf")] * 2
+
+
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
+    """Catches a norm, a residual sum or a bias in another place, and hypotheses that go on from another one's past."""
+    torch.manual_seed(3)
+    model = build_transformer(9, 9, 12, 20, d_model=32, N=2, h=2, d_ff=20, dropout=0.0, norm_order=order)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        model.projection_layer.proj.weight.mul_(3)
+    given = sorted(requests(1, [4, 9], 9), key=lambda request: -len(request.source))
+    fused = fuse(copy.deepcopy(model.eval()).to(DEVICE))
+    for search in (Search(), Search(beam=3, n_best=3), Search(beam=2, no_repeat_ngram=2)):
+        expected = search_all(model, given, search)
+        found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+        for index, hypotheses in enumerate(expected):
+            assert [each.tokens for each in found[index]] == [each.tokens for each in hypotheses]
+            assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)
+
+
+@pytest.mark.parametrize("search", [Search(), Search(no_repeat_ngram=9)])
+def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
+    """Catches new positions that are taken for the first row's: those beyond the 32 that a cache begins with."""
+    torch.manual_seed(5)
+    model = build_transformer(9, 9, 12, 60, d_model=32, N=2, h=2, d_ff=20, dropout=0.0).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        assert model.projection_layer.proj.bias is not None
+        model.projection_layer.proj.bias[2] = -9.0  # EOS
+    given = sorted(requests(2, [41, 41], 9), key=lambda request: -len(request.source))
+    fused = fuse(copy.deepcopy(model).to(DEVICE))
+    found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+    for index, (expected,) in enumerate(search_all(model, given, search)):
+        assert found[index][0].tokens == expected.tokens
+        assert found[index][0].score == pytest.approx(expected.score, abs=1e-4)
+
+
+def test_other_blocks_stay_as_they_are() -> None:
+    """Catches heads of a width that the kernels do not know."""
+    model = build_transformer(9, 9, 12, 20, d_model=24, N=1, h=2, d_ff=20)
+    decoder = model.decoder
+    assert fuse(model).decoder is decoder
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
+    """Catches what the interpreter lets pass: a variable that changes its type within a loop, say."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(Path(__file__).parent / "compile_triton_kernels.py"), dtype]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    programs = {name for name, each in vars(triton_kernels).items() if hasattr(each, "fn") and hasattr(each, "run")}
+    assert set(ended.stdout.split()) == programs

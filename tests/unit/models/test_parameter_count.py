@@ -1,0 +1,65 @@
+"""Sizes against torch's own counters; attention against the block it looks into."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from transformer.blocks import causal_mask
+from transformer.models import family
+from transformer.models.parameter_count import flops_per_token, parameters_by_block
+from transformer.pipelines.auto import load
+from transformer.pipelines.translation.attention_maps import cross_attention
+from transformer.reporting.figures import attention_picture, training_curve
+from transformer.transformer import build_transformer
+
+
+def test_flops_are_those_torch_counts() -> None:
+    """Catches a forgotten matrix, cross-attention counted on the wrong side, a factor of two."""
+    length = 7
+    model = build_transformer(31, 29, 16, 16, d_model=12, N=2, h=3, d_ff=17).eval()
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # the fused kernel is not counted
+        model(
+            torch.ones(1, length, dtype=torch.long), torch.ones(1, length, dtype=torch.long), None, causal_mask(length)
+        )
+    assert sum(flops_per_token(model, length).values()) * length == pytest.approx(counter.get_total_flops(), rel=1e-9)
+    assert flops_per_token(torch.nn.Linear(2, 2), 3) == {}
+
+
+def test_parameters_by_block_add_up() -> None:
+    """Catches a shared matrix counted twice, and what a model holds itself."""
+    model = build_transformer(31, 31, 16, 16, d_model=12, N=2, h=3, d_ff=17, share_embeddings="all")
+    sizes = parameters_by_block(model)
+    assert sum(sizes.values()) == sum(parameter.numel() for parameter in model.parameters())
+    assert (sizes["src_embed"], sizes["tgt_embed"], sizes["projection_layer"]) == (0, 0, 31 * 12) or (
+        sizes["src_embed"] + sizes["tgt_embed"] + sizes["projection_layer"] == 31 * 12
+    )
+    vit = family("vit")
+    recognizer = vit.build(vit.config(image_size=(8, 8), patch_size=(4, 4), channels=1, d_model=12, N=1, h=3, d_ff=17))
+    assert sum(parameters_by_block(recognizer).values()) == sum(each.numel() for each in recognizer.parameters())
+
+
+def test_attention_is_that_of_the_forward_pass(tiny_run: Path) -> None:
+    """Catches weights of another layer, axes swapped, and hooks left in the model."""
+    translator = load(tiny_run)
+    seen = cross_attention(translator, "one two", "2 1")
+    assert seen.source[-1] == seen.target[-1] == "[EOS]"
+    assert seen.weights.shape == (2, 2, len(seen.target), len(seen.source))
+    torch.testing.assert_close(seen.weights.sum(-1), torch.ones(seen.weights.shape[:3]))
+    assert not any(layer.cross_attention_block._forward_pre_hooks for layer in translator.model.decoder.layers)
+
+
+def test_pictures_are_drawn(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches pieces that matplotlib reads as formulas, and a crash where it is not installed."""
+    seen = cross_attention(load(tiny_run), "one $x$ two", "2 $ 1")
+    picture = attention_picture(seen, tmp_path / "attention.png")
+    assert picture is not None
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    curve = training_curve(tiny_run)
+    assert curve is not None
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert attention_picture(seen, tmp_path / "none.png") is None
+    assert training_curve(tiny_run) is None

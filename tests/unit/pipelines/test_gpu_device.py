@@ -1,0 +1,93 @@
+"""Where models compute: what is chosen, what is refused, and what a GPU translates, where there is one."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer.bundle import load_bundle, save_quantized
+from transformer.decoding import Search
+from transformer.errors import BundleError, ConfigError
+from transformer.kernels import for_gpus
+from transformer.pipelines.auto import load, load_translator
+from transformer.pipelines.device import Place, choose_place
+
+LINES = ["one two three", "four", "", "nine eight seven six", "five five", "three one", "two"]
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A GPU, as far as can be asked for one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    return monkeypatch
+
+
+def test_a_gpu_is_taken_where_there_is_one(gpu: pytest.MonkeyPatch) -> None:
+    """Catches a CPU chosen beside a GPU, and bf16 that the GPU would only imitate."""
+    assert choose_place() == Place(torch.device("cuda", 0), "bf16")
+    assert choose_place("cpu", "float32") == Place(torch.device("cpu"), "float32")
+    assert choose_place("cuda", "float32").described(1) == "float32 on a GPU"
+    gpu.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
+    assert choose_place("cuda") == Place(torch.device("cuda", 0), "float32")
+    gpu.setattr(torch.cuda, "is_available", lambda: False)
+    assert not choose_place().is_gpu
+
+
+def test_what_a_place_cannot_do_is_refused(gpu: pytest.MonkeyPatch, tiny_run: Path) -> None:
+    """Catches a CPU's precision on a GPU, settings that would do nothing there, and a GPU that is not there."""
+    with pytest.raises(ConfigError, match="device='tpu' is unknown; choose one of auto, cpu, cuda"):
+        choose_place("tpu")
+    with pytest.raises(ConfigError, match="precision='int8' is for CPUs; on a GPU choose 'bf16' or 'float32'"):
+        choose_place("cuda", "int8")
+    for options in ({"workers": 2}, {"shortlist": "list"}):
+        with pytest.raises(ConfigError, match="shortlist and workers are for speed on a CPU; leave them out"):
+            load(tiny_run, device="cuda", **options)
+    gpu.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device='cuda', but torch sees no GPU; choose 'cpu'"):
+        load(tiny_run, device="cuda")
+
+
+def test_what_cpus_alone_do_is_done_there(gpu: pytest.MonkeyPatch, tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a GPU that is chosen and then refuses what the CPU beside it can do; a packed model that is moved."""
+    save_quantized(tmp_path / "int8", load_bundle(tiny_run))
+    for model, options in (
+        (tiny_run, {"precision": "int8"}), (tiny_run, {"workers": 2}), (tmp_path / "int8", {"precision": "float32"}),
+    ):  # fmt: skip
+        assert load(model, **options).device == torch.device("cpu")
+    with pytest.raises(BundleError, match="is stored in int8, which is for CPUs; give the model that it was made of"):
+        load(tmp_path / "int8", device="cuda", precision="bf16")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_compiler_torch_computes(gpu: pytest.MonkeyPatch) -> None:
+    """Catches a translation that ends because Triton cannot compile."""
+    del gpu
+    for_gpus.cache_clear()
+    with pytest.warns(UserWarning, match="without kernels for GPUs, which makes them slower: "):
+        assert for_gpus() is None  # here, there is no GPU to compile for
+    for_gpus.cache_clear()
+
+
+@on_gpu
+@pytest.mark.parametrize("search", [Search(), Search(beam=4, n_best=2), Search(beam=2, no_repeat_ngram=2)])
+def test_a_gpu_translates_as_a_cpu_does(search: Search, tiny_run: Path) -> None:
+    """Catches a search on a GPU that finds something else, and a line put in another one's place."""
+    ours, theirs = (
+        load_translator(tiny_run, search=search, device=device, precision="float32") for device in ("cuda", "cpu")
+    )
+    lines = LINES * 30
+    for found, expected in zip(ours.translations(lines), theirs.translations(lines), strict=True):
+        assert [each.text for each in found.alternatives] == [each.text for each in expected.alternatives]
+        assert found.score == pytest.approx(expected.score, abs=1e-3)
+
+
+@on_gpu
+def test_lines_alone_are_translated_the_same_to_the_last_bit(tiny_run: Path) -> None:
+    """Catches a score that depends on the lines beside it although the user asked for none that does."""
+    translator = load_translator(tiny_run, search=Search(beam=4), device="cuda", deterministic=True)
+    one_by_one = [translator.translations([line])[0] for line in LINES]
+    assert translator.translations(LINES) == one_by_one

@@ -1,0 +1,173 @@
+"""Bundles in int8: written, read, compared with what they were made of, or refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from samples import write_lines
+from transformer.bundle import load_bundle
+from transformer.decoding import Search
+from transformer.errors import BundleError, ConfigError
+from transformer.evaluation.scores import Score
+from transformer.kernels import Weight
+from transformer.pipelines.auto import load, make_translator
+from transformer.pipelines.translation.quantization import Comparison, Quality, quantize
+from unit.bundle.folders import read_folder, write_folder
+
+LINES = ["one two three", "seven", "nine nine zero", ""]
+PAIRS = [("one two", "2 1"), ("three four five", "5 4 3"), ("six", "6")]
+
+
+@pytest.fixture(scope="module")
+def quantized(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("quantized") / "model"
+    quantize(tiny_run, out, PAIRS, search=Search(), tolerance=100)
+    return out
+
+
+def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path, quantized: Path) -> None:
+    """Catches numbers that are rounded twice, or read under another name; and a file that is not smaller."""
+    stored, rounded = load(quantized, precision="int8"), load(tiny_run, precision="int8")
+    assert stored.translations(LINES) == rounded.translations(LINES)
+    assert stored.description.startswith("int8")
+    manifest, files = read_folder(quantized)
+    assert manifest.precision == "int8"  # pyright: ignore[reportAttributeAccessIssue]
+    whole = sum(parameter.nbytes for parameter in load_bundle(tiny_run).model.parameters())
+    assert len(files["model.int8.safetensors"]) < 0.6 * whole, "names and scales are much of so small a model"
+    figures = json.loads(files["provenance.json"])["quantized"]
+    assert figures["from"] == load_bundle(tiny_run).fingerprint
+    assert figures["int8"]["scores"].keys() == figures["in bf16"]["bf16"]["scores"].keys() == {"BLEU", "chrF"}
+
+
+def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
+    """Catches training or averaging of rounded numbers, and an ensemble of two precisions."""
+    with pytest.raises(BundleError, match="is stored in int8 and can only translate; give the float32 model"):
+        load_bundle(quantized)
+    with pytest.raises(BundleError, match="is stored in int8 and can only translate"):
+        quantize(quantized, tmp_path / "again", PAIRS, search=Search())
+    together = load(tiny_run, ensemble=[quantized], precision="int8")
+    assert [each.text for each in together.translations(LINES)] == load(quantized, precision="int8").translate(LINES)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_stored_numbers_are_computed_in_any_precision(tiny_run: Path, quantized: Path, precision: str) -> None:
+    """Catches a model that a machine without int8 kernels cannot use, and scales that are forgotten."""
+    stored, bundle = load(quantized, precision=precision), load_bundle(tiny_run)
+    for parameter in bundle.model.parameters():
+        if parameter.dim() == 2:
+            parameter.data = Weight.of(parameter.data, "int8").numbers()
+    expected = make_translator(bundle).translations(LINES)
+    both = list(zip(stored.translations(LINES), expected, strict=True))
+    same = [(ours.score, theirs.score) for ours, theirs in both if ours.text == theirs.text]
+    assert len(same) == len(both) if precision == "float32" else same  # rounding may turn a search
+    for ours, theirs in same:
+        assert ours == pytest.approx(theirs, abs=1e-3 if precision == "float32" else 0.3)
+
+
+def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a model that is written whatever it lost, and a refusal that does not show what was."""
+    told = list[str]()
+    with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
+        quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, told=told.extend)
+    assert told == ["bf16", "int8"]
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="tolerance=nan is no number; choose how much BLEU int8 may lose"):
+        quantize(tmp_path / "before it is read", tmp_path / "out", PAIRS, search=Search(), tolerance=float("nan"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x")
+    with pytest.raises(BundleError, match="is not empty; choose another folder"):
+        quantize(tiny_run, tmp_path / "full", PAIRS, search=Search())
+
+
+def test_comparisons() -> None:
+    """Catches a difference with the wrong sign, and shares of the wrong total."""
+    before = Quality(["a", "b", "c", "d"], [Score("BLEU", 30.0, "s"), Score("chrF", 50.0, "s")], 100.0, 400)
+    after = Quality(["a", "b", "c", "x"], [Score("BLEU", 29.5, "s"), Score("chrF", 51.0, "s")], 150.0, 100)
+    comparison = Comparison(before, after)
+    assert comparison.differences == {"BLEU": -0.5, "chrF": 1.0}
+    assert (comparison.agreement, comparison.speed_up) == (0.75, 1.5)
+
+
+def damaged(quantized: Path, folder: Path, change: dict[str, Tensor | None]) -> Path:
+    """A copy whose tensors are changed, or left out, with the right sums."""
+    manifest, files = read_folder(quantized)
+    tensors = safetensors.torch.load(files["model.int8.safetensors"])
+    tensors = {name: tensor for name, tensor in (tensors | change).items() if tensor is not None}
+    facts = {name: getattr(manifest, name) for name in ("family", "precision", "tied")}
+    write_folder(folder, files | {"model.int8.safetensors": safetensors.torch.save(tensors)}, facts)
+    return folder
+
+
+def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tmp_path: Path) -> None:
+    """Catches scales of another length, read beyond their end; a weight without scales; and memory left unfilled."""
+    name = "decoder.layers.0.cross_attention_block.W_o.weight"
+    tensors = safetensors.torch.load(read_folder(quantized)[1]["model.int8.safetensors"])
+    changes: dict[str, dict[str, Tensor | None]] = {
+        "short": {f"{name}_scales": tensors[f"{name}_scales"][:-1]},
+        "wide": {name: tensors[name].float()},
+        "unscaled": {f"{name}_scales": None},
+        "missing": {"decoder.layers.0.residual_connections.0.norm.alpha": None},
+        "extra": {"other": torch.zeros(3)},
+        "nan": {"decoder.layers.0.residual_connections.0.norm.alpha": torch.full((16,), torch.nan)},
+        "norm": {
+            "decoder.layers.0.residual_connections.0.norm.alpha": torch.ones(16, dtype=torch.int8),
+            "decoder.layers.0.residual_connections.0.norm.alpha_scales": torch.ones(16),
+        },
+    }
+    for case, change in changes.items():
+        with pytest.raises(BundleError, match="the model is incomplete or of another version"):
+            load(damaged(quantized, tmp_path / case, change))
+    manifest, files = read_folder(quantized)
+    tied: dict[str, str] = manifest.tied  # pyright: ignore[reportAttributeAccessIssue]
+    block = "decoder.layers.0"
+    for case, hostile in enumerate((
+        {f"{block}.feed_forward_block.linear_2.weight": f"{block}.self_attention_block.W_o.weight"},
+        {f"{block}.residual_connections.0.norm.alpha": f"{block}.self_attention_block.W_o.weight"},
+        {f"{block}.self_attention_block.h": f"{block}.self_attention_block.W_o.weight"},
+    )):  # fmt: skip
+        left = safetensors.torch.save(
+            {each: t for each, t in tensors.items() if not each.startswith(next(iter(hostile)))}
+        )
+        facts = {"family": "transformer", "precision": "int8", "tied": tied | hostile}
+        write_folder(tmp_path / f"tied{case}", files | {"model.int8.safetensors": left}, facts)
+        with pytest.raises(BundleError, match=r"tied: .* is not .*, as the configuration has it"):
+            load(tmp_path / f"tied{case}")
+    manifest, files = read_folder(load_bundle(tiny_run).folder or tiny_run)
+    halves = {name: tensor.half() for name, tensor in safetensors.torch.load(files["model.safetensors"]).items()}
+    facts = {name: getattr(manifest, name) for name in ("family", "precision", "tied")}
+    write_folder(tmp_path / "half", files | {"model.safetensors": safetensors.torch.save(halves)}, facts)
+    with pytest.raises(BundleError, match=r"is torch.float16, not torch.float32; the model is incomplete"):
+        load(tmp_path / "half")
+    write_folder(tmp_path / "later", files, facts | {"precision": "int4"})
+    with pytest.raises(BundleError, match="is stored in 'int4', which this version does not read; update transformer"):
+        load(tmp_path / "later")
+
+
+def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a table with the columns exchanged, and a model that `info` and `translate` do not read."""
+    source = write_lines(tmp_path / "s", [source for source, _ in PAIRS])
+    reference = write_lines(tmp_path / "r", [target for _, target in PAIRS])
+
+    def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "transformer", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    out = tmp_path / "int8"
+    ended = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)
+    assert ended.returncode == 0, ended.stderr
+    rows = [line.split() for line in ended.stdout.splitlines()]
+    assert rows[0] == ["float32", "bf16", "int8", "Δ", "bf16", "Δ", "int8"]
+    whole, bf16, int8, *differences = map(float, rows[1][1:])
+    assert differences == pytest.approx([bf16 - whole, int8 - whole], abs=0.02)
+    shares = [float(cell.removesuffix("%")) for cell in rows[4][5:]]
+    assert 100 > shares[0] > shares[1], "fewer bits are smaller weights"
+    assert [cell[-1] for cell in rows[5][3:]] == ["%", "%"]
+    assert "precision           int8" in run("info", out).stdout
+    assert run("info", out).stdout.splitlines()[3:][:5] == run("info", tiny_run).stdout.splitlines()[3:][:5]
+    assert run("translate", out, "--input", source).stdout.count("\n") == len(PAIRS)

@@ -1,0 +1,212 @@
+"""Scores of given translations, and ensembles: against the plain model, one pair at a time."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle import load_bundle, save_bundle
+from transformer.decoding import Ensemble, Request, Search, search_all
+from transformer.errors import BundleError, ConfigError
+from transformer.pipelines.auto import load
+from transformer.pipelines.translation.scoring import score_pairs
+from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.transformer import Transformer, build_transformer
+
+PAIRS = [("one two", "two one"), ("seven", ""), ("", "nine"), ("four five six seven eight", "six"), ("two", "two two")]
+
+
+def test_scores_are_those_of_one_pair_alone(tiny_run: Path) -> None:
+    """Catches padding that is scored, EOS left out, results out of order, tokens of another row."""
+    translator = load(tiny_run)
+    tokenizers, model = translator.tokenizers, translator.model
+    for (source, target), found in zip(PAIRS, score_pairs(translator, PAIRS), strict=True):
+        src = torch.tensor([[*tokenizers.source.encode(source), 2]])
+        said = tokenizers.target.encode(target)
+        tgt = torch.tensor([[1, *said]])
+        log_p = model(src, tgt, None, causal_mask(tgt.size(1)))[0].log_softmax(-1)
+        expected = [log_p[i, token].item() for i, token in enumerate([*said, 2])]
+        assert found.token_scores == pytest.approx(expected, abs=1e-4)
+        assert found.score == pytest.approx(sum(expected), abs=1e-3)
+        assert found.per_token == pytest.approx(sum(expected) / len(expected), abs=1e-4)
+        assert found.pieces[-1] == "[EOS]"
+
+
+def test_the_score_of_a_search_is_the_score_of_its_translation(tiny_run: Path) -> None:
+    """Catches a search that reports what it ranks by, and not the model's log-probability."""
+    lines = ["one two three", "seven", "nine eight"]
+    translator = load(tiny_run, search=Search(4, repetition_penalty=1.4), precision="float32")
+    for line, found in zip(lines, translator.translations(lines), strict=True):
+        (scored,) = score_pairs(translator, [(line, found.text)])
+        if tuple(scored.pieces[:-1]) == found.alternatives[0].pieces and found.alternatives[0].finished:
+            assert found.score == pytest.approx(scored.score, abs=1e-3)
+            break
+    else:
+        pytest.fail("no translation reads back as the tokens it was written with")
+
+
+def test_what_is_too_long_scores_nan_and_is_named(tiny_run: Path) -> None:
+    """Catches an index error for all because of one line, and a score of a cut line."""
+    translator = load(tiny_run)
+    long = "one " * translator.model.tgt_pos.seq_len
+    first, second = score_pairs(translator, [("one", long), ("one", "one")])
+    assert math.isnan(first.score)
+    assert "the translation has" in first.flags[0]
+    assert not second.flags
+    assert second.score < 0
+
+
+def models() -> list[Transformer]:
+    found = []
+    for seed in (1, 2, 3):
+        torch.manual_seed(seed)
+        found.append(build_transformer(11, 11, 12, 40, d_model=16, N=1, h=2, d_ff=20, dropout=0.0).eval())
+    return found
+
+
+class Averaged(torch.nn.Module):
+    """All models in one, without a cache: what an ensemble should do."""
+
+    def __init__(self, average: str) -> None:
+        super().__init__()
+        self.members, self.average = torch.nn.ModuleList(models()), average
+
+    def log_p(self, source: Tensor, tgt: Tensor) -> Tensor:
+        """Of the next token."""
+        mask = padding_mask(source)
+        p = torch.stack([m(source, tgt, mask, causal_mask(tgt.size(1)))[0, -1].softmax(-1) for m in self.members])
+        mean = p.prod(0) ** (1 / len(p)) if self.average == "log_probability" else p.mean(0)
+        return (mean / mean.sum()).log()
+
+
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_an_ensemble_is_the_mean_of_its_distributions(average: str) -> None:
+    """Catches the wrong mean, states mixed up between models, and rows that join one model only."""
+    asked = [Request([4 + i % 5, 6, 2], 6 + i) for i in range(8)]
+    ensemble = Ensemble(models(), average)  # pyright: ignore[reportArgumentType]
+    plain = Averaged(average)
+    for request, found in zip(
+        asked, search_all(ensemble, asked, Search(3), batch_tokens=30, refill_below=0.9), strict=True
+    ):
+        (best,) = found
+        steps = [*best.tokens, 2] if best.finished else best.tokens
+        source, score = torch.tensor([request.source]), 0.0
+        with torch.no_grad():
+            for i, token in enumerate(steps):
+                score += plain.log_p(source, torch.tensor([[1, *steps[:i]]]))[token].item()
+        assert best.score == pytest.approx(score, abs=1e-4)
+
+
+def test_what_is_no_ensemble_is_refused() -> None:
+    """Catches vocabularies that do not match, and a mean of nothing."""
+    with pytest.raises(ConfigError, match="an ensemble has no model"):
+        Ensemble([])
+    with pytest.raises(ConfigError, match="average='sum' is unknown"):
+        Ensemble(models(), "sum")  # pyright: ignore[reportArgumentType]
+    other = build_transformer(12, 12, 12, 40, d_model=16, N=1, h=2, d_ff=20)
+    with pytest.raises(ConfigError, match=r"vocabularies of \[11, 12\] tokens do not average"):
+        search_all(Ensemble([models()[0], other.eval()]), [Request([4, 2], 3)], Search())
+
+
+def another(run: Path, folder: Path, **changes: Any) -> Path:
+    """The bundle of a run with all parameters moved a little, or with parts replaced."""
+    bundle = load_bundle(run)
+    for parameter in {id(each): each for each in bundle.model.parameters()}.values():
+        torch.nn.init.normal_(parameter.data, mean=0.0, std=0.4)
+    save_bundle(folder, replace(bundle, folder=None, **changes))
+    return folder
+
+
+def other_source(run: Path) -> dict[str, Any]:
+    """Tokenizers that split sources, and sources alone, in another way than those of a run."""
+    settings = TokenizerSettings(vocab_size=270)
+    source = TokenizerPair.train(lambda: ["one three two nine"] * 9, lambda: ["one"] * 9, settings).source
+    return {"text": TokenizerPair(source, load_bundle(run).tokenizers.target)}
+
+
+SOURCES: dict[str, Callable[[Path], dict[str, Any]]] = {"one": lambda _: {}, "two": other_source}
+
+
+@pytest.mark.parametrize("tokenizers", SOURCES)
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str, tokenizers: str) -> None:
+    """Catches an ensemble that is ignored, or averaged otherwise than was asked, and tokens of another tokenizer."""
+    lines, other = ["one two three", "seven", "nine nine"], tmp_path / "other"
+    another(tiny_run, other, **SOURCES[tokenizers](tiny_run))
+    together = load(tiny_run, search=Search(2, min_tokens=4, average=average), ensemble=[other], precision="float32")  # pyright: ignore[reportArgumentType]
+    members = [load(tiny_run, precision="float32"), load(other, precision="float32")]
+    checked = 0
+    for line, found in zip(lines, together.translations(lines), strict=True):
+        tokens = [*found.alternatives[0].tokens[0], 2]
+        if not found.alternatives[0].finished:
+            tokens.pop()
+        tgt = torch.tensor([[1, *tokens[: len(tokens) - 1]]])
+        log_p = torch.stack([
+            member.model(torch.tensor([[*member.tokenizers.source.encode(line), 2]]), tgt, None,
+                         causal_mask(len(tokens)))[0].log_softmax(-1)
+            for member in members
+        ])  # fmt: skip
+        p = log_p.mean(0).softmax(-1) if average == "log_probability" else log_p.exp().mean(0)
+        expected = sum(p[place, token].log().item() for place, token in enumerate(tokens))
+        assert found.score == pytest.approx(expected, abs=1e-3)
+        checked += len(tokens)
+    assert checked > 5
+
+
+def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches tokens of one model read as those of another, and attention to tokens of two kinds that is averaged."""
+    settings = TokenizerSettings(vocab_size=300)
+    tokenizers = TokenizerPair.train(lambda: ["a b c d"] * 9, lambda: ["e f g h"] * 9, settings)
+    other = another(tiny_run, tmp_path / "other", text=tokenizers)
+    with pytest.raises(BundleError, match=r"has another target tokenizer than .*; train them with the same one"):
+        load(tiny_run, ensemble=[other])
+    other = another(tiny_run, tmp_path / "source", **other_source(tiny_run))
+    with pytest.raises(ConfigError, match="coverage needs models that split sources in the same way"):
+        load(tiny_run, ensemble=[other], search=Search(2, coverage=0.2))
+
+
+def test_a_source_that_is_long_for_one_model_is_split_for_all(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches more tokens than a model has positions, where another one needs few for the same words."""
+    other = another(tiny_run, tmp_path / "other", **other_source(tiny_run))
+    together = load(tiny_run, ensemble=[other], precision="float32")
+    sizes = [[len(each.encode(word)) for word in ("one", "seven")] for each in together._sources]
+    assert sizes[1][1] > sizes[0][1], "the tokenizers must differ as this test supposes"
+    most = min(member.src_pos.seq_len for member in together.members)
+    line = "seven " * next(n for n in range(1, 999) if len(together._sources[1].encode("seven " * n)) >= most)
+    assert len(together.tokenizers.source.encode(line)) < most
+    (scored,) = score_pairs(together, [(line, "one")])
+    assert math.isnan(scored.score), "what one model cannot read whole has no score"
+    (found,) = together.translations([" ".join(["seven."] * 30)])
+    assert len(found.sources) > 1
+    for tokens in found.sources:
+        text = together.tokenizers.source.decode(tokens)
+        assert len(together._sources[1].encode(text)) < together.max_source_tokens
+
+
+@pytest.mark.parametrize("tokenizers", SOURCES)
+@pytest.mark.parametrize("average", ["log_probability", "probability"])
+def test_an_ensemble_scores_with_the_mean_of_its_distributions(
+    tiny_run: Path, tmp_path: Path, average: Any, tokenizers: str
+) -> None:
+    """Catches scores of the first model alone, and a mean that is not normalized again."""
+    other = another(tiny_run, tmp_path / "other", **SOURCES[tokenizers](tiny_run))
+    own = load(other).tokenizers.source
+    together = load(tiny_run, search=Search(average=average), ensemble=[other], precision="float32")
+    for (source, target), found in zip(PAIRS, score_pairs(together, PAIRS), strict=True):
+        sources = [torch.tensor([[*each.encode(source), 2]]) for each in (together.tokenizers.source, own)]
+        said = together.tokenizers.target.encode(target)
+        tgt = torch.tensor([[1, *said]])
+        p = torch.stack([
+            member(src, tgt, None, causal_mask(tgt.size(1)))[0].softmax(-1)
+            for member, src in zip(together.members, sources, strict=True)
+        ])  # fmt: skip
+        mean = p.prod(0).sqrt() if average == "log_probability" else p.mean(0)
+        expected = (mean / mean.sum(dim=-1, keepdim=True)).log()[range(len(said) + 1), [*said, 2]]
+        assert found.token_scores == pytest.approx(expected.tolist(), abs=1e-4)

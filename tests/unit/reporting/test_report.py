@@ -1,0 +1,172 @@
+"""The report of a run: complete, escaped, self-contained."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from transformer.errors import BundleError
+from transformer.reporting import write_report
+from transformer.reporting.charts import Series, bars, heat_map, line_chart, thin, ticks
+from transformer.reporting.html import Markup, element, escape, table
+from transformer.reporting.page import page
+from transformer.reporting.record import read_record, translation_lines
+
+HOSTILE = "<script>alert('x')</script> & \"quoted\" \x00\x1b ]]> <!-- \u202e"
+VOID = {"meta", "link", "br", "hr"}
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text; fails on a tag that is closed out of order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Notes the tag and its attributes."""
+        self.tags.add(tag)
+        self.attributes.extend((name, value or "") for name, value in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """The innermost open tag is the one that ends."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """What a reader sees."""
+        self.text += data
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    return reader
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny run, with hostile text wherever text comes from outside."""
+    folder = shutil.copytree(tiny_run, tmp_path / "<b>run")
+    texts = [(f"{HOSTILE} {n}", f"reference {n}") for n in range(23)]
+    outputs = [f"reference {n}" if n != 7 else HOSTILE for n in range(23)]
+    (folder / "translations.jsonl").write_text(translation_lines(texts, outputs), encoding="utf-8")
+    with (folder / "recipe.toml").open("a") as file:
+        file.write(f"# {HOSTILE}\n")
+    return folder
+
+
+def test_a_report_has_everything_and_runs_nothing(run: Path) -> None:
+    """Catches corpus text that becomes markup, something loaded from elsewhere, and a section that is missing."""
+    text = write_report(run).read_text(encoding="utf-8")
+    reader = read(text)
+    assert "script" not in reader.tags
+    assert not reader.tags & {"img", "iframe", "link", "object", "audio", "video", "base", "form"}
+    links = [value for name, value in reader.attributes if name in ("href", "src", "srcset", "action", "data")]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not [name for name, _ in reader.attributes if name.startswith("on")]
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "\x00" not in text
+    assert "\x1b" not in text
+    assert "alert('x')</script> & \"quoted\" \u2400\u241b ]]> <!--" in reader.text
+    for heading in (
+        "Curves",
+        "Scores",
+        "Translations",
+        "Worst sentences",
+        "Data",
+        "Blocks",
+        "Model",
+        "Recipe",
+        "Origin",
+    ):
+        assert heading in reader.text
+    for needle in ("nrefs:1", "max_steps = 200", "torch version", "processor", "dropped: duplicate", "<b>run"):
+        assert needle in reader.text
+    assert {"svg", "polyline", "circle", "rect"} <= reader.tags
+
+
+def test_worst_sentences_come_first_and_examples_are_spread(run: Path) -> None:
+    """Catches a list of the best, and examples that are all from the start of the text."""
+    reader = read(write_report(run).read_text(encoding="utf-8"))
+    examples, worst = reader.text.split("Evenly spaced")[1].split("Those with the lowest chrF")
+    assert re.findall(r"line (\d+)", worst)[0] == "8"
+    lines = [int(line) for line in re.findall(r"line (\d+)", examples)]
+    assert lines == [1, 3, 5, 7, 10, 12, 14, 17, 19, 21]
+    assert read_record(run).sentences[0].score == pytest.approx(100.0)
+
+
+def test_a_run_under_way_and_one_without_a_model(run: Path, tmp_path: Path) -> None:
+    """Catches a report that only a finished run can have, and a last line cut short by a kill."""
+    (run / "translations.jsonl").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    reader = read(write_report(run).read_text(encoding="utf-8"))
+    assert "Worst sentences" not in reader.text
+    (run / "metrics.jsonl").write_text("")
+    assert "Curves" not in read(write_report(run).read_text(encoding="utf-8")).text
+    with pytest.raises(BundleError, match="does not exist"):
+        write_report(tmp_path / "nowhere")
+
+
+def test_what_is_not_markup_is_escaped() -> None:
+    """Catches an attribute or a child through which text becomes markup."""
+    made = element("p", HOSTILE, element("b", "x"), None, attributes={"title": '"><script>', "class": None})
+    assert "<script" not in made
+    assert made.endswith("<b>x</b></p>")
+    assert escape(Markup("<br>")) == "<br>"
+    assert read(table({"<i>": "<u>"}, head=["<s>", "b"])).tags == {"div", "table", "tr", "th", "td"}
+    assert "<title>&lt;b&gt;</title>" in page("<b>", Markup(""), {"empty": None})
+
+
+def test_curves_are_where_their_values_are() -> None:
+    """Catches an axis upside down, a lost point, and a flat or single value that divides by zero."""
+    chart = line_chart("t", [Series("a", [(0.0, 0.0), (50.0, 5.0), (100.0, 10.0)], marked=True)])
+    assert chart is not None
+    places = re.search(r'points="([^"]+)"', chart)
+    assert places is not None
+    (x0, y0), (x1, y1), (x2, y2) = (map(float, place.split(",")) for place in places[1].split())
+    assert x1 - x0 == pytest.approx(x2 - x1)
+    assert y0 - y1 == pytest.approx(y1 - y2)
+    assert y2 < y0
+    assert chart.count("<circle") == 3
+    assert line_chart("t", [Series("a", [])]) is None
+    for points in ([(3.0, 2.0)], [(1.0, 0.0), (2.0, 0.0)], [(1.0, 1e-9), (2.0, 3e-9)]):
+        assert "nan" not in str(line_chart("t", [Series("a", points)]))
+    thinned = thin([(float(n), 2.0) for n in range(1601)])
+    assert (len(thinned), thinned[-1]) == (321, (1600.0, 2.0))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (3.2, 3.9), (0, 987_654), (-5, 5), (7, 7), (1e-6, 3e-4)])
+def test_ticks_are_few_and_enclose(low: float, high: float) -> None:
+    """Catches a curve outside its frame."""
+    marks = ticks(low, high)
+    assert marks[0] <= low + 1e-12
+    assert marks[-1] >= high - 1e-12
+    assert 2 <= len(marks) <= 7
+
+
+def test_heat_map_and_bars() -> None:
+    """Catches a map of thousands of cells, a zero that has no logarithm, and bars of no counts at all."""
+    columns = [(step, {"encoder.layers.0": 1e-3, "decoder.layers.0": 0.0}) for step in range(97)]
+    assert str(heat_map("t", columns)).count("<rect") == 80
+    assert heat_map("t", []) is None
+    strong = re.findall(r'fill-opacity="([\d.]+)"', str(heat_map("t", [(1, {"a": 1e-1, "b": 1e-3, "c": 1e-9})])))
+    assert [float(value) for value in strong] == [1.0, 0.5, 0.04]
+    assert "nan" not in bars("t", {"a": 0})
+
+
+def test_stored_translations_keep_their_lines(tmp_path: Path) -> None:
+    """Catches a sentence split at U+2028."""
+    lines = translation_lines([("a\u2028b", "c\x85d")], ["e\nf"])
+    assert lines.count("\n") == 1
+    assert json.loads(lines) == {"source": "a\u2028b", "reference": "c\x85d", "output": "e\nf"}

@@ -1,0 +1,176 @@
+"""Recipes: files, overrides, and what the size of the corpus fills in."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer.errors import ConfigError
+from transformer.models import family, family_names
+from transformer.models.transformer.config import TransformerConfig
+from transformer.run.recipe import fill_in, load_recipe, parse_recipe
+from transformer.run.train import train
+
+DATA = {"data": {"source": "a.en", "target": "a.de"}}
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "r.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    """Catches a wrong order of precedence, and values that stay text."""
+    path = write(tmp_path, '[data]\nsource = "s"\ntarget = "t"\n[training]\nseed = 4\nmax_steps = 9\n')
+    overrides = ["training.max_steps=500", "model.norm_order=post", "training.validate_every=epoch"]
+    recipe = load_recipe(path, overrides, {"data": {"source": "other"}})
+    assert (recipe.training.seed, recipe.training.max_steps) == (4, 500)
+    assert recipe.training.validate_every == "epoch"
+    assert recipe.data.source == "other"
+    assert recipe.model.model_dump()["norm_order"] == "post"
+
+
+def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a default that wins over the environment, and an unset variable that becomes empty."""
+    path = write(tmp_path, '[data]\nsource = "${DIR:-here}/s"\ntarget = "${DIR:-here}/t"\n')
+    assert load_recipe(path).data.source == "here/s"
+    monkeypatch.setenv("DIR", "/there")
+    assert load_recipe(path).data.target == "/there/t"
+    several = load_recipe(write(tmp_path, '[data]\npairs = ["${DIR}/a.tsv", "b.jsonl"]\nweights = [2, 0.5]\n'))
+    assert several.data.pairs == ("/there/a.tsv", "b.jsonl")
+    path.write_text(several.to_toml())
+    assert load_recipe(path) == several
+    with pytest.raises(ConfigError, match=r"\$\{NOWHERE\} in .* is not set"):
+        load_recipe(write(tmp_path, '[data]\nsource = "${NOWHERE}"\ntarget = "t"\n'))
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"data": {"source": "s"}}, r"data.target is missing"),
+        ({**DATA, "training": {"max_stepz": 3}}, r"training.max_stepz is not a key of a recipe"),
+        ({**DATA, "training": {"batch_tokens": 0}}, r"training.batch_tokens=0: Input should be greater"),
+        ({**DATA, "model": {"d_model": 512, "h": 7}}, r"h=7 does not divide d_model=512; choose a divisor"),
+        ({**DATA, "model": {"d_model": 7, "h": 1}}, r"d_model=7 is odd"),
+        (
+            {**DATA, "model": {"preset": "huge"}},
+            r"model.preset='huge' is unknown; choose one of mini, tiny, small, base, big, deep-shallow",
+        ),
+        ({**DATA, "model": {"family": "rnn"}}, r"model.family='rnn' is unknown; choose one of .*transformer"),
+        (
+            {**DATA, "model": {"share_embeddings": "all"}, "tokenizer": {"joint": False}},
+            r"share_embeddings='all' needs one vocabulary",
+        ),
+        ({**DATA, "training": {"validate_every": 0}}, r"training.validate_every.*=0: Input should be greater"),
+        ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0: Input should be less"),
+        ({**DATA, "model": {"src_vocab_size": 9}}, r"come from the tokenizer; set tokenizer.vocab_size"),
+        ({"data": {**DATA["data"], "source": "a\udcff.en"}}, r"a\\udcff' is not UTF-8; rename the file"),
+        ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),
+        (
+            {"data": {"task": "masked-words", "text": "a", "corruption_rate": 0.5}},
+            "data.corruption_rate is of data.task='spans', not of 'masked-words'; leave it out",
+        ),
+    ],
+)
+def test_mistakes_are_named(tree: dict[str, object], message: str) -> None:
+    """Catches unknown keys that are ignored, and messages that do not say which key."""
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(tree)
+
+
+def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
+    """Catches a traceback for a mistyped path or option."""
+    with pytest.raises(ConfigError, match=r"none.toml: No such file or directory"):
+        load_recipe(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"r.toml: not TOML"):
+        load_recipe(write(tmp_path, "[data"))
+    with pytest.raises(ConfigError, match=r"training=3 is not a section; write \[training\] and its keys"):
+        load_recipe(write(tmp_path, "training = 3\n"), ["training.seed=2"])
+    for override in ("seed=3", "training.seed", "=3"):
+        with pytest.raises(ConfigError, match=r"is not section.key=value"):
+            load_recipe(None, [override], DATA)
+    with pytest.raises(ConfigError, match=r"run: the name .*udcff' is not UTF-8"):
+        train(parse_recipe(DATA), tmp_path / "run\udcff")
+    assert not list(tmp_path.glob("run*")), "before anything was written"
+
+
+def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
+    """Catches keys lost or changed in the recipe that a run folder keeps, odd characters in paths included."""
+    odd = {"data": {"source": 'a "quoted" \\ back.en', "target": "ü\t.de"}, "model": {"preset": "base", "N": 3}}
+    recipe = fill_in(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
+    assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
+    assert (recipe.model.N, recipe.model.d_model, recipe.model.norm_order) == (3, 512, "post")
+
+
+def test_size_of_the_corpus_fills_in_what_is_open() -> None:
+    """Catches defaults that override what was given, and a large model on a handful of lines."""
+    small, large = (fill_in(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000))
+    assert small.tokenizer.vocab_size < large.tokenizer.vocab_size
+    assert small.model.d_model < large.model.d_model
+    assert small.training.max_steps == 6000
+    assert 1 <= small.training.warmup_steps <= 4000
+    given = {**DATA, "tokenizer": {"vocab_size": 999, "joint": False}, "training": {"max_steps": 3, "warmup_steps": 2}}
+    filled = fill_in(parse_recipe(given), 800, steps_per_epoch=100)
+    assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
+    assert filled.model.share_embeddings == "target"
+    assert fill_in(parse_recipe(DATA), 800).training.max_steps is None
+
+
+def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
+    """Catches one given key that drops all the others' defaults, and a preset that loses to the corpus size."""
+    one_key = fill_in(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
+    assert (one_key.model.d_model, one_key.model.dropout) == (128, 0.25)
+    separate = fill_in(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
+    assert (separate.model.h, separate.model.share_embeddings) == (8, "target")
+    base = fill_in(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
+    assert (base.model.d_model, base.model.dropout, base.model.norm_order) == (512, 0.1, "post")
+    with pytest.raises(ConfigError, match="model: h=256 does not divide d_model=128"):
+        fill_in(parse_recipe({**DATA, "model": {"h": 256}}), 800)
+
+
+def test_small_corpora_are_validated_after_enough_steps() -> None:
+    """Catches a validation after every few updates, whose patience runs out before the warm-up is over."""
+    small = fill_in(parse_recipe(DATA), 300, steps_per_epoch=1).training
+    assert small.validate_every == small.save_every == 100
+    assert small.max_steps == 1000
+    assert fill_in(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
+
+
+def test_a_short_run_has_no_higher_peak() -> None:
+    """Catches a warm-up cut to the run, by which the peak, (d_model * warmup_steps)^-0.5, would grow to 2e-2."""
+    short, usual = (
+        fill_in(parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10).training
+        for steps in (100, 1000)
+    )
+    assert short.warmup_steps == usual.warmup_steps == 200
+    assert short.learning_rate is usual.learning_rate is None
+
+
+def test_a_run_that_goes_on_keeps_its_schedule() -> None:
+    """Catches a cosine that is stretched, and a warm-up that changes, when max_steps does."""
+    earlier = fill_in(parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10)
+    longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
+    went_on = fill_in(longer, 800, 10, earlier).training
+    assert (went_on.max_steps, went_on.decay_steps) == (90, 50)
+    assert went_on.warmup_steps == earlier.training.warmup_steps
+
+
+def test_presets_are_the_papers() -> None:
+    """Catches a wrong column of Table 3."""
+    presets = family("transformer").presets()
+    base, big = (TransformerConfig.model_validate(presets[name]) for name in ("base", "big"))
+    table = [(c.N, c.d_model, c.d_ff, c.h, c.dropout) for c in (base, big)]
+    assert table == [(6, 512, 2048, 8, 0.1), (6, 1024, 4096, 16, 0.3)]
+    assert {(c.norm_order, c.share_embeddings) for c in (base, big)} == {("post", "all")}
+    tiny, deep = (TransformerConfig.model_validate(presets[name]) for name in ("tiny", "deep-shallow"))
+    assert (tiny.N, tiny.d_model, tiny.d_ff, tiny.h) == (4, 128, 256, 4)
+    assert (deep.encoder_layers, deep.decoder_layers, deep.d_model, deep.d_ff, deep.h) == (12, 1, 512, 2048, 8)
+
+
+def test_families_are_found_by_looking() -> None:
+    """Catches a registry that is a list to be kept."""
+    assert "transformer" in family_names()
+    config = family("transformer").config(d_model=8, h=2)
+    with pytest.raises(ConfigError, match=r"model.src_vocab_size is not set"):
+        family("transformer").build(config)
+    assert TransformerConfig.model_validate_json(config.model_dump_json()) == config

@@ -1,0 +1,41 @@
+"""The recipes in `recipes/`: every one loads, and the paper's say what the paper says."""
+
+from pathlib import Path
+
+import pytest
+
+from samples import ROOT, digit_pairs, write_lines
+from transformer.run.recipe import load_recipe
+from transformer.run.train import train
+
+PAPER = {"base": (100_000, 0.1, 512, 5), "big": (300_000, 0.3, 1024, 20)}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_loads_and_says_what_to_expect(path: Path) -> None:
+    """Catches a key that was renamed, and a recipe without expected score and time."""
+    load_recipe(path)
+    opening = path.read_text(encoding="utf-8").splitlines()[:3]
+    assert all(line.startswith("#") for line in opening[:2])
+    assert any(figure in " ".join(opening) for figure in ("BLEU", "% on", "nats"))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_recipes_run_on_any_corpus(name: str, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+    """Catches settings other than the paper's, and a recipe that needs the paper's data: a few steps, narrow."""
+    held_out = [write_lines(tmp_path / f"v{side}", [pair[side] for pair in digit_pairs(7)]) for side in (0, 1)]
+    small: dict[str, object] = {
+        "data.source": digit_corpus[0], "data.target": digit_corpus[1], "data.validation_source": held_out[0],
+        "data.validation_target": held_out[1], "data.test_source": digit_corpus[0], "tokenizer.vocab_size": 300,
+        "model.d_model": 16, "model.d_ff": 24, "model.h": 2, "model.N": 2, "training.batch_tokens": 300,
+        "training.max_steps": 3, "training.save_every": 1, "training.threads": 1,
+    }  # fmt: skip
+    path = ROOT / "recipes" / f"wmt14-en-de-{name}.toml"
+    recipe = load_recipe(path)
+    training, model = recipe.training, recipe.model.model_dump()
+    assert (training.max_steps, model["dropout"], model["d_model"], training.average_last) == PAPER[name]
+    assert (training.schedule, training.warmup_steps, training.label_smoothing) == ("paper", 4000, 0.1)
+    assert (recipe.tokenizer.vocab_size, training.batch_tokens, model["norm_order"]) == (37_000, 25_000, "post")
+    result = train(load_recipe(path, [f"{key}={value}" for key, value in small.items()]), tmp_path / "run", quiet=True)
+    assert result.progress.step == 3
+    assert result.average_scores["loss"] > 0

@@ -1,0 +1,251 @@
+"""The norm of a residual sum in training, against the formula in float64."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from transformer.blocks import (
+    EncoderLayer,
+    FeedForwardBlock,
+    LayerNormalization,
+    MultiHeadAttention,
+    ResidualConnection,
+    RMSNormalization,
+)
+from transformer.kernels import why_not
+from transformer.kernels.elementwise import drop_out
+from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
+from transformer.training.activation_checkpointing import checkpoint_layers
+from transformer.training.cpu_ops import dispatch as products
+from transformer.training.cpu_ops.dispatch import CompiledProducts
+from transformer.training.cpu_ops.linear import ROUNDED
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+LEVELS, SEED, EPS = 20_000, -7, 1e-3
+
+
+def expected(x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, kept: Tensor) -> Tensor:
+    """In float64, of what is kept of y."""
+    sums = x + y * kept
+    centred = sums - sums.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + EPS).sqrt() * alpha + beta
+
+
+@pytest.mark.parametrize("dropped", [0, LEVELS])
+@pytest.mark.parametrize("y_type", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 128), (3, 5, 256), (70, 128), (600, 512)])
+def test_norm_of_a_sum_and_its_gradients(shape: tuple[int, ...], y_type: torch.dtype, dropped: int) -> None:
+    """Catches a mean that is not taken off, other elements dropped on the way back, and rows that alpha's sum lacks."""
+    x, y = torch.randn(shape) + 3, torch.randn(shape).to(y_type)
+    alpha, beta = torch.randn(2, shape[-1])
+    kept = drop_out(torch.ones(shape), dropped, SEED, dtype=torch.float32).double()
+    assert (kept == 0).any() == (dropped > 0)
+    wide = [each.double().requires_grad_() for each in (x, y, alpha, beta)]
+    rounded = torch.empty(shape, dtype=torch.bfloat16)
+    out, *made_of = add_dropped_norm(x, y, alpha, beta, EPS, dropped, SEED, rounded)
+    assert torch.equal(rounded, out.to(rounded.dtype))
+    wanted = expected(*wide, kept)
+    torch.testing.assert_close(out.double(), wanted, atol=1e-5, rtol=1e-5)
+    d_out = torch.randn(shape)
+    wanted.backward(d_out.double())
+    found = add_dropped_norm_gradients(d_out, *made_of, alpha, y_type, dropped, SEED)
+    for name, gradient, of in zip(["x", "y", "alpha", "beta"], found, wide, strict=True):
+        assert of.grad is not None
+        rounded = name == "y" and y_type == torch.bfloat16
+        scale = max(1.0, of.grad.abs().max().item())
+        torch.testing.assert_close(gradient.double(), of.grad, atol=1e-5 * scale, rtol=2**-8 if rounded else 1e-5)
+
+
+def test_sums_do_not_depend_on_threads() -> None:
+    """Catches gradients of alpha and beta that are summed by whichever thread is there."""
+    x, y, alpha, d_out = torch.randn(700, 256), torch.randn(700, 256), torch.randn(256), torch.randn(700, 256)
+    found: list[tuple[Tensor, ...]] = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            out, *made_of = add_dropped_norm(x, y, alpha, alpha, EPS, LEVELS, SEED)
+            found.append((out, *add_dropped_norm_gradients(d_out, *made_of, alpha, y.dtype, LEVELS, SEED)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("width", [128, 100])
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_residual_connection_is_the_same_within_and_without(width: int, *, is_frozen: bool) -> None:
+    """Catches a norm other than the connection's, an epsilon left out, one that wants no gradient, and two passes."""
+    assert whole_draws(width) == (width == 128)
+    block = ResidualConnection(width, 0.0, order="post")
+    assert isinstance(block.norm, LayerNormalization)
+    nn.init.normal_(block.norm.alpha)
+    nn.init.normal_(block.norm.beta)
+    block.norm.eps = 0.1
+    block.norm.requires_grad_(not is_frozen)
+    map_of = nn.Linear(width, width)
+    results: list[list[Tensor]] = []
+    for is_within in (False, True):
+        x = torch.randn(4, 7, width, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        wanted = [x, map_of.weight, *([] if is_frozen else [block.norm.alpha, block.norm.beta])]
+        if is_within:
+            with CompiledProducts():
+                out = block(x, map_of)
+            assert out.grad_fn is not None
+            assert ("NormalizedSum" in out.grad_fn.name()) == whole_draws(width)
+        else:
+            out = block(x, map_of)
+        results.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("first", [None, 3])
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_one_pass_is_what_two_are(
+    first: int | None, monkeypatch: pytest.MonkeyPatch, *, is_training: bool, is_rounded: bool, is_checkpointed: bool
+) -> None:
+    """Catches other elements dropped on the way back or when computed again, dropout in evaluation, and odd strides."""
+    torch.manual_seed(3)
+    block, map_of = ResidualConnection(128, 0.3, order="post").train(is_training), nn.Linear(128, 128)
+    x = torch.randn(4, 7, 128, requires_grad=True)
+
+    def forward(x: Tensor) -> Tensor:
+        with CompiledProducts():
+            return block(x, lambda whole: map_of(whole[:, :first]), first)
+
+    results: list[list[Tensor]] = []
+    for is_one_pass in (False, True):
+        if not is_one_pass:
+            monkeypatch.setattr(products.normalization, "whole_draws", lambda width: False)
+        torch.manual_seed(4)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
+            out = checkpoint(forward, x, use_reentrant=False) if is_checkpointed else forward(x)
+            assert isinstance(out, Tensor)
+            loss = out.sum() + out.square().sum()
+            found = torch.autograd.grad(loss, [x, map_of.weight, block.norm.alpha, block.norm.beta])  # pyright: ignore[reportArgumentType]
+        results.append([out, *found])
+        monkeypatch.undo()
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-2 if is_rounded else 1e-4, rtol=1e-2 if is_rounded else 1e-4)
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_what_is_added_to_is_also_mapped(*, is_rounded: bool) -> None:
+    """Catches a gradient that counts twice or is lost where a map adds to it, also when it is asked for again."""
+    torch.manual_seed(3)
+    first, second = (ResidualConnection(128, 0.0, order="post") for _ in range(2))
+    map_of = nn.Linear(128, 128)
+    x = torch.randn(4, 7, 128, requires_grad=True)
+    seen: list[Tensor] = []
+    x.register_hook(seen.append)
+    results: list[tuple[Tensor, ...]] = []
+    for is_within in (True, True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
+            if is_within:
+                with CompiledProducts():
+                    out = second(first(x, map_of), map_of) + map_of(x)
+            else:
+                out = second(first(x, map_of), map_of) + map_of(x)
+        loss = out.float().square().sum()
+        once = torch.autograd.grad(loss, [x, map_of.weight, map_of.bias], retain_graph=True)
+        again = torch.autograd.grad(loss, [x, map_of.weight, map_of.bias])
+        assert all(map(torch.equal, once, again))
+        assert torch.equal(seen[-1], once[0])
+        results.append(once)
+    assert all(map(torch.equal, results[0], results[1]))
+    for one, theirs in zip(results[0], results[2], strict=True):
+        assert (one - theirs).norm() <= (2e-2 if is_rounded else 1e-5) * theirs.norm()
+
+
+def test_a_result_without_gradient_leaves_the_others_theirs() -> None:
+    """Catches a map of which nothing came, or whose input alone was used, that ends the way back."""
+    block, map_of, unused = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128), nn.Linear(128, 128)
+    x = torch.randn(2, 3, 128, requires_grad=True)
+    with CompiledProducts():
+        out = block(x, lambda whole: (unused(whole), map_of(whole.detach()))[1])
+    found, of_unused = torch.autograd.grad(out.square().sum(), [x, unused.weight], allow_unused=True)
+    assert of_unused is None
+    expected = torch.autograd.grad(block(x, lambda whole: map_of(whole.detach())).square().sum(), [x])[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_rounded_result_is_forgotten_once_it_changes() -> None:
+    """Catches a map of what a norm's result was before somebody changed it in place."""
+    block, map_of = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128)
+    with torch.autocast("cpu", torch.bfloat16), CompiledProducts():
+        out = block(torch.randn(2, 3, 128, requires_grad=True), torch.sin)
+        before = map_of(out)
+        after = map_of(out.mul_(0))
+    assert before.any()
+    assert torch.equal(after, map_of.bias.bfloat16().expand_as(after))
+
+
+def test_inputs_that_are_kept_alone_have_no_rounded_copy() -> None:
+    """Catches half as much memory again where layers are computed again."""
+    layers = nn.ModuleList(
+        EncoderLayer(128, MultiHeadAttention(128, 4), FeedForwardBlock(128, 64, 0.0), 0.0, order="post")
+        for _ in range(2)
+    )
+    checkpoint_layers(layers)
+    x, found = torch.randn(2, 3, 128, requires_grad=True), list[Tensor]()
+    with torch.autocast("cpu", torch.bfloat16):
+        for layer in layers:
+            x = layer(x, None)
+            found.append(x)
+    assert [hasattr(each, ROUNDED) for each in found] == [False, True]
+
+
+class Doubled(LayerNormalization):
+    """Another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns twice the norm."""
+        return 2 * super().forward(x)
+
+
+def hooked(width: int) -> LayerNormalization:
+    """A norm whose result somebody changes."""
+    norm = LayerNormalization(width)
+    norm.register_forward_hook(lambda module, inputs, output: 3 * output)
+    return norm
+
+
+def strided(width: int) -> LayerNormalization:
+    """A norm whose gains do not lie side by side."""
+    norm = LayerNormalization(width)
+    norm.alpha = nn.Parameter(torch.randn(width, 2)[:, 0])
+    return norm
+
+
+@pytest.mark.parametrize("norm", [Doubled, hooked, strided, RMSNormalization])
+def test_other_norms_are_left_to_torch(norm: Callable[[int], nn.Module]) -> None:
+    """Catches a norm that is another one, watched, or read where it does not lie."""
+    block, x = ResidualConnection(128, 0.0, order="post", norm=norm), torch.randn(2, 3, 128)
+    with CompiledProducts():
+        found = block(x, torch.sin)
+    torch.testing.assert_close(found, block.norm(x + x.sin()))
+
+
+def test_a_norm_of_another_width_is_an_error() -> None:
+    """Catches gains that are read, and written, beyond their end."""
+    block = ResidualConnection(256, 0.0, order="post", norm=lambda width: LayerNormalization(width // 2))
+    with CompiledProducts(), pytest.raises(RuntimeError, match="normalized_shape"):
+        block(torch.randn(2, 3, 256), torch.sin)
+
+
+def test_rows_with_nan_and_none_at_all() -> None:
+    """Catches NaN that is lost, or that spreads to other rows."""
+    x = torch.randn(3, 128)
+    x[1, 5] = torch.nan
+    out, *_ = add_dropped_norm(x, torch.randn(3, 128), torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
+    out, *made_of = add_dropped_norm(x[:0], x[:0], torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    *_, d_alpha, d_beta = add_dropped_norm_gradients(out, *made_of, torch.ones(128), x.dtype, LEVELS, SEED)
+    assert not d_alpha.any()
+    assert not d_beta.any()

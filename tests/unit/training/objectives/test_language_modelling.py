@@ -1,0 +1,129 @@
+"""What models of running text learn: next tokens, masked tokens, spans."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from transformer.data.batch import WindowBatch
+from transformer.models import family
+from transformer.models.bert.model import Bert
+from transformer.training.objectives.language_modelling import (
+    LanguageModelObjective,
+    MaskedObjective,
+    SpanObjective,
+    Spans,
+    mask_tokens,
+    take_spans,
+)
+
+B, T, VOCABULARY = 3, 29, 61
+
+
+def draw(seed: int = 1) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def windows(rows: int = B, length: int = T) -> torch.Tensor:
+    return torch.randint(4, VOCABULARY, (rows, length))
+
+
+def test_the_language_model_loss_is_that_of_the_next_token() -> None:
+    """Catches a label that is one off, and a token that is counted twice."""
+    model = family("gpt").build(
+        family("gpt").config(vocab_size=VOCABULARY, d_model=16, N=2, h=2, seq_len=40, dropout=0)
+    )
+    tokens = windows()
+    result = LanguageModelObjective(model, 0.0)(WindowBatch(tokens, B * (T - 1)))
+    expected = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    torch.testing.assert_close(result.loss_sum, expected)
+    assert result.count == B * (T - 1)
+
+
+def test_as_many_tokens_are_masked_as_asked_for_and_never_the_frame() -> None:
+    """Catches a masked [CLS], a count that the loss is divided by wrongly, and shares that are not 80, 10 and 10."""
+    tokens, n = windows(400), 5
+    tokens[:, 0], tokens[:, -2:] = 1, 2
+    masked, places = mask_tokens(tokens, n, 3, (4, VOCABULARY), (1, 2), draw())
+    assert places.shape == (400, n)
+    assert all(len(set(row)) == n for row in places.tolist())
+    assert int(places.min()) == 1
+    assert int(places.max()) == T - 3
+    others = torch.ones_like(tokens, dtype=torch.bool).scatter(1, places, False)
+    assert torch.equal(masked[others], tokens[others])
+    shown, seen = masked.gather(1, places), tokens.gather(1, places)
+    assert (shown == 3).float().mean().item() == pytest.approx(0.8, abs=0.03)
+    assert (shown == seen).float().mean().item() == pytest.approx(0.1 + 0.1 / (VOCABULARY - 4), abs=0.03)
+
+
+def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
+    """Catches a loss over all positions, and draws outside training that differ from one time to the next."""
+    config = family("bert").config(
+        vocab_size=VOCABULARY, d_model=16, N=2, h=2, d_ff=24, seq_len=40, masked=True, pooler=False
+    )
+    model = family("bert").build(config).eval()
+    assert isinstance(model, Bert)
+    assert model.masked_head is not None
+    objective = MaskedObjective(model, 3, (4, VOCABULARY), (1, 1)).eval()
+    batch = WindowBatch(windows(), B * 4)
+    found = objective(batch)
+    masked, places = mask_tokens(batch.tokens, 4, 3, (4, VOCABULARY), (1, 1), draw(20_171))
+    logits = model.masked_head(model.encode(masked))
+    expected = sum(
+        F.cross_entropy(logits[row, place], batch.tokens[row, place])
+        for row, own in enumerate(places.tolist())
+        for place in own
+    )
+    torch.testing.assert_close(found.loss_sum, expected)
+    torch.testing.assert_close(objective(batch).loss_sum, found.loss_sum)
+    objective.train()
+    torch.manual_seed(1)
+    first = objective(batch).loss_sum
+    torch.manual_seed(1)
+    assert torch.equal(objective(batch).loss_sum, first)
+    assert not torch.equal(objective(batch).loss_sum, first)
+
+
+@pytest.mark.parametrize("spans", [Spans(), Spans(0.5), Spans(0.9, 1.0), Spans(0.3, 40.0)])
+@pytest.mark.parametrize("window", [2, 3, 10, 29, 64, 200])
+def test_spans_and_what_is_left_give_the_text_again(window: int, spans: Spans) -> None:
+    """Catches a token that is lost or written twice, spans that touch, and wrong lengths."""
+    tokens = windows(20, window)
+    n_taken, n_spans = spans.sizes(window)
+    sentinels = tuple(range(100, 100 + n_spans))
+    src, labels = take_spans(tokens, spans, sentinels, 2, draw())
+    assert (src.size(1), labels.size(1)) == spans.lengths(window)
+    assert labels.size(1) == n_taken + n_spans + 1
+    for row, left, taken in zip(tokens.tolist(), src.tolist(), labels.tolist(), strict=True):
+        assert left.pop() == taken.pop() == 2
+        spans: dict[int, list[int]] = {}
+        for token in taken:
+            if token >= 100:
+                spans[token] = []
+            else:
+                spans[max(spans)].append(token)
+        assert list(spans) == list(sentinels)
+        assert all(spans.values())
+        assert [each for token in left for each in spans.get(token, [token])] == row
+
+
+def test_spans_differ_from_draw_to_draw() -> None:
+    """Catches spans that are always the same: the model would learn where to look."""
+    tokens = windows(1, 64)
+    sentinels = tuple(range(100, 110))
+    assert len({tuple(take_spans(tokens, Spans(), sentinels, 2, draw(seed))[0][0].tolist()) for seed in range(8)}) == 8
+
+
+def test_the_span_loss_is_that_of_teacher_forcing() -> None:
+    """Catches a decoder that is shown the token it should write."""
+    config = family("t5").config(vocab_size=120, d_model=16, N=2, h=2, d_ff=24, dropout=0)
+    model = family("t5").build(config).eval()
+    sentinels = tuple(range(100, 110))
+    objective = SpanObjective(model, sentinels, 1, 2, 0.0).eval()
+    batch = WindowBatch(windows(), B * Spans().lengths(T)[1])
+    src, labels = take_spans(batch.tokens, Spans(), sentinels, 2, draw(20_171))
+    given = torch.cat([torch.ones(B, 1, dtype=torch.long), labels[:, :-1]], dim=1)
+    from transformer.blocks import causal_mask
+
+    logits = model(src, given, None, causal_mask(given.size(1)))
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    torch.testing.assert_close(objective(batch).loss_sum, expected)

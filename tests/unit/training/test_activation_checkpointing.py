@@ -1,0 +1,74 @@
+"""Layers that are computed again in the backward pass."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from transformer import build_transformer
+from transformer.data.source import pair_batch
+from transformer.training.backend import CPU_FLOAT32, Hardware
+from transformer.training.objectives.translation import TranslationObjective
+
+
+def gradients(hardware: Hardware, *, checkpointing: bool) -> tuple[dict[str, Tensor], int]:
+    """Of a step with dropout, and the number of tensors kept for the backward pass."""
+    torch.manual_seed(1)
+    model = build_transformer(
+        31, 31, 9, 9, d_model=16, N=3, h=2, d_ff=24, dropout=0.3, attention_dropout=0.2, share_embeddings="all"
+    )
+    objective = TranslationObjective(model, 0.1, activation_checkpointing=checkpointing)
+    sides = [[np.arange(4, 4 + n, dtype=np.int32) for n in lengths] for lengths in ((3, 7, 5), (6, 2, 8))]
+    kept = 0
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), hardware.computing():
+        loss = objective(pair_batch(*sides)).loss_sum
+    loss.backward()
+    return {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}, kept
+
+
+@pytest.mark.parametrize("hardware", [CPU_FLOAT32, Hardware(torch.device("cpu"), "bf16")])
+def test_gradients_are_equal_to_the_bit_and_less_is_kept(hardware: Hardware) -> None:
+    """Catches dropout drawn anew, another precision on the way back, and layers that were not wrapped."""
+    plain, kept = gradients(hardware, checkpointing=False)
+    again, kept_again = gradients(hardware, checkpointing=True)
+    assert plain.keys() == again.keys()
+    for name, gradient in plain.items():
+        assert torch.equal(gradient, again[name]), name
+    assert kept_again < kept / 3
+
+
+def test_holes_are_given_back_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches holes that are kept, those of evaluation being given back, and layers of which each gives them back."""
+    times: list[bool] = []
+    monkeypatch.setattr(
+        "transformer.training.activation_checkpointing.give_back_holes", lambda: times.append(torch.is_grad_enabled())
+    )
+    gradients(CPU_FLOAT32, checkpointing=True)
+    assert times == [True] * 4, "before layers 0 and 3 of 6, when they are computed and when they are computed again"
+    model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24)
+    TranslationObjective(model, 0.1, activation_checkpointing=True)
+    with torch.no_grad():
+        model.encode(torch.tensor([[4, 5, 6]]), None)
+    assert len(times) == 4
+
+
+def test_a_copy_computes_with_its_own_parameters() -> None:
+    """Catches a copied model (FSDP2 makes one) whose layers are still those of the first."""
+    torch.manual_seed(1)
+    model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24, dropout=0.0, norm_order="post")
+    TranslationObjective(model, 0.1, activation_checkpointing=True)
+    tokens = torch.tensor([[4, 5, 6]])
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert model.encode(tokens, None).abs().sum() > 0
+    assert other.encode(tokens, None).abs().sum() == 0

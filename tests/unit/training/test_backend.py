@@ -1,0 +1,129 @@
+"""The choice of device and precision."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from samples import tiny_recipe
+from transformer.errors import ConfigError
+from transformer.run.recipe import parse_recipe
+from transformer.run.train import train
+from transformer.runtime.allocator import _gnu_c_library, give_back_holes, keep_freed_memory
+from transformer.training.backend import Hardware, choose_hardware, keep_compiled_products
+
+
+def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches bf16 on a processor that emulates it, many times slower than float32."""
+    with_capabilities(monkeypatch, avx512_bf16=True)
+    monkeypatch.setattr("transformer.training.backend.kind", lambda: "avx512")
+    assert choose_hardware().precision == "bf16"
+    monkeypatch.setattr("transformer.training.backend.kind", lambda: "avx2")
+    assert choose_hardware().precision == "float32"
+    monkeypatch.setattr("transformer.training.backend.kind", lambda: None)
+    assert choose_hardware().precision == "bf16"
+    with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
+    assert choose_hardware().precision == "float32"
+    assert choose_hardware(precision="bf16").precision == "bf16"
+
+
+def test_autocast_is_on_for_bf16_only() -> None:
+    """Catches a precision that is said and not used."""
+    x = torch.ones(3, 3)
+    for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
+        with Hardware(torch.device("cpu"), precision).computing():
+            assert (x @ x).dtype == dtype
+
+
+def test_what_is_said() -> None:
+    """Catches a run whose log does not tell its precision."""
+    assert str(Hardware(torch.device("cpu"), "bf16")).startswith("bf16 products, float32 weights and sums on ")
+    assert str(Hardware(torch.device("cpu"), "float32")) == f"float32 on {torch.get_num_threads()} threads"
+
+
+def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches float16 without loss scaling, whose gradients underflow, and a silent fall-back to the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="would need loss scaling, which is not offered; choose 'bf16'"):
+        choose_hardware(precision="float16")
+    with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
+        choose_hardware(device="cuda")
+
+
+@pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "cuda"}, {"tensorboard": True}])
+def test_it_is_refused_before_the_texts_are_prepared(
+    settings: dict[str, Any], digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches hours of preparing for a setting that this machine can never follow."""
+
+    def prepare(*_: object) -> None:
+        pytest.fail("the corpus was read")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("transformer.data.prepare.Preparation.survey", prepare)
+    with pytest.raises(ConfigError, match=rf"training\.{next(iter(settings))}="):
+        train(parse_recipe(tiny_recipe(digit_corpus, **settings)), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a setting of the user's that is written over, and ours that is not made."""
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
+    keep_compiled_products()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    keep_compiled_products()
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) > 1024
+
+
+def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a crash where the C library is another one."""
+    keep_freed_memory()
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    _gnu_c_library.cache_clear()
+    keep_freed_memory()
+    give_back_holes()
+    assert _gnu_c_library() is None
+    _gnu_c_library.cache_clear()
+
+
+def test_the_c_library_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a class that every batch makes anew, which drives names out of Python's cache of attributes."""
+    give_back_holes()
+    monkeypatch.setattr("ctypes.CDLL", None)
+    give_back_holes()
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="memory is kept and given back with the GNU C library alone"
+)
+def test_holes_are_given_back() -> None:
+    """Catches memory that is kept where neighbours of what was freed are still in use; in a process of its own."""
+    code = """
+import torch
+from pathlib import Path
+from transformer.memory import give_back_holes, keep_freed_memory
+def mib():
+    return int(Path("/proc/self/statm").read_text().split()[1]) / 256
+keep_freed_memory()
+pieces = [torch.ones(1 << 16) for _ in range(800)]
+del pieces[::2]
+kept = mib()
+give_back_holes()
+print(kept - mib(), sum(int(piece.sum()) for piece in pieces))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    given_back, sum_of_others = done.stdout.split()
+    assert float(given_back) > 90  # of 100 MiB
+    assert int(sum_of_others) == 400 << 16

@@ -1,0 +1,125 @@
+"""Batches that cannot be trained on: left out and counted, or the end of the run; never NaN in the parameters."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from transformer.data.batch import PairBatch
+from transformer.errors import NonFiniteError, TrainingError
+from transformer.interfaces import LossSum
+from transformer.training.config import TrainingSettings
+from transformer.training.interruption import Interruption
+from transformer.training.loop import Hooks, train
+from transformer.training.monitoring.progress import Position, Progress
+from transformer.training.monitoring.reporter import Reporter
+from transformer.training.optim.adam import make_optimizer
+from transformer.training.step import TrainingState, train_step
+
+GOOD, UNSCORED, NAN_LOSS, INFINITE_GRADIENT = 4, 5, 6, 7
+
+
+class Kinds:
+    """Twelve examples that are a batch each; each says what comes of it."""
+
+    lengths = np.full((12, 2), 4, dtype=np.int32)
+    parts = ()
+
+    def __init__(self, kinds: dict[int, int]) -> None:
+        self._kinds = kinds
+
+    def fetch(self, ids: np.ndarray) -> PairBatch:
+        """The kind of each example as its only token."""
+        tokens = torch.tensor([[self._kinds.get(int(n), GOOD)] for n in ids])
+        return PairBatch(tokens, tokens, tokens, scored_tokens=int((tokens != UNSCORED).sum()))
+
+
+class Fragile(nn.Module):
+    """Two parameters; the loss, or the gradient of the second, breaks where the batch says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.ones(2))
+        self.second = nn.Parameter(torch.ones(3))
+
+    def forward(self, batch: PairBatch) -> LossSum:
+        """The sum of both, times NaN or of infinite slope."""
+        loss = self.first.sum() + self.second.sum()
+        if (batch.src == NAN_LOSS).any():
+            loss = loss * math.nan
+        if (batch.src == INFINITE_GRADIENT).any():
+            loss = loss + (self.second - self.second.detach()).sqrt().sum()
+        return LossSum(loss, batch.scored_tokens, {"nll_sum": loss.detach()})
+
+
+def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None, **settings: object) -> Progress:
+    """Trains `Fragile` on twelve batches of one example."""
+    training = TrainingSettings(
+        batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **settings}
+    )
+    objective, reporter = Fragile(), Reporter(tmp_path / "metrics.jsonl", 15, 1, quiet=True)
+    hooks = Hooks(lambda: {"bleu": 1.0}, lambda progress: None, reporter, Interruption())
+    state = TrainingState(objective, make_optimizer(objective, training), 0, 1)
+    try:
+        return train(state, Kinds(kinds), training, lambda step: 0.01, progress or Progress(), hooks)
+    finally:
+        reporter.close()
+        assert all(parameter.isfinite().all() for parameter in objective.parameters())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NAN_LOSS, r"the loss is nan \(gradient not finite in 2 parameters, first in first\)"),
+        (INFINITE_GRADIENT, r"the loss is [\d.]+, but the gradient is not finite in 1 parameters, first in second"),
+    ],
+)
+def test_what_is_not_finite_is_named(tmp_path: Path, kind: int, message: str) -> None:
+    """Catches a gradient that clipping has spread over all parameters before anyone looked, and a batch unnamed."""
+    with pytest.raises(TrainingError, match=rf"step \d+: {message}; batch \d+ of epoch 1, examples 3; parameters and"):
+        run(tmp_path, {3: kind})
+
+
+def test_a_norm_that_overflows_is_named() -> None:
+    """Catches a search for the parameter that finds none."""
+    objective = Fragile()
+    huge = torch.optim.SGD(objective.parameters(), lr=0.1)
+    objective.first.register_hook(lambda gradient: gradient * 3e38)
+    with pytest.raises(NonFiniteError, match=r"the loss is 5, but the gradient is not finite in none, but its norm is"):
+        train_step(TrainingState(objective, huge, 0, 1), [Kinds({}).fetch(np.zeros(1, np.int64))], 0.1, 1.0)
+
+
+def test_some_may_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    """Catches a limit that is not kept, an update counted for a batch left out, and a data position that stands."""
+    kinds = {3: NAN_LOSS, 8: INFINITE_GRADIENT, 9: UNSCORED}
+    progress = run(tmp_path, kinds, skip_nonfinite=4)
+    assert (progress.step, progress.examples) == (15, 15)
+    assert (progress.skipped_nonfinite, progress.skipped_unscored) in {(n, m) for n in (2, 3, 4) for m in (1, 2)}
+    batches = progress.step + progress.skipped_nonfinite + progress.skipped_unscored
+    assert progress.position == Position(*divmod(batches, 12))
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert sum(row["kind"] == "skipped" for row in rows) == batches - 15
+    assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 16))
+    assert sum(row["kind"] == "validation" for row in rows) == 3
+    with pytest.raises(TrainingError, match=r"let training.skip_nonfinite=N such batches pass"):
+        run(tmp_path, kinds, skip_nonfinite=1)
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        run(tmp_path, {3: NAN_LOSS}, Progress(skipped_nonfinite=4), skip_nonfinite=4)
+
+
+def test_an_epoch_without_a_scored_token_is_an_error(tmp_path: Path) -> None:
+    """Catches a run that draws batches for ever."""
+    with pytest.raises(TrainingError, match=r"no batch of a whole epoch could be used; the last: .*no token is scored"):
+        run(tmp_path, dict.fromkeys(range(12), UNSCORED))
+
+
+def test_a_micro_batch_without_a_scored_token_changes_nothing() -> None:
+    """Catches a division by its own count, and a whole batch that is thrown away with it."""
+    objective = Fragile()
+    state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.1), 0, 1)
+    assert train_step(state, [Kinds({0: UNSCORED}).fetch(np.zeros(1, np.int64))], 0.1, 1.0) is None
+    assert (state.step, objective.first.grad) == (0, None)
