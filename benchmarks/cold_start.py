@@ -22,7 +22,7 @@ from decoding import BASE, read
 from training_report import command_line, hardware, spread
 from transformer.bundle import Bundle, save_bundle, save_quantized
 from transformer.models import family
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
 SENTENCE = "A man in a blue shirt is standing on a ladder."
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     sides = [read(path) for path in arguments.corpus]
-    settings = TokenizerSettings(vocab_size=BASE["vocabulary"], joint=True, min_frequency=1)
+    settings = TokenizerConfig(vocab_size=BASE["vocabulary"], joint=True, min_frequency=1)
     tokenizers = TokenizerPair.train(lambda: sides[0], lambda: sides[1], settings)
     kind = family("transformer")
     size = tokenizers.source.vocab_size

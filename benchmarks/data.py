@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.readers import read_pairs
 from transformer.runtime.machine import machine
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 VOCABULARY, MAX_LENGTH, BATCH_TOKENS, SEED = 8000, 256, 4096, 1
@@ -93,7 +93,7 @@ def preparation_of(folder: Path) -> Any:
     """The steps from the text of a folder to a corpus."""
     from transformer.data.prepare import Preparation
 
-    settings = DataSettings(
+    settings = DataConfig(
         source=str(folder / "source.txt"), target=str(folder / "target.txt"), prepared=str(folder / "prepared")
     )
     return Preparation(settings, SEED, folder)
@@ -108,7 +108,7 @@ def learn(folder: Path) -> dict[str, Any]:
     with phase("survey", figures):
         figures["pairs"] = preparation.survey().pairs
     with phase("tokenizer", figures):
-        preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+        preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
     return figures
 
 
@@ -118,7 +118,7 @@ def encode(folder: Path) -> dict[str, Any]:
     for store in (folder / "prepared").glob("tokens-*"):
         shutil.rmtree(store)
     preparation = preparation_of(folder)
-    tokenizers = preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+    tokenizers = preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
     with phase("prepare", figures):
         preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
     return figures
@@ -132,7 +132,7 @@ def iterate(folder: Path) -> dict[str, Any]:
     with phase("start_again", figures):
         preparation = preparation_of(folder)
         preparation.survey()
-        tokenizers = preparation.train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+        tokenizers = preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
         corpus = preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
     with phase("plan", figures):
         plan = plan_epoch(corpus.train.lengths, BATCH_TOKENS, SEED, 0)
@@ -144,7 +144,7 @@ def iterate(folder: Path) -> dict[str, Any]:
 
 def rival(folder: Path) -> dict[str, float]:
     """Pairs a second of `encode_batch_fast` alone, for each chunk size."""
-    pair = preparation_of(folder).train_tokenizers(TokenizerSettings(vocab_size=VOCABULARY))
+    pair = preparation_of(folder).train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
     library = pair.source._merges
     lines = islice(read_pairs(folder / "source.txt", folder / "target.txt"), RIVAL_PAIRS)
     texts = [[pair.source.prepare(line) for line in side] for side in zip(*lines, strict=True)]
@@ -165,21 +165,21 @@ def steps(folder: Path) -> dict[str, Any]:
     from transformer import build_transformer
     from transformer.data.batches import plan_epoch
     from transformer.data.prefetch import prefetch
-    from transformer.data.source import PairSource
+    from transformer.data.source import PairDataset
     from transformer.data.token_store import TokenStore
-    from transformer.training.config import TrainingSettings
+    from transformer.training.config import TrainingConfig
     from transformer.training.objectives.translation import TranslationObjective
     from transformer.training.optim.adam import make_optimizer
     from transformer.training.step import TrainingState, train_step
 
     torch.manual_seed(SEED)
     (store,) = (folder / "prepared").glob("tokens-*")
-    source = PairSource(TokenStore(store / "train"))
+    source = PairDataset(TokenStore(store / "train"))
     model = build_transformer(
         VOCABULARY, VOCABULARY, MAX_LENGTH, MAX_LENGTH, d_model=128, N=4, h=4, d_ff=256, share_embeddings="all"
     )
     objective = TranslationObjective(model, 0.1)
-    state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, SEED)
+    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, SEED)
 
     def ids() -> Generator[Any]:
         yield from plan_epoch(source.lengths, BATCH_TOKENS, SEED, 0)[-STEPS:]

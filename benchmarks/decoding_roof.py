@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from transformer.kernels import PackedMatrix, Precision, Weight
-from transformer.runtime.allocator import keep_freed_memory
+from transformer.runtime.allocator import retain_heap
 
 BYTES = {"float32": 4, "bf16": 2, "int8": 1}
 CACHED_BYTES = {"float32": 4, "bf16": 2, "int8": 2}
@@ -78,7 +78,7 @@ def rate_of_products(
                 matrix(inputs[batch * beam, matrix.inner])
             projection.best(inputs[batch * beam, D], 2 * beam)
 
-    keep_freed_memory()
+    retain_heap()
     if workers == 1:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)

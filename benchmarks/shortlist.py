@@ -30,7 +30,7 @@ from decoding import (
 from training_report import command_line, hardware
 from transformer.decoding import Shortlist
 from transformer.decoding.shortlist_training import coverage, learn_shortlist, save_shortlist
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import EOS_ID
 
@@ -77,7 +77,7 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(2)
     sides = [[line for pair in arguments.corpus for line in read(pair[side])] for side in (0, 1)]
-    settings = TokenizerSettings(vocab_size=BASE["vocabulary"], joint=True, min_frequency=1)
+    settings = TokenizerConfig(vocab_size=BASE["vocabulary"], joint=True, min_frequency=1)
     tokenizers = TokenizerPair.train(lambda: sides[0], lambda: sides[1], settings)
     if tokenizers.source.vocab_size != BASE["vocabulary"]:
         raise SystemExit(f"the corpus gives {tokenizers.source.vocab_size} tokens; give a larger one")

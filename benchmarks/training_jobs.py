@@ -18,7 +18,7 @@ from transformer.data.batch import PairBatch
 from transformer.data.batches import plan_epoch
 from transformer.data.source import pair_batch
 from transformer.tokenizers.byte_pair import BytePairTokenizer
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.special_tokens import N_CONTROL
 
 HERE = Path(__file__).parent / "training_engines"
@@ -99,7 +99,7 @@ def multi30k(vocabulary: int, n_batches: int) -> tuple[list[PairBatch], int]:
     """Real batches and the size of the vocabulary."""
     folder = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
     sides = [(folder / f"train.{language}").read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
-    tokenizer = BytePairTokenizer.train([*sides[0], *sides[1]], TokenizerSettings(vocab_size=vocabulary))
+    tokenizer = BytePairTokenizer.train([*sides[0], *sides[1]], TokenizerConfig(vocab_size=vocabulary))
     source, target = ([np.array(ids, np.int32) for ids in tokenizer.encode_batch(side)] for side in sides)
     lengths = np.array([[len(s) + 1, len(t) + 1] for s, t in zip(source, target, strict=True)], np.int32)
     planned = plan_epoch(lengths, 4096, seed=1, epoch=0)[:n_batches]

@@ -38,10 +38,10 @@ from transformer.blocks import causal_mask, dropout, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.data.source import pair_batch
 from transformer.interfaces import LossSum
-from transformer.runtime.allocator import keep_freed_memory
+from transformer.runtime.allocator import retain_heap
 from transformer.runtime.machine import machine
 from transformer.training.backend import Hardware, keep_compiled_products
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
@@ -89,7 +89,7 @@ def batches_of(shape: str) -> list[PairBatch]:
 def measure(shape: str, variant: str) -> dict[str, float]:
     """Target tokens a second, peak memory, and the loss before the first update."""
     if variant != "memory returned":
-        keep_freed_memory()
+        retain_heap()
     if variant != "kernels compiled anew":
         keep_compiled_products()
     if variant == "torch's dropout":
@@ -104,7 +104,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     kind = WholeLogits if variant == "whole logits" else TranslationObjective
     objective = kind(model, 0.1, activation_checkpointing=variant == AGAIN)
     hardware = Hardware(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
-    state = TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1, hardware)
+    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1, hardware)
     batches = batches_of(shape)
     with torch.no_grad(), hardware.computing():
         first = objective.eval()(batches[0])

@@ -11,14 +11,14 @@ from transformer.decoding import (
     Request,
     Search,
     Shortlist,
-    Shortlisted,
+    ShortlistModel,
     Workers,
     length_normalization,
     search_each,
 )
 from transformer.inference.cpu import pack
-from transformer.interfaces import Generates
-from transformer.kernels import why_not
+from transformer.interfaces import GenerativeModel
+from transformer.kernels import unavailable_reason
 
 
 class Ours(Engine):
@@ -26,19 +26,19 @@ class Ours(Engine):
 
     def __init__(self, order: dict[str, Any]) -> None:
         torch.set_num_threads(order["workers"] * order["threads"])
-        if why_not() is not None:
-            raise RuntimeError(f"no compiled kernels: {why_not()}")
+        if unavailable_reason() is not None:
+            raise RuntimeError(f"no compiled kernels: {unavailable_reason()}")
         sizes, self.workers = order["sizes"], order["workers"]
         model = build_transformer(
             sizes["vocabulary"], sizes["vocabulary"], sizes["positions"], sizes["positions"], d_model=sizes["d_model"],
             N=sizes["N"], h=sizes["h"], d_ff=sizes["d_ff"], norm_order=sizes["norm_order"], share_embeddings="all",
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
-        self.model: Generates = pack(model, order["precision"])
+        self.model: GenerativeModel = pack(model, order["precision"])
         if (name := order["engine"].split("-")[0]) != "ours":
             lists = load_file(order["lists"][name])
             shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
-            self.model = Shortlisted(model, shortlist)
+            self.model = ShortlistModel(model, shortlist)
         self.pools: dict[tuple[int, int], Workers] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:

@@ -7,7 +7,7 @@ from decoder import Engine
 from safetensors.torch import load_file
 
 from transformer import build_transformer
-from transformer.decoding import Request, Search, Searcher, length_normalization
+from transformer.decoding import GraphedSearcher, Request, Search, length_normalization
 from transformer.inference.gpu import fuse
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -25,7 +25,7 @@ class Ours(Engine):
         model.load_state_dict(load_file(order["weights"]))
         self.longest, self.device = sizes["positions"], torch.device(order["device"])
         self.model = fuse(model.eval().to(self.device, DTYPES[order["precision"]]))
-        self.searchers: dict[Search, Searcher] = {}
+        self.searchers: dict[Search, GraphedSearcher] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
         """As they are."""
@@ -41,7 +41,7 @@ class Ours(Engine):
         least = limit if case["fixed"] else 0
         search = Search(beam=beam, min_tokens=least, penalty=PENALTY, allow_unknown=True)
         if search not in self.searchers:
-            self.searchers[search] = Searcher(self.model, search, self.device, self.longest)
+            self.searchers[search] = GraphedSearcher(self.model, search, self.device, self.longest)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         requests = [Request(sources[index], limit) for index in order]
         batch_tokens = case["batch"] * (1 if case["by_tokens"] else 16 * -(-len(sources[order[0]]) // 16) * beam)

@@ -16,7 +16,7 @@ from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.tokenizers.special_tokens import ControlIds
 from transformer.training.backend import Hardware, keep_compiled_products
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import LabelObjective
 from transformer.training.objectives.language_modelling import LanguageModelObjective
 from transformer.training.optim.adam import make_optimizer
@@ -100,7 +100,7 @@ def training(order: dict[str, Any], folder: Path) -> tuple[TrainingState, Any]:
     else:
         mask = torch.ones(len(inputs), 1, 1, inputs.size(1), dtype=torch.bool)
         objective, batch = LabelObjective(model, 0.0), TextBatch(inputs, mask, labels)
-    settings = TrainingSettings(adam_betas=(0.9, 0.999), adam_eps=1e-8)
+    settings = TrainingConfig(adam_betas=(0.9, 0.999), adam_eps=1e-8)
     hardware = Hardware(torch.device("cpu"), order["precision"])
     return TrainingState(objective, make_optimizer(objective, settings), 0, 1, hardware), batch
 

@@ -10,9 +10,9 @@ from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.kernels import elementwise, normalization
-from transformer.runtime.allocator import keep_freed_memory
+from transformer.runtime.allocator import retain_heap
 from transformer.training.backend import Hardware, keep_compiled_products
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
@@ -55,7 +55,7 @@ class Ours:
     dropout_counter = KernelCounter
 
     def __init__(self, job: Job) -> None:
-        keep_freed_memory()
+        retain_heap()
         keep_compiled_products()
         self.hardware = Hardware(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
         sizes = job.sizes
@@ -69,7 +69,7 @@ class Ours:
             raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
         job.weights.clear()  # before Adam's memory is made, which the peers make in their first step
         objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
-        settings = TrainingSettings(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
+        settings = TrainingConfig(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
         self.state = TrainingState(
             objective, make_optimizer(objective, settings), step=0, seed=1, hardware=self.hardware
         )

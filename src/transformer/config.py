@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 
-class Settings(BaseModel):
+class Config(BaseModel):
     """A frozen set of values, validated once where it enters the program; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -40,7 +40,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class DatasetMix:
     """Consecutive examples of a source that are seen equally often.
 
     Attributes:
@@ -53,7 +53,7 @@ class Part:
 
 
 @runtime_checkable
-class Source(Protocol):
+class Dataset(Protocol):
     """A numbered set of examples to train on: sentence pairs, windows of text, images."""
 
     @property
@@ -62,7 +62,7 @@ class Source(Protocol):
         ...
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[DatasetMix, ...]:
         """Which examples are seen how often, in the order of their numbers; none stands for each once an epoch."""
         ...
 
@@ -103,7 +103,7 @@ class State(Protocol):
 
 
 @runtime_checkable
-class Repeats(State, Protocol):
+class GraphCapturableState(State, Protocol):
     """A state whose steps need nothing of the host: a GPU can make several of them on its own.
 
     Attributes:
@@ -116,17 +116,17 @@ class Repeats(State, Protocol):
         """All that a step reads; caches only once something is written. Their order depends on the model alone."""
         ...
 
-    def reordered(self, rows: Int[Tensor, " R"]) -> "Repeats":
+    def reordered(self, rows: Int[Tensor, " R"]) -> "GraphCapturableState":
         """As `select`, where each row takes the place of one of the same sentence and at the same position."""
         ...
 
-    def resized(self, positions: int) -> "Repeats":
+    def resized(self, positions: int) -> "GraphCapturableState":
         """The same with room for so many positions in all."""
         ...
 
 
 @runtime_checkable
-class Generates(Protocol):
+class GenerativeModel(Protocol):
     """A model that writes one token after another."""
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
@@ -148,7 +148,7 @@ class WritesText(Protocol):
 
 
 @runtime_checkable
-class Encodes(Protocol):
+class EncoderModel(Protocol):
     """A model that reads a text, or an image, as a whole."""
 
     @property

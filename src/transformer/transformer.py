@@ -23,7 +23,7 @@ from transformer.blocks import (
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
-from transformer.blocks.cache import ROOM
+from transformer.blocks.cache import INITIAL_CAPACITY
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
@@ -115,7 +115,7 @@ class Transformer(nn.Module):
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
-        layers = self.decoder.begin(self.encode(src, src_mask), min(limit, ROOM))
+        layers = self.decoder.begin(self.encode(src, src_mask), min(limit, INITIAL_CAPACITY))
         return DecoderCache(layers, src_mask, positions=torch.zeros_like(src[:, 0]))
 
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
@@ -135,9 +135,9 @@ class Transformer(nn.Module):
         state.advance()
         return x, state
 
-    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
         """The projection to some tokens alone; to all if none are given."""
-        return self.projection_layer.narrowed(ids)
+        return self.projection_layer.output_subset(ids)
 
 
 def build_transformer(

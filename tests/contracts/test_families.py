@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.decoding import GREEDY, Request, search_all
 from transformer.inference.cpu import pack
 from transformer.models import family, family_names
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
 B, S, T = 3, 7, 5
@@ -37,7 +37,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def small(name: str, preset: str) -> tuple[Settings, nn.Module]:
+def small(name: str, preset: str) -> tuple[Config, nn.Module]:
     """A preset, narrow unless it is `tiny`, with every parameter random, in evaluation mode."""
     torch.manual_seed(11)
     found = family(name)
@@ -51,7 +51,7 @@ def small(name: str, preset: str) -> tuple[Settings, nn.Module]:
     return config, model.eval()
 
 
-Named = tuple[Settings, nn.Module]
+Named = tuple[Config, nn.Module]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_tiny_has_two_of_everything(name: str) -> None:
 def test_save_and_load_give_equal_outputs(named: Named, tmp_path: Path) -> None:
     """Catches a parameter or buffer that is not stored, to the bit."""
     config, model = named
-    tokenizers = TokenizerPair.train(lambda: ["ab"], lambda: ["cd"], TokenizerSettings(vocab_size=260))
+    tokenizers = TokenizerPair.train(lambda: ["ab"], lambda: ["cd"], TokenizerConfig(vocab_size=260))
     reads_text = family(config.model_dump()["family"]).reads_text
     save_bundle(tmp_path / "m", Bundle(config, model, tokenizers if reads_text else None))
     loaded = load_bundle(tmp_path / "m")
@@ -211,7 +211,7 @@ def test_a_step_is_its_hidden_state_projected(named: Named, prepare: Callable[[n
     model = prepare(named[1])
     logits, _ = model.step(tgt[:, 0], model.begin(src, mask, T))
     hidden, _ = model.step_hidden(tgt[:, 0], model.begin(src, mask, T))
-    torch.testing.assert_close(model.narrowed(None)(hidden), logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(model.output_subset(None)(hidden), logits, atol=1e-5, rtol=1e-5)
 
 
 @writing_presets

@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 
 from transformer.data.batch import PairBatch
 from transformer.data.source import pair_batch
-from transformer.interfaces import LossSum, Part
-from transformer.runtime.allocator import keep_freed_memory
-from transformer.training.config import TrainingSettings
+from transformer.interfaces import DatasetMix, LossSum
+from transformer.runtime.allocator import retain_heap
+from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import gathered, replicate
-from transformer.training.distributed.process_group import World, join_world
+from transformer.training.distributed.process_group import DistributedContext, join_world
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Progress
 from transformer.training.objectives.translation import TranslationObjective
@@ -45,7 +45,7 @@ class Pairs:
         draw = np.random.default_rng(5)
         self.sides = [[draw.integers(4, 29, draw.integers(1, 9)).astype(np.int32) for _ in range(11)] for _ in (0, 1)]
         self.lengths = np.array([[len(row) + 1 for row in side] for side in self.sides], np.int32).T
-        self.parts = (Part(11),)
+        self.parts = (DatasetMix(11),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The padded pairs."""
@@ -56,7 +56,7 @@ class Alike:
     """As many pairs of one length as a budget takes."""
 
     lengths = np.full((400, 2), 29, np.int32)
-    parts = (Part(400),)
+    parts = (DatasetMix(400),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The pairs."""
@@ -76,7 +76,9 @@ class Spoiled(TranslationObjective):
         return LossSum(result.loss_sum * factor, result.count, result.metrics)
 
 
-def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dict[str, torch.Tensor], list[Any]]:
+def take_steps(
+    world: DistributedContext, accumulation: int, share: str = "all"
+) -> tuple[dict[str, torch.Tensor], list[Any]]:
     """Two updates with plain gradient descent, between them one that is not finite on the last rank alone.
 
     Returns the weights, whole, on rank 0, and what every rank was told.
@@ -88,7 +90,7 @@ def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dic
     replicas = replicate(objective, model, world)
     optimizer = torch.optim.SGD(replicas.model.parameters())
     state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
-    settings, progress = TrainingSettings(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
+    settings, progress = TrainingConfig(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
     told: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
         spoiled = len(told) == 2
@@ -106,7 +108,7 @@ def take_steps(world: World, accumulation: int, share: str = "all") -> tuple[dic
     return {name: tensor.detach() for name, tensor in weights.items()}, told
 
 
-def keeps_memory(world: World) -> bool:
+def keeps_memory(world: DistributedContext) -> bool:
     """Whether Adam's memory is the same, whole, after it was put back in parts, and every rank holds its part."""
     torch.manual_seed(5)
     model = build_transformer(29, 29, 12, 12, d_model=8, N=1, h=2, d_ff=12, share_embeddings="all")
@@ -115,7 +117,7 @@ def keeps_memory(world: World) -> bool:
     }
     given |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
     replicas = replicate(TranslationObjective(model, 0.1), model, world)
-    optimizer = make_optimizer(replicas.model, TrainingSettings())
+    optimizer = make_optimizer(replicas.model, TrainingConfig())
     restore_optimizer(replicas.model, optimizer, given)
     held = sum(state["exp_avg"].untyped_storage().nbytes() for state in map(local, optimizer.state.values()))
     back = gathered(optimizer_tensors(replicas.model, optimizer), world)
@@ -124,15 +126,15 @@ def keeps_memory(world: World) -> bool:
     return not world.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
 
 
-def plans(world: World) -> list[float]:
+def plans(world: DistributedContext) -> list[float]:
     """The peak that was predicted for the larger of two batches, over the one of updates on it; on every rank alike."""
-    keep_freed_memory()
+    retain_heap()
     torch.manual_seed(5)
     model = build_transformer(29, 29, 40, 40, d_model=128, N=3, h=4, d_ff=512, share_embeddings="all")
     replicas = replicate(TranslationObjective(model, 0.1), model, world)
-    optimizer = make_optimizer(replicas.model, TrainingSettings())
+    optimizer = make_optimizer(replicas.model, TrainingConfig())
     state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
-    source, settings = Alike(), TrainingSettings(batch_tokens=29 * 400, accumulation=2, max_steps=3)
+    source, settings = Alike(), TrainingConfig(batch_tokens=29 * 400, accumulation=2, max_steps=3)
     told = plan_run(state, source, settings)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):
@@ -149,19 +151,20 @@ def local(state: dict[str, Any]) -> dict[str, Any]:
     return {key: tensor.to_local().clone() if hasattr(tensor, "to_local") else tensor for key, tensor in state.items()}
 
 
-def talk(world: World) -> list[Any]:
+def talk(world: DistributedContext) -> list[Any]:
     """What the ranks hear of each other."""
     interruption = Interruption(15 if world.rank == 1 else None)
     text = "Zeichen: \u00e4\u20ac, NaN" * (1 + 3 * world.rank)
     return [
         world.total(world.rank, 0.5), world.largest(7 - world.rank), world.from_main({"text": text, "empty": []}),
-        world.from_main(None), world.heed(interruption), interruption.signal_number, world.heed(Interruption()),
+        world.from_main(None), world.should_stop(interruption), interruption.signal_number,
+        world.should_stop(Interruption()),
     ]  # fmt: skip
 
 
 def main(folder: Path) -> None:
     facts: dict[str, Any] = {}
-    with join_world(TrainingSettings(rank_seconds=300)) as joined:
+    with join_world(TrainingConfig(rank_seconds=300)) as joined:
         facts["size"], facts["talk"] = joined.size, talk(joined)
         with joined.main_first():
             (folder / f"first-{joined.rank}").touch()

@@ -18,7 +18,7 @@ from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import load_recipe, parse_recipe
 from transformer.run.train import train
 from transformer.storage.checkpoints import checkpoint_steps
-from transformer.training.distributed.process_group import World
+from transformer.training.distributed.process_group import DistributedContext
 
 HERE = Path(__file__).parent
 STEPS = 12
@@ -69,7 +69,7 @@ def test_two_ranks_update_as_one_process(together: Path, strategy: str, accumula
 
     Also a norm and a clipping of parts, and a batch that one rank leaves out and another does not.
     """
-    weights, told = take_steps(World(), accumulation)
+    weights, told = take_steps(DistributedContext(), accumulation)
     for rank in (0, 1):
         facts = json.loads((together / f"rank-{rank}.json").read_text())
         heard = facts[f"{strategy} {accumulation}"]

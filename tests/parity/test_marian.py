@@ -23,7 +23,7 @@ from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
 from transformer.models.marian.weights import published_order
 from transformer.pipelines.auto import load, make_translator
-from transformer.pipelines.translation.terminology import Lexicon
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID
@@ -371,7 +371,7 @@ def test_what_the_vocabulary_lacks_is_told_and_nothing_is_lost(pieces: Path, tmp
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
     line = ["one {Satz} \u2603 three"]
     free = load(tmp_path / "ours", search=Search(4), precision="float32").translations(line)[0]
-    lexicon = Lexicon(glossary=[("one", "Schnee\u2603")])
+    lexicon = Terminology(glossary=[("one", "Schnee\u2603")])
     bound = load(tmp_path / "ours", search=Search(4), lexicon=lexicon, precision="float32").translations(line)[0]
     assert (bound.text, bound.alternatives[0].finished) == (free.text, free.alternatives[0].finished)
     assert "'one' is not translated by 'Schnee\u2603'" in bound.flags

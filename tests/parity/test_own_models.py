@@ -15,7 +15,7 @@ from transformer.decoding import Search, length_normalization
 from transformer.errors import BundleError
 from transformer.models import family
 from transformer.pipelines.auto import make_translator
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer
 
@@ -26,7 +26,7 @@ LINES = ["one two", "seven Ähren! c", "three  eight", "d"]
 def own(kind: str = "bpe", **settings: Any) -> Bundle:
     """A random model with sharp choices."""
     joint = settings.get("share_embeddings", "all") == "all"
-    chosen = TokenizerSettings(kind=kind, vocab_size=280, joint=joint)
+    chosen = TokenizerConfig(kind=kind, vocab_size=280, joint=joint)
     tokenizers = TokenizerPair.train(lambda: TEXT * 3, lambda: TEXT[1:] * 3, chosen)
     sizes = {"src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size}
     found = family("transformer")
@@ -86,7 +86,7 @@ def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None
 def test_a_language_model_reads_running_text(kind: str, tmp_path: Path) -> None:
     """Catches a space before every text, which the model was trained without, in transformers or when it comes back."""
     text = ["".join(f" {line}\n" for line in TEXT)]
-    tokenizers = TokenizerPair.train(lambda: text, lambda: text, TokenizerSettings(kind=kind, vocab_size=280))
+    tokenizers = TokenizerPair.train(lambda: text, lambda: text, TokenizerConfig(kind=kind, vocab_size=280))
     found = family("gpt")
     config = found.config.model_validate({**SMALL, "vocab_size": tokenizers.source.vocab_size})
     write_published(Bundle(config, found.build(config), tokenizers), tmp_path / "hf")

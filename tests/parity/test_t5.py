@@ -23,7 +23,7 @@ from transformer.bundle.huggingface import read_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError, ConfigError
 from transformer.pipelines.auto import make_translator
-from transformer.pipelines.translation.terminology import Lexicon
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.transformer import Transformer
 
 SIZE = 53
@@ -152,6 +152,6 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     translator.task = "w8 " * 9
     with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):
         translator.translations([line])
-    translator.lexicon = Lexicon(protected=("tags",))
+    translator.lexicon = Terminology(protected=("tags",))
     with pytest.raises(ConfigError, match="which a task moves"):
         translator.translations(["w1"])

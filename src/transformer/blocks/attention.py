@@ -159,7 +159,7 @@ class MultiHeadAttention(nn.Module):
             bias: added to the scaled products; broadcasts likewise.
         """
         if query is key and key is value:
-            queries, keys, values = (self._split(x) for x in joint_maps(query, (self.W_q, self.W_k, self.W_v)))
+            queries, keys, values = (self._split(x) for x in fused_linear(query, (self.W_q, self.W_k, self.W_v)))
             return self._fetch(self.placed(queries), KeyValueCache(self.placed(keys), values), mask, bias)
         return self.attend(query, self.keys_values(key, value), mask, bias)
 
@@ -240,13 +240,13 @@ class MultiHeadAttention(nn.Module):
         return x if self.kv_heads == self.h else x.repeat_interleave(self.h // self.kv_heads, dim=1)
 
 
-def joint_maps(x: Float[Tensor, "B T D"], maps: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+def fused_linear(x: Float[Tensor, "B T D"], maps: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """Several maps of one input as a single product: in training, x is rounded once and its gradient summed once.
 
     It can be replaced within a context, as `attention` can.
     """
     if has_torch_function((x,)):
-        return handle_torch_function(joint_maps, (x,), x, maps)
+        return handle_torch_function(fused_linear, (x,), x, maps)
     biases: list[Tensor] = [each.bias for each in maps if cast("Tensor | None", each.bias) is not None]
     joined = F.linear(x, torch.cat([each.weight for each in maps]), torch.cat(biases) if biases else None)
     return joined.split([each.out_features for each in maps], dim=-1)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-ROOM: Final = 32
+INITIAL_CAPACITY: Final = 32
 """Positions that a cache begins with, beside those of a prompt, and the fewest that are added when it is full."""
 MOST_ROOM: Final = 256
 """The most that are added."""
@@ -95,7 +95,7 @@ class KeyValueCache:
         return type(self)(_join(self.keys, other.keys, 2), _join(self.values, other.values, 2))
 
 
-class Rows(ABC):
+class IncrementalState(ABC):
     """Rows that are written one position at a time."""
 
     positions: Int[Tensor, " B"]
@@ -107,14 +107,14 @@ class Rows(ABC):
         """The cache of each layer that every step writes to."""
 
     @abstractmethod
-    def with_written(self, caches: list[KeyValueCache]) -> "Rows":
+    def with_written(self, caches: list[KeyValueCache]) -> "IncrementalState":
         """The same with others in place of those of `written`."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
         """All that a step reads; caches only once something is written. Their order depends on the model alone."""
 
-    def reordered(self, rows: Int[Tensor, " B"]) -> "Rows":
+    def reordered(self, rows: Int[Tensor, " B"]) -> "IncrementalState":
         """As `select`, where each row takes the place of one of the same sentence and at the same position.
 
         Nothing is read on the host, so that a GPU can go on.
@@ -122,7 +122,7 @@ class Rows(ABC):
         caches = self.written
         return self.with_written(type(caches[0]).reordered(caches, rows, self.longest))
 
-    def resized(self, positions: int) -> "Rows":
+    def resized(self, positions: int) -> "IncrementalState":
         """The same with room for so many positions in all."""
         return self.with_written([cache.resized(positions) for cache in self.written])
 
@@ -138,7 +138,7 @@ class Rows(ABC):
 
 
 @dataclass
-class CausalCache(Rows):
+class CausalCache(IncrementalState):
     """The state of a search with a model that is a decoder alone.
 
     Attributes:
@@ -153,15 +153,15 @@ class CausalCache(Rows):
 
     @property
     def written(self) -> list[KeyValueCache]:
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         return self.layers
 
     def with_written(self, caches: list[KeyValueCache]) -> "CausalCache":
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         return replace(self, layers=caches)
 
     def tensors(self) -> list[Tensor]:
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         return [*(_of(self.layers) if self.longest else []), self.positions]
 
     def make_room(self) -> None:
@@ -196,7 +196,7 @@ class LayerCache:
 
 
 @dataclass
-class DecoderCache(Rows):
+class DecoderCache(IncrementalState):
     """The state of a search over rows (hypotheses) of sentences.
 
     The source side (cross-attention keys and values, `src_mask`) is held once a sentence: its `width` rows stand side
@@ -218,16 +218,16 @@ class DecoderCache(Rows):
 
     @property
     def written(self) -> list[KeyValueCache]:
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         return [layer.self_attention for layer in self.layers]
 
     def with_written(self, caches: list[KeyValueCache]) -> "DecoderCache":
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         pairs = zip(caches, self.layers, strict=True)
         return replace(self, layers=[LayerCache(cache, layer.cross_attention) for cache, layer in pairs])
 
     def tensors(self) -> list[Tensor]:
-        """As in `Rows`."""
+        """As in `IncrementalState`."""
         sources = [layer.cross_attention for layer in self.layers]
         written = _of(self.written) if self.longest else []
         return [*written, *_of(sources), self.src_mask, self.positions]
@@ -293,7 +293,7 @@ def _of(caches: list[KeyValueCache]) -> list[Tensor]:
 
 def _more_than(positions: int) -> int:
     """Positions to add to a full cache: a share of it, so that a long text is copied few times, but not too many."""
-    return min(max(ROOM, positions // 2), MOST_ROOM)
+    return min(max(INITIAL_CAPACITY, positions // 2), MOST_ROOM)
 
 
 def _extremes(positions: Int[Tensor, " B"]) -> tuple[int, int]:

@@ -27,7 +27,7 @@ class ProjectionLayer(nn.Module):
         """Returns the logits of every position."""
         return self.proj(x)
 
-    def narrowed(self, ids: Int[Tensor, " M"] | None) -> Callable[[Tensor], Tensor]:
+    def output_subset(self, ids: Int[Tensor, " M"] | None) -> Callable[[Tensor], Tensor]:
         """The same map to some tokens alone, for a search; to all if none are given."""
         if ids is None:
             return self.proj

@@ -10,13 +10,20 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from transformer.bundle.weights import Unfilled, place, place_quantized, quantize, untied
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import BundleError, DataError
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.storage.checkpoints import resolve_model
 from transformer.storage.tensor_files import load_tensors
-from transformer.storage.verified_folder import MANIFEST, MANIFEST_SUM, Kind, Manifest, Sealed, write_sealed
+from transformer.storage.verified_folder import (
+    MANIFEST,
+    MANIFEST_SUM,
+    FolderType,
+    Manifest,
+    VerifiedFolder,
+    write_sealed,
+)
 from transformer.tokenizers.pair import TokenizerPair
 
 CONFIG, PROVENANCE = "config.json", "provenance.json"
@@ -38,7 +45,7 @@ class BundleManifest(Manifest):
     tied: dict[str, str]
 
 
-BUNDLE: Final = Kind("model", BundleError, BundleManifest, FORMAT)
+BUNDLE: Final = FolderType("model", BundleError, BundleManifest, FORMAT)
 
 
 @dataclass
@@ -54,7 +61,7 @@ class Bundle:
         precision: that the weights are stored in; a model stored in int8 is packed, and can only translate.
     """
 
-    config: Settings
+    config: Config
     model: nn.Module
     text: TokenizerPair | None
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -129,7 +136,7 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
         raise BundleError(
             f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
         )
-    sealed = Sealed(folder, BUNDLE)
+    sealed = VerifiedFolder(folder, BUNDLE)
     files = {name: sealed.read(name) for name in sealed.manifest.files if not name.endswith(".safetensors")}
     precision = sealed.manifest.precision
     if precision not in WEIGHTS:
@@ -144,7 +151,10 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
 
 
 def _read(
-    sealed: Sealed[BundleManifest], files: dict[str, bytes], packed_in: Precision | None, sum_taken: Future[Path]
+    sealed: VerifiedFolder[BundleManifest],
+    files: dict[str, bytes],
+    packed_in: Precision | None,
+    sum_taken: Future[Path],
 ) -> Bundle:
     """The bundle; where that fails, damage of the weights is told first."""
     folder, precision = sealed.folder, sealed.manifest.precision
@@ -173,7 +183,7 @@ def _read(
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
-def refuse_more_tokens(tokenizers: TokenizerPair, config: Settings) -> None:
+def refuse_more_tokens(tokenizers: TokenizerPair, config: Config) -> None:
     """Refuses a tokenizer with tokens that the model does not know.
 
     Raises:

@@ -15,7 +15,7 @@ from transformer.bundle.bundle import refuse_more_tokens
 from transformer.bundle.weights import Unfilled
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
-from transformer.models.huggingface.config_audit import Watched
+from transformer.models.huggingface.config_audit import AuditedConfig
 from transformer.storage.tensor_files import load_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -43,7 +43,7 @@ def read_published(folder: Path) -> Bundle:
         content: Any = json.loads(files[CONFIG])
         if not isinstance(content, dict):
             raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
-        published = Watched(cast("dict[str, Any]", content))
+        published = AuditedConfig(cast("dict[str, Any]", content))
         kind = family_of(str(published.get("model_type")))
         weights = kind.weights()
         tensors = read_tensors(folder, *content.get("architectures") or ())

@@ -9,14 +9,14 @@ import typer
 from transformer.cli.search import takes
 
 if TYPE_CHECKING:
-    from transformer.pipelines.translation.terminology import Lexicon
+    from transformer.pipelines.translation.terminology import Terminology
 
 
 @dataclass(frozen=True)
 class Bound:
     """What translations are bound to, and the files that say so."""
 
-    lexicon: "Lexicon"
+    lexicon: "Terminology"
     files: list[Path | None]
 
 
@@ -36,13 +36,13 @@ def bound_by(
         ConfigError: an unknown kind.
         DataError: a file that cannot be read, or a line of it that binds nothing.
     """
-    from transformer.pipelines.translation.terminology import PATTERNS, Lexicon, read_glossary
+    from transformer.pipelines.translation.terminology import PATTERNS, Terminology, read_glossary
     from transformer.text.lines import read_lines
 
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
     terms = [] if glossary is None else read_glossary(read_lines(glossary, remedy=""), str(glossary))
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
-    return Bound(Lexicon(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary])
+    return Bound(Terminology(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary])
 
 
 takes_bound = takes("bound", bound_by, "Terms and placeholders")

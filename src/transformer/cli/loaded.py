@@ -20,9 +20,9 @@ def loaded(model: Path, wanted: type | UnionType, name: str, **options: Any) -> 
         ConfigError: it does another job.
     """
     from transformer.pipelines.auto import load  # loads torch
-    from transformer.runtime.allocator import keep_freed_memory
+    from transformer.runtime.allocator import retain_heap
 
-    keep_freed_memory()
+    retain_heap()
     found: Any = load(model, **options)
     if not isinstance(found, wanted):
         raise ConfigError(f"{model} is no {name}; see `transformer info {model}` for what it is")

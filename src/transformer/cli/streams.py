@@ -10,7 +10,7 @@ LOST: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
 """Why what is said cannot arrive any more: no reader, no room, no terminal."""
 
 
-class Notes(io.TextIOWrapper):
+class LossyStderr(io.TextIOWrapper):
     """Standard error, whose reader may leave, or disk be full: what is said then is lost, and the work goes on."""
 
     def write(self, text: str, /) -> int:
@@ -53,4 +53,4 @@ def open_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is sys.__stderr__:  # not those of a program that runs this one
-        sys.stderr = Notes(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        sys.stderr = LossyStderr(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)

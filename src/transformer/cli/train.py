@@ -9,23 +9,23 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from transformer.config import Settings
-from transformer.data.config import DataSettings
+from transformer.config import Config
+from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.run.recipe import load_recipe
-from transformer.tokenizers.config import TokenizerSettings
-from transformer.training.config import TrainingSettings
+from transformer.tokenizers.config import TokenizerConfig
+from transformer.training.config import TrainingConfig
 
 
 def train_help() -> str:
     """The recipe's keys with their defaults, from the fields themselves."""
-    sections: dict[str, type[Settings]] = {
-        "data": DataSettings,
-        "tokenizer": TokenizerSettings,
+    sections: dict[str, type[Config]] = {
+        "data": DataConfig,
+        "tokenizer": TokenizerConfig,
         "model": family("transformer").config,
-        "training": TrainingSettings,
+        "training": TrainingConfig,
     }
     lines = [
         f"- data.task (translation): {', '.join(TASKS)}",
@@ -34,7 +34,7 @@ def train_help() -> str:
     ]
     lines += [line for section, settings in sections.items() for line in _keys(section, settings)]
     for settings in dict.fromkeys(TASKS.values()):
-        if settings is not DataSettings:
+        if settings is not DataConfig:
             tasks = ", ".join(task for task, own in TASKS.items() if own is settings)
             lines += ["", f"data, where data.task is one of {tasks}:", "", *_keys("data", settings)]
     others = ", ".join(name for name in family_names() if name != "transformer")
@@ -45,7 +45,7 @@ def train_help() -> str:
     ])  # fmt: skip
 
 
-def _keys(section: str, settings: type[Settings]) -> list[str]:
+def _keys(section: str, settings: type[Config]) -> list[str]:
     return [
         f"- {section}.{name} ({'required' if field.is_required() else field.default}): {field.description}"
         for name, field in settings.model_fields.items()

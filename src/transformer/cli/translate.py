@@ -81,7 +81,7 @@ def translate(
     refuse_same([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.pipelines.translation.terminology import Tally
-    from transformer.runtime.allocator import give_back_holes, leave_out_of_collections
+    from transformer.runtime.allocator import leave_out_of_collections, trim_heap
 
     if bound.lexicon.requires and search.beam == 1:
         search = replace(search, beam=BOUND_BEAM)
@@ -107,7 +107,7 @@ def translate(
                     note(number, translator, translation)
             sink.flush()
             if len(chunk) == CHUNK_LINES:  # of a long file, and not after every line that is typed
-                give_back_holes()
+                trim_heap()
     if bound.lexicon.glossary or bound.lexicon.protected:
         print(tally, file=sys.stderr)
 
@@ -290,7 +290,7 @@ def _has_more(descriptor: int) -> bool:
     return False
 
 
-class LateFile(io.FileIO):
+class LazyTruncateFile(io.FileIO):
     """A file to write, which keeps what it held until something is written."""
 
     def __init__(self, path: Path) -> None:
@@ -338,7 +338,7 @@ def written_to(path: Path | None) -> Generator[BinaryIO]:
     if path.suffix in (".gz", ".zst"):
         raise DataError(f"{path}: what is written is not compressed; leave out {path.suffix}")
     try:
-        late = LateFile(path)
+        late = LazyTruncateFile(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; choose another output file") from error
     try:

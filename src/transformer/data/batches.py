@@ -7,14 +7,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.interfaces import Part
+from transformer.interfaces import DatasetMix
 
 CHUNK: Final = 1 << 18
 """Examples that are looked at together, so that memory beside the order itself does not grow with the corpus."""
 
 
 def plan_epoch(
-    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, parts: Sequence[Part] = ()
+    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, parts: Sequence[DatasetMix] = ()
 ) -> list[NDArray[np.uint32]]:
     """Cuts one epoch into batches of examples of like length, in random order.
 
@@ -44,7 +44,7 @@ def plan_epoch(
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def epoch_examples(count: int, parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.uint32]:
+def epoch_examples(count: int, parts: Sequence[DatasetMix], seed: int, epoch: int) -> NDArray[np.uint32]:
     """The examples of one epoch: each as often as its part's weight says.
 
     The fraction of a weight takes the examples of its part in turn: with 0.5, each half every other epoch; over many

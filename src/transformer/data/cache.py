@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from transformer.data.fingerprint import fingerprint_of
 from transformer.errors import DataError
-from transformer.storage.verified_folder import Kind, Manifest, Sealed, write_sealed
+from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFolder, write_sealed
 
 
 class PreparedManifest(Manifest):
@@ -19,7 +19,7 @@ class PreparedManifest(Manifest):
     facts: dict[str, Any]
 
 
-PREPARED: Final = Kind("prepared corpus", DataError, PreparedManifest, format=1, depth=2)
+PREPARED: Final = FolderType("prepared corpus", DataError, PreparedManifest, format=1, depth=2)
 
 
 class PreparedFolder:
@@ -69,7 +69,7 @@ class PreparedFolder:
 def _damage(path: Path, facts: dict[str, Any]) -> str | None:
     """What is wrong with an entry, if anything."""
     try:
-        sealed = Sealed(path, PREPARED)
+        sealed = VerifiedFolder(path, PREPARED)
         sealed.check_all()
     except DataError as error:
         return str(error)

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(gt=0, le=1000)]
 
 
-class TaskData(Settings):
+class TaskConfig(Config):
     """What every task's `data` section has, beside `task`, which says what the model is trained to do."""
 
     prepared: str | None = Field(
@@ -29,7 +29,7 @@ class TaskData(Settings):
         raise NotImplementedError
 
 
-class DataSettings(TaskData):
+class DataConfig(TaskConfig):
     """Where the text of a translator lies and which pairs are kept.
 
     Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced from the
@@ -74,13 +74,13 @@ class DataSettings(TaskData):
         return (listed(self.source) + self.pair_files)[0]
 
     @model_validator(mode="after")
-    def _validation_has_both_sides(self) -> "DataSettings":
+    def _validation_has_both_sides(self) -> "DataConfig":
         if (self.validation_source is None) != (self.validation_target is None):
             raise ValueError("validation_source and validation_target go together; give both or neither")
         return self
 
     @model_validator(mode="after")
-    def _training_text_has_both_sides(self) -> "DataSettings":
+    def _training_text_has_both_sides(self) -> "DataConfig":
         sides = len(listed(self.source)), len(listed(self.target))
         if sides[0] != sides[1]:
             if not all(sides):
@@ -97,7 +97,7 @@ class DataSettings(TaskData):
         return self
 
     @model_validator(mode="after")
-    def _pair_files_are_of_a_known_kind(self) -> "DataSettings":
+    def _pair_files_are_of_a_known_kind(self) -> "DataConfig":
         for path in self.pair_files:
             kind = kind_of(path)
             if kind not in KINDS:

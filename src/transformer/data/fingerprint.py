@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.errors import DataError
 
 
@@ -38,7 +38,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 INPUTS = ("source", "target", "pairs", "validation_source", "validation_target")
 
 
-def fingerprint_inputs(settings: DataSettings) -> dict[str, str]:
+def fingerprint_inputs(settings: DataConfig) -> dict[str, str]:
     """The SHA-256 of the bytes of every text that a run learns from or is judged by: `data.source` -> sum, and so on.
 
     The sum of a list of files is that of their sums.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer.data.batch import ImageBatch
 from transformer.errors import ConfigError, DataError
-from transformer.interfaces import Part
+from transformer.interfaces import DatasetMix
 from transformer.text.lines import open_bytes
 
 IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -189,7 +189,7 @@ class IdxImages:
         return self._pictures.normalized([self._pixels[i] for i in ids])
 
 
-class ImageSource:
+class ImageDataset:
     """Serves images with labels, some of them.
 
     Args:
@@ -201,7 +201,7 @@ class ImageSource:
     def __init__(self, images: ImageFiles | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
         self._images, self._chosen = images, chosen
         self.lengths: NDArray[np.int32] = np.full((len(chosen), 1), tokens, np.int32)
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> ImageBatch:
         """The images of the given numbers."""

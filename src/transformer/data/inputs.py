@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer.data.config import DataSettings, kind_of
+from transformer.data.config import DataConfig, kind_of
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.tables import read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
@@ -23,7 +23,7 @@ class Input:
 
     paths: tuple[Path, ...]
     weight: float
-    settings: DataSettings
+    settings: DataConfig
 
     @property
     def name(self) -> str:
@@ -63,7 +63,7 @@ class Input:
         return read_parquet(path, columns)
 
 
-def training_inputs(settings: DataSettings) -> list[Input]:
+def training_inputs(settings: DataConfig) -> list[Input]:
     """The files of the training text in the order of their weights: source files, then files that hold both sides."""
     files = [(Path(source), Path(target)) for source, target in settings.text_files]
     files = [*files, *((Path(path),) for path in settings.pair_files)]

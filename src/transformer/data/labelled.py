@@ -18,7 +18,7 @@ from transformer.data.readers import Pair, PairCounts
 from transformer.data.source import pad
 from transformer.data.tables import Columns, read_jsonl, read_parquet, read_tsv
 from transformer.errors import DataError
-from transformer.interfaces import Part
+from transformer.interfaces import DatasetMix
 from transformer.text.lines import Invalid
 from transformer.tokenizers.base import Tokenizer
 
@@ -93,7 +93,7 @@ def longest_text(config: dict[str, Any]) -> int:
     return config["text_tokens"] or config["seq_len"]
 
 
-class LabelledSource:
+class LabelledDataset:
     """Serves texts with labels.
 
     Args:
@@ -104,14 +104,14 @@ class LabelledSource:
     def __init__(self, texts: Texts, labels: NDArray[np.int64]) -> None:
         self._texts, self._labels = texts, labels
         self.lengths: NDArray[np.int32] = texts.lengths[:, None].astype(np.int32)
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> TextBatch:
         """The padded batch of the given texts."""
         return TextBatch(*self._texts.fetch(ids), torch.from_numpy(self._labels[ids]))
 
 
-class NeighbourSource:
+class NeighbourDataset:
     """Serves pairs of texts that mean the same.
 
     Args:
@@ -122,7 +122,7 @@ class NeighbourSource:
     def __init__(self, first: Texts, second: Texts) -> None:
         self._sides = first, second
         self.lengths: NDArray[np.int32] = np.stack([first.lengths, second.lengths], axis=1).astype(np.int32)
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> NeighbourBatch:
         """The padded batch of the given pairs."""

@@ -9,17 +9,17 @@ from typing import Any, Final
 import numpy as np
 
 from transformer.data.cache import PreparedFolder
-from transformer.data.config import DataSettings, kind_of
+from transformer.data.config import DataConfig, kind_of
 from transformer.data.filters import DataReport
 from transformer.data.fingerprint import Stamps, file_sum, fingerprint_inputs
 from transformer.data.inputs import read_inputs, training_inputs
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
-from transformer.data.source import PairSource
+from transformer.data.source import PairDataset
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import TokenJob, read_text
-from transformer.interfaces import Part
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.interfaces import DatasetMix
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import ControlIds
 
@@ -52,8 +52,8 @@ class Corpus:
         notes: what the user should know of how it came about.
     """
 
-    train: PairSource
-    validation: PairSource
+    train: PairDataset
+    validation: PairDataset
     validation_text: list[Pair] = field(repr=False)
     report: DataReport
     notes: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Preparation:
         sums: of the input files, see `fingerprint_inputs`.
     """
 
-    def __init__(self, settings: DataSettings, seed: int, folder: Path, progress: Progress = silent) -> None:
+    def __init__(self, settings: DataConfig, seed: int, folder: Path, progress: Progress = silent) -> None:
         """Reads every file once, to tell whether it changed.
 
         Args:
@@ -96,7 +96,7 @@ class Preparation:
         values = json.loads(path.read_text(encoding="utf-8"))
         return Survey(values["pairs"], frozenset(values["held_out"]))
 
-    def train_tokenizers(self, settings: TokenizerSettings) -> TokenizerPair:
+    def train_tokenizers(self, settings: TokenizerConfig) -> TokenizerPair:
         """Learns the tokenizers from the training text, or from pairs evenly spread over it where it is very large.
 
         Raises:
@@ -151,9 +151,9 @@ class Preparation:
         report, pairs = read_text(path)
         for file, counted in zip(self._inputs, report.files, strict=True):
             counted.update(name=file.name, weight=file.weight)
-        parts = tuple(Part(file["kept"], file["weight"]) for file in report.files)
+        parts = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
-        sources = PairSource(train, parts, control), PairSource(validation, control=control)
+        sources = PairDataset(train, parts, control), PairDataset(validation, control=control)
         return Corpus(*sources, pairs, report, self._folder.notes)
 
     def _write_survey(self, folder: Path) -> None:

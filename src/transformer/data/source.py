@@ -12,15 +12,18 @@ from torch import Tensor
 from transformer.data.batch import PairBatch
 from transformer.data.ragged import Ragged, positions
 from transformer.data.token_store import TokenStore
-from transformer.interfaces import Part
+from transformer.interfaces import DatasetMix
 from transformer.tokenizers.special_tokens import OURS, PAD_ID, ControlIds
 
 
-class PairSource:
+class PairDataset:
     """Serves the pairs of a token store, whose rows hold text tokens without control ids."""
 
     def __init__(
-        self, store: TokenStore, parts: tuple[Part, ...] = (), control: tuple[ControlIds, ControlIds] = (OURS, OURS)
+        self,
+        store: TokenStore,
+        parts: tuple[DatasetMix, ...] = (),
+        control: tuple[ControlIds, ControlIds] = (OURS, OURS),
     ) -> None:
         """A source of the store's examples.
 

@@ -4,12 +4,12 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.data.config import Column, DataSettings, Paths, TaskData, listed
+from transformer.data.config import Column, DataConfig, Paths, TaskConfig, listed
 
 Share = Field(default=0.1, gt=0, lt=1, description="held out, where no validation files are given")
 
 
-class TextSettings(TaskData):
+class TextConfig(TaskConfig):
     """Running text, cut into windows of equal length: for language models, masked ones and span corruption.
 
     The end of the text is held out where no validation text is given. Several files are read one after another.
@@ -34,7 +34,7 @@ class TextSettings(TaskData):
         return listed(self.text)[0]
 
     @model_validator(mode="after")
-    def _spans_alone(self) -> "TextSettings":
+    def _spans_alone(self) -> "TextConfig":
         fields = type(self).model_fields  # a stored recipe has them all
         changed = [name for name in ("corruption_rate", "span_length") if getattr(self, name) != fields[name].default]
         if changed and self.task != "spans":
@@ -42,7 +42,7 @@ class TextSettings(TaskData):
         return self
 
 
-class LabelSettings(TaskData):
+class LabelConfig(TaskConfig):
     """Texts with labels: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
 
     task: Literal["classification"] = "classification"
@@ -59,7 +59,7 @@ class LabelSettings(TaskData):
         return listed(self.examples)[0]
 
 
-class NeighbourSettings(TaskData):
+class NeighbourConfig(TaskConfig):
     """Pairs of texts that mean the same, to train embeddings of texts."""
 
     task: Literal["embeddings"] = "embeddings"
@@ -76,7 +76,7 @@ class NeighbourSettings(TaskData):
         return listed(self.examples)[0]
 
 
-class ImageSettings(TaskData):
+class ImageConfig(TaskConfig):
     """Images with labels: a folder with one folder of images a label, or IDX files of images and of labels."""
 
     task: Literal["images"] = "images"
@@ -96,19 +96,19 @@ class ImageSettings(TaskData):
         return self.images
 
     @model_validator(mode="after")
-    def _both_files_of_a_kind(self) -> "ImageSettings":
+    def _both_files_of_a_kind(self) -> "ImageConfig":
         if self.validation_labels is not None and self.validation_images is None:
             raise ValueError("data.validation_labels is given without data.validation_images; give both or neither")
         return self
 
 
-TASKS: Final[dict[str, type[TaskData]]] = {
-    "translation": DataSettings,
-    "language-model": TextSettings,
-    "masked-words": TextSettings,
-    "spans": TextSettings,
-    "classification": LabelSettings,
-    "embeddings": NeighbourSettings,
-    "images": ImageSettings,
+TASKS: Final[dict[str, type[TaskConfig]]] = {
+    "translation": DataConfig,
+    "language-model": TextConfig,
+    "masked-words": TextConfig,
+    "spans": TextConfig,
+    "classification": LabelConfig,
+    "embeddings": NeighbourConfig,
+    "images": ImageConfig,
 }
 """The settings of each task's `data` section."""

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder
 from transformer.data.encoding import BlockEncoder, EncodedBlock
 from transformer.data.filters import DataReport, PairFilter
@@ -42,7 +42,7 @@ class TokenJob:
         progress: is told how far it is.
     """
 
-    settings: DataSettings
+    settings: DataConfig
     tokenizers: TokenizerPair
     max_lengths: tuple[int, int]
     held_out: frozenset[str]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from transformer.data.batch import WindowBatch
 from transformer.errors import DataError
-from transformer.interfaces import Part
+from transformer.interfaces import DatasetMix
 from transformer.text.lines import Invalid, read_lines
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
@@ -55,7 +55,7 @@ def open_tokens(path: Path) -> NDArray[np.int32]:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-class WindowSource:
+class WindowDataset:
     """Windows of a running text, each of the same length.
 
     Args:
@@ -85,7 +85,7 @@ class WindowSource:
         self._tokens, self._window, self._stride, self._scored, self._frame = tokens, window, stride, scored, frame
         length = window + sum(map(len, frame))
         self.lengths: NDArray[np.int32] = np.full((count, 1), length, np.int32)
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> WindowBatch:
         """The windows of the given numbers."""

@@ -16,15 +16,15 @@ from transformer.decoding.constrained import standing
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.sampling import uniforms
 from transformer.errors import ConfigError
-from transformer.interfaces import Generates, State
+from transformer.interfaces import GenerativeModel, State
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID, ControlIds
 
-ROOM = 32
+INITIAL_CAPACITY = 32
 """Places for tokens that are added when those at hand are full."""
 
 
 @dataclass
-class Sentence:
+class SentenceState:
     """What is known of one sentence.
 
     Attributes:
@@ -71,7 +71,7 @@ class Sentence:
 
 
 @dataclass
-class Table:
+class BeamState:
     """N sentences with W hypotheses each; row n * W + w of the state is hypothesis w of sentence n.
 
     Attributes:
@@ -85,7 +85,7 @@ class Table:
         uniform: random numbers of each sentence, where tokens are drawn.
     """
 
-    sentences: list[Sentence]
+    sentences: list[SentenceState]
     state: State
     tokens: Int[Tensor, "N W"]
     scores: Float[Tensor, "N W"]
@@ -97,14 +97,14 @@ class Table:
     @classmethod
     def begin(
         cls,
-        model: Generates,
+        model: GenerativeModel,
         numbered: Sequence[tuple[int, Request]],
         search: Search,
         device: torch.device,
         control: ControlIds,
         *,
         filled_up_to: int = 0,
-    ) -> "Table":
+    ) -> "BeamState":
         """Reads the sources of new sentences, filled up to so many tokens, or as many as the longest has."""
         requests = [request for _, request in numbered]
         if (search.groups > 1 or search.sampling) and any(request.required for request in requests):
@@ -123,12 +123,12 @@ class Table:
             drawn = [uniforms(sampling.seed, request.number, width, request.limit) for request in requests]
             uniform = torch.stack([F.pad(each, (0, limit - each.size(1))) for each in drawn]).to(device)
         return cls(
-            [Sentence(index, request, [[] for _ in range(search.groups)]) for index, request in numbered],
+            [SentenceState(index, request, [[] for _ in range(search.groups)]) for index, request in numbered],
             state,
             tokens=first.to(device)[:, None].repeat(1, width),
             scores=scores,
             values=scores,
-            written=torch.full((n, width, min(limit, ROOM)), PAD_ID, device=device),
+            written=torch.full((n, width, min(limit, INITIAL_CAPACITY)), PAD_ID, device=device),
             control=control,
             uniform=uniform,
         )
@@ -143,14 +143,14 @@ class Table:
         """Tokens that each sentence has written."""
         return torch.tensor([sentence.length for sentence in self.sentences], device=self.tokens.device)
 
-    def join(self, other: "Table") -> "Table":
+    def join(self, other: "BeamState") -> "BeamState":
         """The sentences of both."""
         scores = torch.cat([self.scores, other.scores])
         are_same = self.values is self.scores and other.values is other.scores
         uniform = None
         if self.uniform is not None and other.uniform is not None:
             uniform = _below(self.uniform, other.uniform)
-        return Table(
+        return BeamState(
             [*self.sentences, *other.sentences],
             self.state.join(other.state),
             torch.cat([self.tokens, other.tokens]),
@@ -172,7 +172,7 @@ class Table:
         rows, found = ends.nonzero(as_tuple=True)
         if not len(rows):
             return
-        written = self.written[rows, candidates.origins[rows, found]]
+        written = self.written[rows, candidates.beam_indices[rows, found]]
         columns = (rows, written, candidates.scores[rows, found], candidates.values[rows, found])
         for row, tokens, score, value in zip(*(column.tolist() for column in columns), strict=True):
             sentence = self.sentences[row]
@@ -188,14 +188,14 @@ class Table:
             self._cut([row for row, is_stuck in enumerate(stuck) if is_stuck], self.values)  # every token is forbidden
         reach = [sentence.length + 1 == sentence.request.limit for sentence in self.sentences]
         self._cut(
-            [row for row, sentence in enumerate(self.sentences) if reach[row] and sentence.request.last_is_end],
+            [row for row, sentence in enumerate(self.sentences) if reach[row] and sentence.request.reserve_eos],
             followed.values if search.sampling else self.values,
         )
         lengths = {sentence.length for sentence in self.sentences}
         if max(lengths) == self.written.size(2):
-            self.written = F.pad(self.written, (0, ROOM), value=PAD_ID)
+            self.written = F.pad(self.written, (0, INITIAL_CAPACITY), value=PAD_ID)
         if self.tokens.size(1) > 1:
-            self.written = self.written.gather(1, followed.origins[:, :, None].expand_as(self.written))
+            self.written = self.written.gather(1, followed.beam_indices[:, :, None].expand_as(self.written))
         if len(lengths) == 1:
             self.written[:, :, lengths.pop()] = followed.tokens
         else:
@@ -207,7 +207,7 @@ class Table:
             if not all_follow or any(sentence.ended):  # else none is content
                 sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
         ends = [row for row, sentence in enumerate(self.sentences) if reach[row] and not sentence.done]
-        self._cut([row for row in ends if not self.sentences[row].request.last_is_end], self.values)
+        self._cut([row for row in ends if not self.sentences[row].request.reserve_eos], self.values)
         for row in ends:
             self.sentences[row].done = True
 
@@ -224,24 +224,24 @@ class Table:
                 if alive != -torch.inf
             ]
 
-    def leave(self, origins: Int[Tensor, "N W"]) -> "Table | None":
+    def leave(self, beam_indices: Int[Tensor, "N W"]) -> "BeamState | None":
         """The table without the sentences that are done, the state's rows in the order of their hypotheses.
 
         Args:
-            origins: which of the rows before the step each hypothesis continues.
+            beam_indices: which of the rows before the step each hypothesis continues.
         """
-        if origins.size(1) == 1 and not any(sentence.done for sentence in self.sentences):
+        if beam_indices.size(1) == 1 and not any(sentence.done for sentence in self.sentences):
             return self  # each goes on from itself
         kept = _without_holes([not sentence.done for sentence in self.sentences])
         if not kept:
             return None
         rows = torch.tensor(kept, device=self.tokens.device)
-        selected = (rows[:, None] * origins.size(1) + origins[rows]).flatten()
+        selected = (rows[:, None] * beam_indices.size(1) + beam_indices[rows]).flatten()
         if len(kept) == len(self.sentences):
-            stays = torch.equal(selected, torch.arange(origins.numel(), device=selected.device))
+            stays = torch.equal(selected, torch.arange(beam_indices.numel(), device=selected.device))
             return self if stays else replace(self, state=self.state.select(selected))
         scores = self.scores[rows]
-        return Table(
+        return BeamState(
             [self.sentences[row] for row in kept],
             self.state.select(selected),
             self.tokens[rows],

@@ -21,34 +21,34 @@ class Candidates:
     Attributes:
         values: what they are compared by; -inf where there is no candidate.
         scores: sum of log-probabilities, the new token's included.
-        origins: which of the sentence's hypotheses is continued.
+        beam_indices: which of the sentence's hypotheses is continued.
         tokens: the new token.
     """
 
     values: Float[Tensor, "N K"]
     scores: Float[Tensor, "N K"]
-    origins: Int[Tensor, "N K"]
+    beam_indices: Int[Tensor, "N K"]
     tokens: Int[Tensor, "N K"]
 
     def of(self, sentences: Int[Tensor, " M"]) -> "Candidates":
         """The candidates of some sentences."""
         values = self.values[sentences]
         scores = values if self.scores is self.values else self.scores[sentences]
-        return Candidates(values, scores, self.origins[sentences], self.tokens[sentences])
+        return Candidates(values, scores, self.beam_indices[sentences], self.tokens[sentences])
 
     def filled(self, size: int) -> "Candidates":
         """As many as `size`; those that are missing have the value -inf."""
         missing = size - self.values.size(1)
         values, scores = (F.pad(each, (0, missing), value=-torch.inf) for each in (self.values, self.scores))
-        origins, tokens = (F.pad(each, (0, missing)) for each in (self.origins, self.tokens))
-        return Candidates(values, values if self.values is self.scores else scores, origins, tokens)
+        beam_indices, tokens = (F.pad(each, (0, missing)) for each in (self.beam_indices, self.tokens))
+        return Candidates(values, values if self.values is self.scores else scores, beam_indices, tokens)
 
     @classmethod
     def join(cls, parts: "list[Candidates]") -> "Candidates":
         """The candidates of all parts, side by side."""
         if len(parts) == 1:
             return parts[0]
-        sides = zip(*((part.values, part.scores, part.origins, part.tokens) for part in parts), strict=True)
+        sides = zip(*((part.values, part.scores, part.beam_indices, part.tokens) for part in parts), strict=True)
         return cls(*(torch.cat(side, dim=1) for side in sides))
 
 
@@ -65,7 +65,7 @@ def spread(logits: Float[Tensor, "N W C"], ids: Int[Tensor, " C"], vocab_size: i
 
 
 @dataclass(frozen=True)
-class Offered:
+class TopK:
     """The best tokens of each hypothesis, K of them: more than K of one can not be among the K best of a sentence.
 
     Attributes:
@@ -79,14 +79,14 @@ class Offered:
     worth: Float[Tensor, "N W K"]
 
 
-def offer_weighed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], k: int) -> Offered:
+def top_k_processed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], k: int) -> TopK:
     """The k tokens of each hypothesis that are worth most."""
     best = worth.topk(min(k, worth.size(-1)), dim=-1)
-    return Offered(best.indices, best.values if worth is log_p else log_p.gather(-1, best.indices), best.values)
+    return TopK(best.indices, best.values if worth is log_p else log_p.gather(-1, best.indices), best.values)
 
 
 def expand(
-    offered: Offered, scores: Float[Tensor, "N W"], values: Float[Tensor, "N W"], k: int, first_origin: int = 0
+    offered: TopK, scores: Float[Tensor, "N W"], values: Float[Tensor, "N W"], k: int, first_beam_index: int = 0
 ) -> Candidates:
     """The k best continuations of each sentence's hypotheses, by the sum of what their tokens are worth.
 
@@ -95,30 +95,30 @@ def expand(
         scores: sums of log-probabilities so far.
         values: sums of worths so far; the same tensor where there never was a rule.
         k: how many.
-        first_origin: number of the first of the hypotheses.
+        first_beam_index: number of the first of the hypotheses.
     """
     if values.size(1) == 1:  # in the order in which its tokens are offered
         tokens, sums = offered.tokens[:, 0, :k], values + offered.worth[:, 0, :k]
         is_score = offered.worth is offered.log_p and values is scores
         new_scores = sums if is_score else scores + offered.log_p[:, 0, :k]
-        return Candidates(sums, new_scores, torch.full_like(tokens, first_origin), tokens)
+        return Candidates(sums, new_scores, torch.full_like(tokens, first_beam_index), tokens)
     sums = (values[:, :, None] + offered.worth).flatten(1)
     best = sums.topk(min(k, sums.size(1)), dim=1)
-    origins, tokens = best.indices // offered.tokens.size(-1), offered.tokens.flatten(1).gather(1, best.indices)
+    beam_indices, tokens = best.indices // offered.tokens.size(-1), offered.tokens.flatten(1).gather(1, best.indices)
     new_scores = best.values
     if offered.worth is not offered.log_p or values is not scores:
-        new_scores = scores.gather(1, origins) + offered.log_p.flatten(1).gather(1, best.indices)
-    return Candidates(best.values, new_scores, origins + first_origin, tokens)
+        new_scores = scores.gather(1, beam_indices) + offered.log_p.flatten(1).gather(1, best.indices)
+    return Candidates(best.values, new_scores, beam_indices + first_beam_index, tokens)
 
 
 def prune(candidates: Candidates, size: int, end: int) -> Candidates:
     """The best `size` that do not end, best first; where there are fewer, the others have the value -inf."""
     values = candidates.values.masked_fill(candidates.tokens == end, -torch.inf)
     kept = values.topk(min(size, values.size(1)), dim=1)
-    origins, tokens = (each.gather(1, kept.indices) for each in (candidates.origins, candidates.tokens))
+    beam_indices, tokens = (each.gather(1, kept.indices) for each in (candidates.beam_indices, candidates.tokens))
     is_score = candidates.values is candidates.scores
     scores = kept.values if is_score else candidates.scores.gather(1, kept.indices)
-    pruned = Candidates(kept.values, scores, origins, tokens)
+    pruned = Candidates(kept.values, scores, beam_indices, tokens)
     return pruned if kept.values.size(1) == size else pruned.filled(size)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from transformer.decoding.constrained import Phrase
+from transformer.decoding.constrained import Constraint
 from transformer.decoding.length_penalties import LengthPenalty, paper_length_penalty
 from transformer.decoding.sampling import Sampling
 from transformer.errors import ConfigError
@@ -115,13 +115,13 @@ class Request:
         required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
             they have tokens finds good places for them; a narrow one writes them as soon as it can.
         first: what the model reads before it writes; BOS of our vocabularies if not given.
-        last_is_end: whether the last token within the limit may be EOS alone, so that what is cut has one fewer.
+        reserve_eos: whether the last token within the limit may be EOS alone, so that what is cut has one fewer.
     """
 
     source: Sequence[int]
     limit: int
     prefix: Tokens = ()
     number: int = 0
-    required: tuple[Phrase, ...] = ()
+    required: tuple[Constraint, ...] = ()
     first: int | None = None
-    last_is_end: bool = False
+    reserve_eos: bool = False

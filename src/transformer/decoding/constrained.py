@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Phrase:
+class Constraint:
     """What must stand in a translation.
 
     Attributes:
@@ -78,13 +78,13 @@ class Option:
     """
 
     value: float
-    origin: int
+    beam_index: int
     token: int
     held: int
     ends: bool
 
 
-def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
+def held_tokens(tokens: Sequence[int], phrases: Sequence[Constraint]) -> int:
     """Tokens of the phrases that stand, and of the one that has begun; a phrase counts as its longest spelling.
 
     Of phrases that begin alike one alone has begun: counted for each, their common beginning would be worth more than
@@ -99,12 +99,12 @@ def held_tokens(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
     return held + under_way
 
 
-def standing(tokens: Sequence[int], phrases: Sequence[Phrase]) -> int:
+def standing(tokens: Sequence[int], phrases: Sequence[Constraint]) -> int:
     """How many of the phrases stand, each as often as it must."""
     return sum(phrase.times - phrase.missing(tokens)[0] for phrase in phrases)
 
 
-def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
+def next_constraint_tokens(tokens: Sequence[int], phrases: Sequence[Constraint]) -> Iterator[int]:
     """The next token of each phrase that does not stand yet, and its first where it has begun."""
     for phrase in phrases:
         times, after = phrase.missing(tokens)
@@ -113,7 +113,7 @@ def needed(tokens: Sequence[int], phrases: Sequence[Phrase]) -> Iterator[int]:
                 yield from (spelling[place], spelling[0]) if place < len(spelling) else (spelling[0],)
 
 
-def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
+def forbidden_continuations(tokens: Sequence[int], phrases: Sequence[Constraint]) -> set[int]:
     """Tokens that would make something else of a phrase that has just been written."""
     found: set[int] = set()
     for phrase in phrases:
@@ -126,16 +126,16 @@ def unwanted(tokens: Sequence[int], phrases: Sequence[Phrase]) -> set[int]:
 
 
 def option(
-    value: float, origin: int, token: int, written: Sequence[int], phrases: Sequence[Phrase], *, ends: bool
+    value: float, beam_index: int, token: int, written: Sequence[int], phrases: Sequence[Constraint], *, ends: bool
 ) -> Option | None:
     """A continuation, which `ends` the sentence or does not; None where it would end before all phrases stand."""
     if ends:
         is_whole = all(phrase.missing(written)[0] == 0 for phrase in phrases)
-        return Option(value, origin, token, held_tokens(written, phrases), ends) if is_whole else None
-    return Option(value, origin, token, held_tokens([*written, token], phrases), ends)
+        return Option(value, beam_index, token, held_tokens(written, phrases), ends) if is_whole else None
+    return Option(value, beam_index, token, held_tokens([*written, token], phrases), ends)
 
 
-def allot(options: Sequence[Option], size: int) -> tuple[list[Option], list[Option]]:
+def allocate_banks(options: Sequence[Option], size: int) -> tuple[list[Option], list[Option]]:
     """Which options to follow, and which have ended.
 
     The room is divided among the banks (options that hold equally much), the rest of the division going to those that

@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.beam_state import Table, end_of
-from transformer.decoding.candidates import Candidates, Offered, expand, prune
+from transformer.decoding.beam_state import BeamState, end_of
+from transformer.decoding.candidates import Candidates, TopK, expand, prune
 from transformer.decoding.config import Request, Search
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import search_each
-from transformer.interfaces import Generates, Repeats
+from transformer.interfaces import GenerativeModel, GraphCapturableState
 from transformer.kernels import best_tokens
 from transformer.tokenizers.special_tokens import OURS, ControlIds
 
@@ -30,7 +30,7 @@ STEPS: Final = 8
 """That are made before the host looks at them."""
 MULTIPLE: Final = 16
 """Sources are filled up to one of it, so that few shapes have to be recorded."""
-EVEN: Final = sorted([*(2**power for power in range(13)), *(3 * 2**power for power in range(11))])
+BUCKET_SIZES: Final = sorted([*(2**power for power in range(13)), *(3 * 2**power for power in range(11))])
 """Sentences of a shape: at most a third of its places stays empty."""
 SHARE: Final = 4
 """Boards take up to one part in so many of the memory, the one in use aside."""
@@ -38,7 +38,7 @@ MOST_BOARDS: Final = 64
 """However small they are."""
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """What tells boards apart.
 
     Attributes:
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     steps: int
 
 
-class Searcher:
+class GraphedSearcher:
     """Searches on one device with one model, as `search_each` does, and remembers what it recorded.
 
     It is for one thread at a time: batches of one shape have the same places.
@@ -69,7 +69,7 @@ class Searcher:
 
     def __init__(
         self,
-        model: Generates,
+        model: GenerativeModel,
         search: Search,
         device: torch.device,
         longest_source: int,
@@ -77,8 +77,8 @@ class Searcher:
     ) -> None:
         self.model, self.search, self.device, self.control = model, search, device, control
         self.longest_source = longest_source
-        self._boards: dict[Shape, Board] = {}
-        self._recorder = Recorder(device) if device.type == "cuda" else None
+        self._boards: dict[BatchShape, GraphedBatch] = {}
+        self._recorder = GraphCapturer(device) if device.type == "cuda" else None
         self._is_able = search.follows_the_model
         is_gpu = device.type == "cuda"
         self._most_bytes = (torch.cuda.get_device_properties(device).total_memory if is_gpu else 2**30) // SHARE
@@ -102,22 +102,22 @@ class Searcher:
                 yield first + index, hypotheses
             first += len(batch)
 
-    def _begin(self, batch: Sequence[Request]) -> "tuple[Board, Table] | None":
+    def _begin(self, batch: Sequence[Request]) -> "tuple[GraphedBatch, BeamState] | None":
         """The sentences in their places, and what the host knows of them; None if the model's state has no places."""
-        filled = [*batch, *[batch[-1]] * (EVEN[bisect_left(EVEN, len(batch))] - len(batch))]
+        filled = [*batch, *[batch[-1]] * (BUCKET_SIZES[bisect_left(BUCKET_SIZES, len(batch))] - len(batch))]
         numbered = list(enumerate(filled))
         length = self._filled_up(max(len(request.source) for request in batch))
         with torch.inference_mode():
-            table = Table.begin(self.model, numbered, self.search, self.device, self.control, filled_up_to=length)
-            if not isinstance(table.state, Repeats):
+            table = BeamState.begin(self.model, numbered, self.search, self.device, self.control, filled_up_to=length)
+            if not isinstance(table.state, GraphCapturableState):
                 self._is_able = False
                 return None
             most = max(request.limit for request in batch)
-            shape = Shape(len(filled), length, table.state.longest, -(-most // STEPS))
+            shape = BatchShape(len(filled), length, table.state.longest, -(-most // STEPS))
             board = self._boards.pop(shape, None)
             if board is None:
                 self._give_up()
-                board = Board(self.model, self.search, self.control, table, shape.steps * STEPS, self._recorder)
+                board = GraphedBatch(self.model, self.search, self.control, table, shape.steps * STEPS, self._recorder)
             else:
                 board.place(table)
             self._boards[shape] = board  # the one used last stands last
@@ -128,7 +128,7 @@ class Searcher:
         waiting = iter(requests)
         for first in waiting:
             n = most_tokens // max(self._filled_up(len(first.source)), 1)
-            yield [first, *islice(waiting, EVEN[max(bisect_right(EVEN, n), 1) - 1] - 1)]
+            yield [first, *islice(waiting, BUCKET_SIZES[max(bisect_right(BUCKET_SIZES, n), 1) - 1] - 1)]
 
     def _give_up(self) -> None:
         """Forgets the boards that were used least recently, where together they take too much memory."""
@@ -140,14 +140,14 @@ class Searcher:
         """To what sources are filled up, of which the longest has a length."""
         return max(min(MULTIPLE * -(-length // MULTIPLE), self.longest_source), length)
 
-    def _finish(self, board: "Board", table: Table) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def _finish(self, board: "GraphedBatch", table: BeamState) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Lets the board make steps until all sentences are done.
 
         It goes on while the host reads, until half of the sentences are done: the others rarely take long.
         """
         n, limit, begun = len(table.sentences), max(each.request.limit for each in table.sentences), 0
         ahead: deque[Steps] = deque()
-        left: Table | None = table
+        left: BeamState | None = table
         while left is not None:
             while begun < limit and (not ahead or (len(ahead) < 2 and 2 * len(left.sentences) > n)):
                 ahead.append(board.launch(begun, min(STEPS, limit - begun)))
@@ -155,12 +155,12 @@ class Searcher:
             for ended, followed in ahead.popleft():
                 with torch.inference_mode():
                     if len(left.sentences) < len(ended.tokens):
-                        places = cast(Places, left.state).sentences
+                        places = cast(SlotMap, left.state).sentences
                         ended, followed = ended.of(places), followed.of(places)
                     left.end(ended, slice(0, self.search.beam), 0)
                     left.follow(followed, self.search)
                     if done := [sentence for sentence in left.sentences if sentence.done]:
-                        left = left.leave(followed.origins)
+                        left = left.leave(followed.beam_indices)
                 for sentence in done:
                     yield sentence.index, sentence.hypotheses(self.search)
                 if left is None:
@@ -168,7 +168,7 @@ class Searcher:
 
 
 @dataclass
-class Places:
+class SlotMap:
     """Where on a board the sentences stand that the host still keeps books of; to a table it is their state.
 
     Attributes:
@@ -179,16 +179,16 @@ class Places:
     sentences: Int[Tensor, " N"]
     width: int
 
-    def select(self, rows: Int[Tensor, " R"]) -> "Places":
+    def select(self, rows: Int[Tensor, " R"]) -> "SlotMap":
         """As `State.select`; only sentences move, the board keeps their hypotheses in order."""
-        return Places(self.sentences[rows[:: self.width] // self.width], self.width)
+        return SlotMap(self.sentences[rows[:: self.width] // self.width], self.width)
 
-    def join(self, other: "Places") -> "Places":
+    def join(self, other: "SlotMap") -> "SlotMap":
         """As `State.join`."""
-        return Places(torch.cat([self.sentences, other.sentences]), self.width)
+        return SlotMap(torch.cat([self.sentences, other.sentences]), self.width)
 
 
-class Board:
+class GraphedBatch:
     """N sentences with W hypotheses each at fixed places in memory, where steps are made without the host.
 
     Args:
@@ -205,14 +205,14 @@ class Board:
 
     def __init__(
         self,
-        model: Generates,
+        model: GenerativeModel,
         search: Search,
         control: ControlIds,
-        table: Table,
+        table: BeamState,
         room: int,
-        recorder: "Recorder | None",
+        recorder: "GraphCapturer | None",
     ) -> None:
-        state = cast(Repeats, table.state)
+        state = cast(GraphCapturableState, table.state)
         self.model, self.search, self.end_id = model, search, end_of(control)
         self.longest, self.room = state.longest, room
         self.state, self.tokens, self.scores = state.resized(self.longest + room), table.tokens, table.scores
@@ -228,9 +228,9 @@ class Board:
         self._recorder = recorder
         self._never: tuple[Tensor, Tensor] | None = None
 
-    def place(self, table: Table) -> None:
+    def place(self, table: BeamState) -> None:
         """Puts other sentences of the same shape where the first ones were."""
-        state = cast(Repeats, table.state)
+        state = cast(GraphCapturableState, table.state)
         state = state.resized(self.longest + self.room) if self.longest else state  # else nothing is written yet
         for ours, theirs in zip(self._all(self.state), [*state.tensors(), table.tokens, table.scores], strict=True):
             ours.copy_(theirs)
@@ -261,15 +261,15 @@ class Board:
             never = self._never_written(logits.size(1), begun + step)
             best = best_tokens(logits, min(2 * width, logits.size(1)), never)
             log_p, best_of = (each.unflatten(0, scores.shape) for each in best)
-            candidates = expand(Offered(best_of, log_p, log_p), scores, scores, 2 * width)
+            candidates = expand(TopK(best_of, log_p, log_p), scores, scores, 2 * width)
             followed = prune(candidates, width, self.end_id)
             tokens, scores = followed.tokens, followed.scores
             if width > 1:
-                state = state.reordered((self.first_rows + followed.origins).flatten())
+                state = state.reordered((self.first_rows + followed.beam_indices).flatten())
             ends = candidates.tokens[:, :width] == self.end_id
             self.sums[step, 0] = candidates.values[:, :width].masked_fill(~ends, -torch.inf)
             self.sums[step, 1] = scores
-            for place, each in enumerate((candidates.origins[:, :width], followed.origins, tokens)):
+            for place, each in enumerate((candidates.beam_indices[:, :width], followed.beam_indices, tokens)):
                 self.ids[step, place] = each
         if keep:
             places = self.state.resized(self.longest + begun + steps)
@@ -290,11 +290,11 @@ class Board:
             self._never = early, late
         return self._never[length >= self.search.min_tokens]
 
-    def _all(self, state: Repeats) -> list[Tensor]:
+    def _all(self, state: GraphCapturableState) -> list[Tensor]:
         return [*state.tensors(), self.tokens, self.scores]
 
 
-class Recorder:
+class GraphCapturer:
     """Records graphs that share memory, since one runs at a time and nothing of it is read by another.
 
     Args:
@@ -362,11 +362,11 @@ class Steps:
             yield Candidates(sums[0], sums[0], ids[0], ended), Candidates(sums[1], sums[1], ids[1], ids[2])
 
 
-def _on_host(table: Table, n: int) -> Table:
+def _on_host(table: BeamState, n: int) -> BeamState:
     """What the host keeps of the first n sentences of a table that was put on a board."""
     scores = table.scores[:n].cpu()
     return replace(
-        table, sentences=table.sentences[:n], state=Places(torch.arange(n), scores.size(1)),
+        table, sentences=table.sentences[:n], state=SlotMap(torch.arange(n), scores.size(1)),
         tokens=table.tokens[:n].cpu(), scores=scores, values=scores, written=table.written[:n].cpu(),
     )  # fmt: skip
 

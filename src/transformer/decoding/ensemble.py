@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
-from transformer.interfaces import Generates, State
+from transformer.interfaces import GenerativeModel, State
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ensemble:
         ConfigError: there is no model, or another way of averaging.
     """
 
-    def __init__(self, models: Sequence[Generates], average: str = "log_probability") -> None:
+    def __init__(self, models: Sequence[GenerativeModel], average: str = "log_probability") -> None:
         if not models:
             raise ConfigError("an ensemble has no model; give one or more")
         if average not in ("log_probability", "probability"):

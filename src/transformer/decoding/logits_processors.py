@@ -14,13 +14,13 @@ from torch import Tensor
 
 from transformer.decoding.config import Request, Search
 
-Rule = Callable[[Tensor, Tensor, Tensor], None]
+LogitsProcessor = Callable[[Tensor, Tensor, Tensor], None]
 """Changes values (N, W, V) in place, given the tokens written so far (N, W, L) and how many they are (N)."""
 
 
-def rules_of(search: Search, end: int) -> list[Rule]:
+def make_logits_processors(search: Search, end: int) -> list[LogitsProcessor]:
     """The rules that a search has for all sentences, `end` being the token that ends one."""
-    rules: list[Rule] = []
+    rules: list[LogitsProcessor] = []
     if search.repetition_penalty != 1:
         rules.append(partial(penalize_repetition, penalty=search.repetition_penalty))
     if search.no_repeat_ngram:

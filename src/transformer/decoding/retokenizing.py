@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer.decoding.shortlist import Narrows, Projection
+from transformer.decoding.shortlist import Projection, SupportsOutputSubset
 from transformer.tokenizers.base import Tokenizer
 
 Reread = Callable[[Tensor], Tensor]
@@ -37,7 +37,7 @@ def rereader(theirs: Tokenizer, own: Tokenizer, room: int) -> Reread:
     return reread
 
 
-class Rereading:
+class RetokenizingModel:
     """A model of an ensemble that has a source tokenizer of its own; the target's is that of all.
 
     Args:
@@ -46,23 +46,23 @@ class Rereading:
         pad: its padding.
     """
 
-    def __init__(self, model: Narrows, reread: Reread, pad: int) -> None:
+    def __init__(self, model: SupportsOutputSubset, reread: Reread, pad: int) -> None:
         self.model, self.reread, self.pad = model, reread, pad
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
-        """As `Generates.begin`, with tokens of its own."""
+        """As `GenerativeModel.begin`, with tokens of its own."""
         del src_mask
         own = self.reread(src)
         return self.model.begin(own, (own != self.pad)[:, None, None], limit)
 
     def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        """As `Generates.step`."""
+        """As `GenerativeModel.step`."""
         return self.model.step(tokens, state)
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
-        """As `Narrows.step_hidden`."""
+        """As `SupportsOutputSubset.step_hidden`."""
         return self.model.step_hidden(tokens, state)
 
-    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Projection:
-        """As `Narrows.narrowed`."""
-        return self.model.narrowed(ids)
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Projection:
+        """As `SupportsOutputSubset.output_subset`."""
+        return self.model.output_subset(ids)

@@ -1,4 +1,4 @@
-"""Search over token ids, for any model that `Generates`: sentences enter, are searched for side by side, and leave.
+"""Search over token ids with any `GenerativeModel`: sentences enter the batch, are searched together, and leave it.
 
 At every step each hypothesis is continued with each token. Of all continuations of a sentence, those among the best
 `beam` that are EOS have ended; the best `beam` of the others are followed. A sentence that is done leaves at once.
@@ -16,22 +16,28 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.beam_state import Sentence, Table, end_of
-from transformer.decoding.candidates import Candidates, Offered, expand, log_probabilities, offer_weighed, prune, spread
+from transformer.decoding.beam_state import BeamState, SentenceState, end_of
+from transformer.decoding.candidates import Candidates, TopK, expand, log_probabilities, prune, spread, top_k_processed
 from transformer.decoding.config import Request, Search
-from transformer.decoding.constrained import Phrase, allot, needed, option, unwanted
+from transformer.decoding.constrained import (
+    Constraint,
+    allocate_banks,
+    forbidden_continuations,
+    next_constraint_tokens,
+    option,
+)
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.logits_processors import Rule, force_prefixes, rules_of
+from transformer.decoding.logits_processors import LogitsProcessor, force_prefixes, make_logits_processors
 from transformer.decoding.sampling import Sampling, draw
-from transformer.decoding.shortlist import Narrows, Shortlisted, best_listed, shortlisted
+from transformer.decoding.shortlist import ShortlistModel, SupportsOutputSubset, best_listed, shortlisted
 from transformer.errors import ConfigError
-from transformer.interfaces import Generates, State
+from transformer.interfaces import GenerativeModel, State
 from transformer.kernels import PackedMatrix, best_tokens
 from transformer.tokenizers.special_tokens import OURS, ControlIds
 
 
 def search_each(
-    model: Generates,
+    model: GenerativeModel,
     requests: Iterable[Request],
     search: Search,
     *,
@@ -60,27 +66,27 @@ def search_each(
     Source: Graves 2012, "Sequence Transduction with Recurrent Neural Networks", Sec. 2.5; Vaswani et al. 2017,
     Sec. 6.1.
     """
-    waiting = Waiting(enumerate(requests), batch_tokens // search.beam, refill_below)
-    table: Table | None = None
-    rules = rules_of(search, end_of(control))
+    waiting = RequestQueue(enumerate(requests), batch_tokens // search.beam, refill_below)
+    table: BeamState | None = None
+    rules = make_logits_processors(search, end_of(control))
     while True:
-        done = list[Sentence]()
+        done = list[SentenceState]()
         with inference():
             while not done:
                 if newcomers := waiting.admit(table):
-                    entered = Table.begin(model, newcomers, search, device or torch.device("cpu"), control)
+                    entered = BeamState.begin(model, newcomers, search, device or torch.device("cpu"), control)
                     table = entered if table is None else table.join(entered)
                 if table is None:
                     return
-                origins = advance(model, table, search, rules)
+                beam_indices = advance(model, table, search, rules)
                 done = [sentence for sentence in table.sentences if sentence.done]
-                table = table.leave(origins)
+                table = table.leave(beam_indices)
         for sentence in done:
             yield sentence.index, sentence.hypotheses(search)
 
 
 def search_all(
-    model: Generates,
+    model: GenerativeModel,
     requests: Sequence[Request],
     search: Search,
     *,
@@ -96,7 +102,11 @@ def search_all(
 
 
 def write_each(
-    model: Generates, request: Request, search: Search, control: ControlIds = OURS, device: torch.device | None = None
+    model: GenerativeModel,
+    request: Request,
+    search: Search,
+    control: ControlIds = OURS,
+    device: torch.device | None = None,
 ) -> Iterator[int]:
     """Yields the tokens of one request as they are chosen, without the one that ends it.
 
@@ -112,9 +122,9 @@ def write_each(
     """
     if search.beam != 1:
         raise ConfigError(f"beam={search.beam}: what is written is known at the end alone; choose 1 to see it grow")
-    rules = rules_of(search, end_of(control))
+    rules = make_logits_processors(search, end_of(control))
     with inference():
-        table = Table.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
+        table = BeamState.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
     (sentence,) = table.sentences
     while not sentence.done:
         with inference():
@@ -132,7 +142,9 @@ def inference() -> AbstractContextManager[object]:
     return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
 
 
-def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule]) -> Int[Tensor, "N W"]:
+def advance(
+    model: GenerativeModel, table: BeamState, search: Search, rules: Sequence[LogitsProcessor]
+) -> Int[Tensor, "N W"]:
     """Writes one more token of every hypothesis; returns which hypothesis each of those that follow continues."""
     if is_plain(table, search):
         followed = choose_plain(model, table, search)
@@ -141,16 +153,16 @@ def advance(model: Generates, table: Table, search: Search, rules: Sequence[Rule
         logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
         logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
         log_p = log_probabilities(logits, table.control.never_written(allow_unknown=search.allow_unknown))
-        worth = weigh(log_p, table, rules)
+        worth = apply_logits_processors(log_p, table, rules)
         if search.sampling:
             followed = sample(table, log_p, worth, search.sampling)
         else:
             followed = choose(table, log_p, worth, search)
     table.follow(followed, search)
-    return followed.origins
+    return followed.beam_indices
 
 
-def is_plain(table: Table, search: Search) -> bool:
+def is_plain(table: BeamState, search: Search) -> bool:
     """Whether the model's most probable tokens are all that needs to be known, now that no rule weighs others.
 
     A minimum of tokens is kept by leaving out EOS, as long as all sentences are on the same side of it.
@@ -164,22 +176,22 @@ def is_plain(table: Table, search: Search) -> bool:
     )
 
 
-def choose_plain(model: Generates, table: Table, search: Search) -> Candidates:
+def choose_plain(model: GenerativeModel, table: BeamState, search: Search) -> Candidates:
     """As `choose` after a step of the model, from its most probable tokens alone."""
     is_early = table.sentences[0].length < search.min_tokens
     never = (
         *table.control.never_written(allow_unknown=search.allow_unknown),
         *((table.end_id,) if is_early and table.end_id >= 0 else ()),
     )
-    offered, table.state = offer(model, table.tokens, table.state, 2 * search.beam, never)
+    offered, table.state = top_k_tokens(model, table.tokens, table.state, 2 * search.beam, never)
     candidates = expand(offered, table.scores, table.values, 2 * search.beam)
     table.end(candidates, slice(0, search.beam), 0)
     return prune(candidates, search.beam, table.end_id)
 
 
-def offer(
-    model: Generates, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]
-) -> tuple[Offered, State]:
+def top_k_tokens(
+    model: GenerativeModel, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]
+) -> tuple[TopK, State]:
     """The k most probable tokens after those of each hypothesis, where no rule weighs others; and the state after them.
 
     Args:
@@ -189,47 +201,51 @@ def offer(
         k: how many; what there are too few of has the log-probability -inf, or is left out.
         never: tokens that are left out.
     """
-    projection = cast(Narrows, model).narrowed(None) if hasattr(model, "narrowed") else None
-    if isinstance(model, Shortlisted):
-        log_p, best, state = model.step_best(tokens, state, k, marked(never, model.shortlist.vocab_size, tokens.device))
+    projection = cast(SupportsOutputSubset, model).output_subset(None) if hasattr(model, "output_subset") else None
+    if isinstance(model, ShortlistModel):
+        log_p, best, state = model.step_best(
+            tokens, state, k, token_mask(never, model.shortlist.vocab_size, tokens.device)
+        )
     elif isinstance(projection, PackedMatrix):
         size = projection.columns
-        x, state = cast(Narrows, model).step_hidden(tokens.flatten(), state)
-        log_p, best = projection.best(x, min(k, size), marked(never, size, x.device))
+        x, state = cast(SupportsOutputSubset, model).step_hidden(tokens.flatten(), state)
+        log_p, best = projection.best(x, min(k, size), token_mask(never, size, x.device))
     else:
         logits, state = model.step(tokens.flatten(), state)
         if (lists := shortlisted(state)) is not None:
-            log_p, best = best_listed(logits, lists.ids, k, marked(never, lists.vocab_size, logits.device))
+            log_p, best = best_listed(logits, lists.ids, k, token_mask(never, lists.vocab_size, logits.device))
         else:
-            log_p, best = best_tokens(logits, min(k, logits.size(1)), marked(never, logits.size(1), logits.device))
+            log_p, best = best_tokens(logits, min(k, logits.size(1)), token_mask(never, logits.size(1), logits.device))
     log_p, best = (each.view(*tokens.shape, -1) for each in (log_p, best))
-    return Offered(best, log_p, log_p), state
+    return TopK(best, log_p, log_p), state
 
 
 @lru_cache(maxsize=8)
-def marked(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
+def token_mask(tokens: tuple[int, ...], vocabulary: int, device: torch.device) -> Bool[Tensor, " V"]:
     """True for some of all tokens."""
     return torch.zeros(vocabulary, dtype=torch.bool, device=device).index_fill_(
         0, torch.tensor(tokens, dtype=torch.long, device=device), True
     )
 
 
-def has_prefix(table: Table) -> bool:
+def has_prefix(table: BeamState) -> bool:
     """Whether the next token of a sentence is given."""
     return any(len(sentence.request.prefix) > sentence.length for sentence in table.sentences)
 
 
-def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) -> Float[Tensor, "N W V"]:
+def apply_logits_processors(
+    log_p: Float[Tensor, "N W V"], table: BeamState, rules: Sequence[LogitsProcessor]
+) -> Float[Tensor, "N W V"]:
     """What each token is worth under the rules; `log_p` itself where there are none."""
     requests = [sentence.request for sentence in table.sentences]
-    forbidden = list(_of_phrases(table, unwanted))
+    forbidden = list(_of_phrases(table, forbidden_continuations))
     if not rules and not forbidden and not has_prefix(table):
         return log_p
     worth = log_p.clone()
     for rule in rules:
         rule(worth, table.written, table.lengths)
     if rules:  # none of which keeps out what must stand
-        for row, hypothesis, tokens in _of_phrases(table, needed):
+        for row, hypothesis, tokens in _of_phrases(table, next_constraint_tokens):
             worth[row, hypothesis, tokens] = log_p[row, hypothesis, tokens]
     for row, hypothesis, tokens in forbidden:
         worth[row, hypothesis, tokens] = -torch.inf
@@ -239,7 +255,7 @@ def weigh(log_p: Float[Tensor, "N W V"], table: Table, rules: Sequence[Rule]) ->
 
 
 def _of_phrases(
-    table: Table, tokens_of: Callable[[Sequence[int], Sequence[Phrase]], Iterable[int]]
+    table: BeamState, tokens_of: Callable[[Sequence[int], Sequence[Constraint]], Iterable[int]]
 ) -> Iterator[tuple[int, int, list[int]]]:
     """What `tokens_of` finds for each hypothesis of a sentence that must hold phrases: row, hypothesis, tokens."""
     for row, sentence in enumerate(table.sentences):
@@ -249,7 +265,9 @@ def _of_phrases(
                     yield row, hypothesis, found
 
 
-def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search) -> Candidates:
+def choose(
+    table: BeamState, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], search: Search
+) -> Candidates:
     """The best hypotheses to follow, group by group; those that end are kept as ended."""
     size = search.beam // search.groups
     followed: list[Candidates] = []
@@ -260,8 +278,8 @@ def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N 
         values = scores if table.values is table.scores else table.values[:, rows]
         if followed and search.diversity:
             own_worth = own_worth - search.diversity * _times_chosen(followed, log_p.size(2))[:, None]
-        offered = offer_weighed(own_log_p, own_worth, 2 * size)
-        candidates = expand(offered, scores, values, 2 * size, first_origin=rows.start)
+        offered = top_k_processed(own_log_p, own_worth, 2 * size)
+        candidates = expand(offered, scores, values, 2 * size, first_beam_index=rows.start)
         bound = [row for row, sentence in enumerate(table.sentences) if sentence.request.required]
         table.end(candidates, slice(0, size), group, except_rows=bound)
         followed.append(prune(candidates, size, table.end_id))
@@ -271,7 +289,7 @@ def choose(table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N 
 
 
 def _hold_required(
-    table: Table,
+    table: BeamState,
     row: int,
     log_p: Float[Tensor, "N W V"],
     worth: Float[Tensor, "N W V"],
@@ -281,28 +299,28 @@ def _hold_required(
     """Chooses anew what to follow of a sentence that must hold phrases; overwrites its row of `followed`."""
     sentence, width = table.sentences[row], log_p.size(1)
     written = [tokens[: sentence.length] for tokens in table.written[row].tolist()]
-    pairs = set(zip(candidates.origins[row].tolist(), candidates.tokens[row].tolist(), strict=True))
-    for origin, best in enumerate(worth[row].argmax(dim=-1).tolist()):
-        wanted = set(needed(written[origin], sentence.request.required)) or {table.end_id} - {-1}
-        pairs |= {(origin, token) for token in (best, *wanted)}
-    origins, tokens = torch.tensor(sorted(pairs), device=worth.device).unbind(1)
-    values = table.values[row, origins] + worth[row, origins, tokens]
-    scores = table.scores[row, origins] + log_p[row, origins, tokens]
+    pairs = set(zip(candidates.beam_indices[row].tolist(), candidates.tokens[row].tolist(), strict=True))
+    for beam_index, best in enumerate(worth[row].argmax(dim=-1).tolist()):
+        wanted = set(next_constraint_tokens(written[beam_index], sentence.request.required)) or {table.end_id} - {-1}
+        pairs |= {(beam_index, token) for token in (best, *wanted)}
+    beam_indices, tokens = torch.tensor(sorted(pairs), device=worth.device).unbind(1)
+    values = table.values[row, beam_indices] + worth[row, beam_indices, tokens]
+    scores = table.scores[row, beam_indices] + log_p[row, beam_indices, tokens]
     found = [
-        option(value, origin, token, written[origin], sentence.request.required, ends=token == table.end_id)
-        for value, origin, token in zip(values.tolist(), origins.tolist(), tokens.tolist(), strict=True)
+        option(value, beam_index, token, written[beam_index], sentence.request.required, ends=token == table.end_id)
+        for value, beam_index, token in zip(values.tolist(), beam_indices.tolist(), tokens.tolist(), strict=True)
         if value != -torch.inf
     ]
-    chosen, ended = allot([each for each in found if each is not None], width)
-    score_of = dict(zip(zip(origins.tolist(), tokens.tolist(), strict=True), scores.tolist(), strict=True))
+    chosen, ended = allocate_banks([each for each in found if each is not None], width)
+    score_of = dict(zip(zip(beam_indices.tolist(), tokens.tolist(), strict=True), scores.tolist(), strict=True))
     for each in ended:
-        score = score_of[each.origin, each.token]
-        sentence.ended[0].append(Hypothesis(written[each.origin], score, finished=True, value=each.value))
+        score = score_of[each.beam_index, each.token]
+        sentence.ended[0].append(Hypothesis(written[each.beam_index], score, finished=True, value=each.value))
     followed.values[row] = followed.scores[row] = -torch.inf
     for place, each in enumerate(chosen):
-        followed.origins[row, place], followed.tokens[row, place] = each.origin, each.token
+        followed.beam_indices[row, place], followed.tokens[row, place] = each.beam_index, each.token
         followed.values[row, place] = each.value
-        followed.scores[row, place] = score_of[each.origin, each.token]
+        followed.scores[row, place] = score_of[each.beam_index, each.token]
 
 
 def _times_chosen(followed: Sequence[Candidates], vocabulary: int) -> Float[Tensor, "N V"]:
@@ -313,7 +331,7 @@ def _times_chosen(followed: Sequence[Candidates], vocabulary: int) -> Float[Tens
 
 
 def sample(
-    table: Table, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], sampling: Sampling
+    table: BeamState, log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], sampling: Sampling
 ) -> Candidates:
     """One drawn token a hypothesis; those that draw EOS have ended."""
     assert table.uniform is not None
@@ -324,13 +342,13 @@ def sample(
         sums + added.gather(2, tokens[:, :, None])[:, :, 0]
         for sums, added in ((table.scores, log_p), (table.values, worth))
     )
-    origins = torch.arange(width, device=tokens.device).expand(n, -1)
-    table.end(Candidates(values, scores, origins, tokens), slice(0, width), 0)
-    return Candidates(values.masked_fill(tokens == table.end_id, -torch.inf), scores, origins, tokens)
+    beam_indices = torch.arange(width, device=tokens.device).expand(n, -1)
+    table.end(Candidates(values, scores, beam_indices, tokens), slice(0, width), 0)
+    return Candidates(values.masked_fill(tokens == table.end_id, -torch.inf), scores, beam_indices, tokens)
 
 
 @dataclass
-class Waiting:
+class RequestQueue:
     """Requests that have not entered.
 
     Attributes:
@@ -345,7 +363,7 @@ class Waiting:
     refill_below: float
     ahead: deque[tuple[int, Request]] = field(default_factory=deque[tuple[int, Request]])
 
-    def admit(self, table: Table | None) -> list[tuple[int, Request]]:
+    def admit(self, table: BeamState | None) -> list[tuple[int, Request]]:
         """The next requests, as many as there is room for; none while most of the room is taken."""
         taken = [len(sentence.request.source) for sentence in table.sentences] if table else []
         longest, n = max(taken, default=0), len(taken)

@@ -12,21 +12,24 @@ from torch import Tensor
 
 from transformer.decoding.ensemble import EnsembleState
 from transformer.errors import ConfigError
-from transformer.interfaces import Generates, State
+from transformer.interfaces import GenerativeModel, State
 from transformer.kernels import MOST_RANKED, ListedMatrix, best_tokens
 from transformer.tokenizers.special_tokens import EOS_ID, PAD_ID
 
 Projection = Callable[[Tensor], Tensor]
 
 
-class Narrows(Generates, Protocol):
-    """A model that can compute the logits of some tokens alone; its `step` is `narrowed(None)` after `step_hidden`."""
+class SupportsOutputSubset(GenerativeModel, Protocol):
+    """A model that can compute the logits of a subset of the vocabulary.
+
+    Its `step` equals `step_hidden` followed by `output_subset(None)`.
+    """
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
         """As `step`, without the projection to the vocabulary."""
         ...
 
-    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Projection:
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Projection:
         """The projection to some tokens; to all if none are given."""
         ...
 
@@ -55,7 +58,7 @@ class Shortlist:
 
 
 @dataclass(frozen=True)
-class Lists:
+class ShortlistBatch:
     """The tokens that each of some sentences may use.
 
     Attributes:
@@ -67,7 +70,7 @@ class Lists:
 
     tokens: Int[Tensor, " T"]
     starts: Int[Tensor, " L"]
-    model: Narrows
+    model: SupportsOutputSubset
     vocab_size: int
 
     def __len__(self) -> int:
@@ -78,12 +81,12 @@ class Lists:
         """Tokens of each list."""
         return self.starts.diff().tolist()
 
-    def join(self, other: "Lists", numbers: list[int]) -> "Lists":
+    def join(self, other: "ShortlistBatch", numbers: list[int]) -> "ShortlistBatch":
         """Some of the lists of both, the other's being counted after these."""
         each = [*self.tokens.split(self.sizes), *other.tokens.split(other.sizes)]
         sizes = torch.tensor([len(each[number]) for number in numbers], device=self.tokens.device)
         starts = F.pad(sizes.cumsum(dim=0), (1, 0))
-        return Lists(torch.cat([each[number] for number in numbers]), starts, self.model, self.vocab_size)
+        return ShortlistBatch(torch.cat([each[number] for number in numbers]), starts, self.model, self.vocab_size)
 
     @cached_property
     def ids(self) -> Int[Tensor, " C"]:
@@ -93,7 +96,7 @@ class Lists:
     @cached_property
     def projection(self) -> Projection:
         """To `ids`."""
-        return self.model.narrowed(self.ids)
+        return self.model.output_subset(self.ids)
 
     @cached_property
     def forbidden(self) -> Bool[Tensor, "N C"]:
@@ -105,7 +108,7 @@ class Lists:
 
 
 @dataclass(frozen=True)
-class ShortlistedState:
+class ShortlistState:
     """The state of a model that chooses among few tokens.
 
     Attributes:
@@ -115,21 +118,21 @@ class ShortlistedState:
     """
 
     inner: State
-    lists: Lists
+    lists: ShortlistBatch
     list_of: Int[Tensor, " B"]
 
-    def select(self, rows: Int[Tensor, " R"]) -> "ShortlistedState":
+    def select(self, rows: Int[Tensor, " R"]) -> "ShortlistState":
         """The given rows; the lists stay."""
         return replace(self, inner=self.inner.select(rows), list_of=self.list_of[rows])
 
-    def join(self, other: "ShortlistedState") -> "ShortlistedState":
+    def join(self, other: "ShortlistState") -> "ShortlistState":
         """The rows of both, and their lists."""
         kept, list_of = torch.cat([self.list_of, other.list_of + len(self.lists)]).unique(return_inverse=True)
         lists = self.lists.join(other.lists, kept.tolist())
-        return ShortlistedState(self.inner.join(other.inner), lists, list_of)
+        return ShortlistState(self.inner.join(other.inner), lists, list_of)
 
 
-class Shortlisted:
+class ShortlistModel:
     """A model whose logits are those of a shortlist; `shortlisted` tells which they are.
 
     A sentence has tokens of its own: its translation does not depend on the sentences beside it, and its score at most
@@ -147,9 +150,9 @@ class Shortlisted:
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
 
-    def __init__(self, model: Narrows, shortlist: Shortlist, *, ranks: bool = True) -> None:
+    def __init__(self, model: SupportsOutputSubset, shortlist: Shortlist, *, ranks: bool = True) -> None:
         self.model, self.shortlist = model, shortlist
-        self.listed = ListedMatrix.of(model.narrowed(None)) if ranks else None
+        self.listed = ListedMatrix.of(model.output_subset(None)) if ranks else None
         most = shortlist.vocab_size if self.listed is None else min(shortlist.vocab_size, self.listed.columns)
         tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
         if tokens.min() < 0 or tokens.max() >= most or shortlist.vocab_size != most:
@@ -157,23 +160,23 @@ class Shortlisted:
                 f"a shortlist of {shortlist.vocab_size} tokens names {int(tokens.max())}, of a model that has {most}"
             )
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistedState:
-        """As `Generates.begin`."""
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistState:
+        """As `GenerativeModel.begin`."""
         may_use = self.shortlist.of(src)
         starts = F.pad(may_use.sum(dim=1).cumsum(dim=0), (1, 0))
-        lists = Lists(may_use.nonzero()[:, 1].contiguous(), starts, self.model, self.shortlist.vocab_size)
+        lists = ShortlistBatch(may_use.nonzero()[:, 1].contiguous(), starts, self.model, self.shortlist.vocab_size)
         numbers = torch.arange(len(src), device=src.device)
-        return ShortlistedState(self.model.begin(src, src_mask, limit), lists, numbers)
+        return ShortlistState(self.model.begin(src, src_mask, limit), lists, numbers)
 
-    def step(self, tokens: Int[Tensor, " B"], state: ShortlistedState) -> tuple[Float[Tensor, "B C"], ShortlistedState]:
+    def step(self, tokens: Int[Tensor, " B"], state: ShortlistState) -> tuple[Float[Tensor, "B C"], ShortlistState]:
         """The logits of the tokens of any list; -inf for those that the row's own lacks."""
         x, inner = self.model.step_hidden(tokens, state.inner)
         logits = state.lists.projection(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
         return logits, replace(state, inner=inner)
 
     def step_best(
-        self, tokens: Int[Tensor, "N W"], state: ShortlistedState, k: int, never: Bool[Tensor, " V"]
-    ) -> tuple[Float[Tensor, "N W k"], Int[Tensor, "N W k"], ShortlistedState]:
+        self, tokens: Int[Tensor, "N W"], state: ShortlistState, k: int, never: Bool[Tensor, " V"]
+    ) -> tuple[Float[Tensor, "N W k"], Int[Tensor, "N W k"], ShortlistState]:
         """The k most probable tokens of each row, best first, their log-probabilities, and the state after the step.
 
         Args:
@@ -200,8 +203,8 @@ def best_listed(
     return log_p, ids[places]
 
 
-def shortlisted(state: State) -> Lists | None:
+def shortlisted(state: State) -> ShortlistBatch | None:
     """Which tokens a model's logits are of; None where they are of the whole vocabulary."""
     if isinstance(state, EnsembleState):
         return shortlisted(state.states[0])
-    return state.lists if isinstance(state, ShortlistedState) else None
+    return state.lists if isinstance(state, ShortlistState) else None

@@ -25,8 +25,8 @@ from transformer.decoding.config import Request, Search
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import search_all
 from transformer.errors import WorkerError
-from transformer.interfaces import Generates
-from transformer.runtime.allocator import give_back_holes, keep_freed_memory, leave_out_of_collections
+from transformer.interfaces import GenerativeModel
+from transformer.runtime.allocator import leave_out_of_collections, retain_heap, trim_heap
 from transformer.tokenizers.special_tokens import OURS, ControlIds
 
 MOST_WORKERS: Final = 8
@@ -52,7 +52,7 @@ class Workers:
 
     """
 
-    def __init__(self, model: Generates, search: Search, n: int, control: ControlIds = OURS) -> None:
+    def __init__(self, model: GenerativeModel, search: Search, n: int, control: ControlIds = OURS) -> None:
         self.model, self.search, self.n, self.control = model, search, n, control
         self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
         self._made_by = os.getpid()
@@ -60,7 +60,7 @@ class Workers:
         given = model, search, control, self._made_by
         self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=given)
 
-    def serve(self, model: Generates, search: Search, n: int) -> bool:
+    def serve(self, model: GenerativeModel, search: Search, n: int) -> bool:
         """Whether these are the workers that one would make now, and of this very process."""
         return (self.model, self.search, self.n, self._made_by) == (model, search, n, os.getpid())
 
@@ -142,7 +142,7 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
         yield batch
 
 
-_searches: list[tuple[Generates, Search, ControlIds]] = []
+_searches: list[tuple[GenerativeModel, Search, ControlIds]] = []
 """In a worker: what it searches with, and how."""
 _batches = count(1)
 """Of a worker."""
@@ -150,14 +150,14 @@ _mode = torch.inference_mode()
 """Of a worker, from its beginning to its end."""
 
 
-def _begin(model: Generates, search: Search, control: ControlIds, parent: int) -> None:
+def _begin(model: GenerativeModel, search: Search, control: ControlIds, parent: int) -> None:
     """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
-    keep_freed_memory()
+    retain_heap()
     leave_out_of_collections()
     _mode.__enter__()
     _searches[:] = [(model, search, control)]
@@ -175,7 +175,7 @@ def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
     everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
     found = search_all(model, requests, search, batch_tokens=everything, control=control)
     if next(_batches) % BATCHES_TO_HOLES == 0:
-        give_back_holes()
+        trim_heap()
     return found
 
 

@@ -1,8 +1,8 @@
 """What decoding computes most, compiled; and the same with torch where that is not possible."""
 
-from transformer.kernels.attention import cached, can_fetch, fetch, remember, reorder
+from transformer.kernels.attention import cached, fetch, remember, reorder, supports_attention
 from transformer.kernels.layer_step import LayerStep
-from transformer.kernels.library import for_gpus, kind, library, why_not
+from transformer.kernels.library import for_gpus, kind, library, unavailable_reason
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.packed_linear import PRECISIONS, PackedMatrix, Precision, Weight
 from transformer.kernels.shortlist_topk import ListedMatrix
@@ -19,12 +19,12 @@ __all__ = [
     "add_norm",
     "best_tokens",
     "cached",
-    "can_fetch",
     "fetch",
     "for_gpus",
     "kind",
     "library",
     "remember",
     "reorder",
-    "why_not",
+    "supports_attention",
+    "unavailable_reason",
 ]

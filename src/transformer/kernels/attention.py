@@ -12,7 +12,7 @@ from transformer.kernels.library import library, rounds, threads_for
 WIDEST_HEAD = 128
 
 
-def can_fetch(width: int, mask: Bool[Tensor, "..."] | None) -> bool:
+def supports_attention(width: int, mask: Bool[Tensor, "..."] | None) -> bool:
     """Whether there is a kernel for heads of such a width and such a mask."""
     return library() is not None and width <= WIDEST_HEAD and (mask is None or (mask.dim() == 4 and mask.size(1) == 1))
 
@@ -22,7 +22,7 @@ class Attention(ctypes.Structure):
 
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
-        ("last", ctypes.c_void_p), ("holders", ctypes.c_void_p), ("out", ctypes.c_void_p),
+        ("last", ctypes.c_void_p), ("cache_indirection", ctypes.c_void_p), ("out", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in (
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
@@ -57,7 +57,7 @@ def fetch(
     """
     compiled = library()
     is_known = keys.dtype in (torch.float32, torch.bfloat16)
-    if compiled is None or not is_known or not can_fetch(keys.size(3), mask):
+    if compiled is None or not is_known or not supports_attention(keys.size(3), mask):
         return None
     batch, heads, positions, width = keys.shape
     queries = query.size(1)
@@ -88,7 +88,7 @@ def cached(
     *,
     mask: Bool[Tensor, "..."] | None = None,
     last: Int[Tensor, " B"] | None = None,
-    holders: Int[Tensor, "B L"] | None = None,
+    cache_indirection: Int[Tensor, "B L"] | None = None,
 ) -> Attention:
     """Attention to the first `positions` of a cache; the queries and the place for the result are still to be given.
 
@@ -100,17 +100,18 @@ def cached(
         queries: of each row.
         mask: True = may attend; (B or 1, 1, T or 1, S), a row's elements side by side.
         last: position that each row attends up to.
-        holders: which row of the cache holds each position of a row, int32; its own if not given.
+        cache_indirection: which row of the cache holds each position of a row, int32; its own if not given.
     """
     batch, heads, _, width = keys.shape
-    batch = batch if holders is None else len(holders)
+    batch = batch if cache_indirection is None else len(cache_indirection)
     mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
     return Attention(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
-        None if last is None else last.data_ptr(), None if holders is None else holders.data_ptr(), None,
+        None if last is None else last.data_ptr(),
+        None if cache_indirection is None else cache_indirection.data_ptr(), None,
         batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
-        0 if holders is None else holders.stride(0),
+        0 if cache_indirection is None else cache_indirection.stride(0),
         1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0, 0,
     )  # fmt: skip
 

@@ -83,7 +83,7 @@ def library() -> ctypes.CDLL | None:
     return _found()[0]
 
 
-def why_not() -> str | None:
+def unavailable_reason() -> str | None:
     """Why the compiled kernels are not used here; None where they are."""
     return None if _found()[0] is not None else _found()[1]
 

@@ -21,7 +21,7 @@ PART = 1024
 
 @triton.jit(do_not_specialize=["held"])
 def _attend_written(
-    joint, keys, values, holders, positions, out, scale, by_row, by_head, by_position, held,
+    joint, keys, values, cache_indirection, positions, out, scale, by_row, by_head, by_position, held,
     H: tl.constexpr, E: tl.constexpr, AT_ONCE: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     row, head, e = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, E)
@@ -37,7 +37,7 @@ def _attend_written(
         inside = position < written
         holder = row
         if SHARED:
-            holder = tl.load(holders + row * held + position, mask=inside, other=0).to(tl.int64)
+            holder = tl.load(cache_indirection + row * held + position, mask=inside, other=0).to(tl.int64)
         at = (holder * by_row + head * by_head + position * by_position)[:, None] + e[None, :]
         k = tl.load(keys + at, mask=inside[:, None], other=0.0).to(tl.float32)
         v = tl.load(values + at, mask=inside[:, None], other=0.0).to(tl.float32)
@@ -55,7 +55,7 @@ def attend_written(
     values: Float[Tensor, "B H L E"],
     positions: Int[Tensor, " R"],
     scale: float,
-    holders: Int[Tensor, "R L"] | None = None,
+    cache_indirection: Int[Tensor, "R L"] | None = None,
 ) -> Float[Tensor, "R D"]:
     """Self-attention of one new position a row, whose key and value are written to the cache.
 
@@ -65,13 +65,14 @@ def attend_written(
         values: likewise.
         positions: of the new one of each row.
         scale: of the products.
-        holders: which row of the cache holds each position before; its own if not given.
+        cache_indirection: which row of the cache holds each position before; its own if not given.
     """
     rows, (_, heads, _, width) = joint.size(0), keys.shape
     out = empty(rows, heads * width, dtype=joint.dtype, device=joint.device)
     _attend_written[rows, heads](
-        joint, keys, values, keys if holders is None else holders, positions, out, scale, *keys.stride()[:3],
-        0 if holders is None else holders.stride(0), H=heads, E=width, AT_ONCE=AT_ONCE, SHARED=holders is not None,
+        joint, keys, values, keys if cache_indirection is None else cache_indirection, positions, out, scale,
+        *keys.stride()[:3], 0 if cache_indirection is None else cache_indirection.stride(0),
+        H=heads, E=width, AT_ONCE=AT_ONCE, SHARED=cache_indirection is not None,
         num_warps=2,
     )  # fmt: skip
     return out

@@ -15,7 +15,7 @@ from transformer.blocks import (
     ProjectionLayer,
     causal_mask,
 )
-from transformer.blocks.cache import ROOM
+from transformer.blocks.cache import INITIAL_CAPACITY
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
@@ -97,7 +97,7 @@ class LanguageModel(nn.Module):
         positions = src_mask.sum(dim=(1, 2, 3))
         if not src.size(1):  # a pass over one token that is thrown away tells shapes and types of the caches
             _, first = self.decoder.begin(self.positions(self.embed(torch.zeros_like(positions)[:, None])))
-            caches = [type(cache).empty(cache.keys, min(limit, ROOM)) for cache in first]
+            caches = [type(cache).empty(cache.keys, min(limit, INITIAL_CAPACITY)) for cache in first]
             return CausalCache(caches, positions)
         _, caches = self.decoder.begin(self.positions(self.embed(src)), causal_mask(src.size(1), src.device))
         return CausalCache([_owned(cache) for cache in caches], positions, int(positions.max()))
@@ -119,11 +119,11 @@ class LanguageModel(nn.Module):
         state.advance()
         return x, state
 
-    def narrowed(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
         """The projection to some tokens alone; to all if none are given."""
-        return self.projection_layer.narrowed(ids)
+        return self.projection_layer.output_subset(ids)
 
 
 def _owned(cache: KeyValueCache) -> KeyValueCache:
     """The same with room for more, in memory of its own that steps can write to."""
-    return cache.grow(ROOM)
+    return cache.grow(INITIAL_CAPACITY)

@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ class Family:
     """
 
     name: str
-    config: type[Settings]
+    config: type[Config]
 
-    def build(self, config: Settings) -> "nn.Module":
+    def build(self, config: Config) -> "nn.Module":
         """A freshly initialized model of the given configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 

@@ -12,7 +12,7 @@ from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.pipelines.device import choose_place
-from transformer.pipelines.translation.terminology import Lexicon
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
 from transformer.transformer import Transformer
 
@@ -29,7 +29,7 @@ def load(
     path: Path | str,
     *,
     search: Search = GREEDY,
-    lexicon: Lexicon | None = None,
+    lexicon: Terminology | None = None,
     ensemble: Sequence[Path | str] = (),
     precision: str = "auto",
     workers: int | None = None,
@@ -67,7 +67,7 @@ def load(
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
-        if lexicon not in (None, Lexicon()) or ensemble or shortlist or deterministic:
+        if lexicon not in (None, Terminology()) or ensemble or shortlist or deterministic:
             raise ConfigError(
                 f"a {bundle.family} model does not translate, which lexicon, ensemble, shortlist and deterministic are "
                 f"for; `transformer info {path}` tells what it is"

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.data.images import Pictures
 from transformer.data.labelled import Texts, longest_text
 from transformer.errors import ConfigError, DataError
@@ -83,7 +83,7 @@ class TextEncoder:
         cut: texts so far that were longer than the model takes, and lost their end.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Settings) -> None:
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Config) -> None:
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.config = config.model_dump()
@@ -185,7 +185,7 @@ class ImageClassifier:
         config: of the model.
     """
 
-    def __init__(self, model: nn.Module, config: Settings) -> None:
+    def __init__(self, model: nn.Module, config: Config) -> None:
         self.model: Any = model.eval()
         self.config = config.model_dump()
         sizes = self.config["image_size"], self.config["channels"]

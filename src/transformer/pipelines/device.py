@@ -16,7 +16,7 @@ TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Place:
+class DevicePlan:
     """A device and a precision that it computes in.
 
     Attributes:
@@ -60,7 +60,7 @@ class Place:
         return described(self.precision, workers)
 
 
-def choose_place(device: str = "auto", precision: str = "auto", fastest: Precision = "int8") -> Place:
+def choose_place(device: str = "auto", precision: str = "auto", fastest: Precision = "int8") -> DevicePlan:
     """Where to compute: by default on a GPU where there is one, in bf16 if it multiplies that; else the fastest way.
 
     Args:
@@ -74,11 +74,11 @@ def choose_place(device: str = "auto", precision: str = "auto", fastest: Precisi
     if device not in DEVICES:
         raise ConfigError(f"device={device!r} is unknown; choose one of {', '.join(DEVICES)}")
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
-        return Place(torch.device("cpu"), choose_precision(precision, fastest))
+        return DevicePlan(torch.device("cpu"), choose_precision(precision, fastest))
     if not torch.cuda.is_available():
         raise ConfigError("device='cuda', but torch sees no GPU; choose 'cpu', or install torch with CUDA")
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     chosen = ("bf16" if has_bf16 else "float32") if precision == "auto" else choose_precision(precision)
     if chosen == "int8":
         raise ConfigError("precision='int8' is for CPUs; on a GPU choose 'bf16' or 'float32', or device='cpu'")
-    return Place(torch.device("cuda", torch.cuda.current_device()), chosen)
+    return DevicePlan(torch.device("cuda", torch.cuda.current_device()), chosen)

@@ -11,12 +11,12 @@ import torch
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.storage.checkpoints import AVERAGE
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import ParameterMean
 
 
-def steps_to_average(progress: Progress, training: TrainingSettings, stored: Sequence[int] = ()) -> list[int]:
+def steps_to_average(progress: Progress, training: TrainingConfig, stored: Sequence[int] = ()) -> list[int]:
     """The steps whose checkpoints a recipe has averaged at the end, in order; empty where it asks for none.
 
     The last ones are those at multiples of `save_every` and the last of all, whatever else was saved on the way, so

@@ -13,7 +13,7 @@ from transformer.models import family
 from transformer.run.recipe import Recipe, make_model_config
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.optim.schedule import paper_peak
 
 MAY_DIFFER: Final = frozenset({
@@ -32,7 +32,7 @@ WARMUP_STEPS: Final = 50
 
 
 @dataclass(frozen=True)
-class Start:
+class PretrainedStart:
     """The model that a run begins with.
 
     Attributes:
@@ -46,7 +46,7 @@ class Start:
     origin: dict[str, Any]
 
 
-def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) -> Start | None:
+def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) -> PretrainedStart | None:
     """The model that the recipe's `training.start_from` names, or None where it names none.
 
     Where the recipe leaves them open, the learning rate is a tenth of the peak that the model was trained with, of an
@@ -88,10 +88,10 @@ def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) ->
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer)
-    return Start(bundle, inherited.model_copy(update={"training": smaller}), origin)
+    return PretrainedStart(bundle, inherited.model_copy(update={"training": smaller}), origin)
 
 
-def place_start(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
+def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
     """Puts the weights of the start in place; heads that a task brings keep their first values.
 
     Args:
@@ -116,7 +116,7 @@ def place_start(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: 
     return fresh
 
 
-def take_over(recipe: Recipe, earlier: Recipe) -> Recipe:
+def inherit_settings(recipe: Recipe, earlier: Recipe) -> Recipe:
     """What a fine-tuning run that goes on leaves open, from the recipe it began with; the model is not read again."""
     if earlier.training.start_from is None:
         return recipe
@@ -128,16 +128,16 @@ def take_over(recipe: Recipe, earlier: Recipe) -> Recipe:
     return inherited.model_copy(update={"training": recipe.training.model_copy(update=training)})
 
 
-def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerSettings) -> Recipe:
+def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerConfig) -> Recipe:
     """The recipe with model and tokenizer as they are, but for the keys it gives itself."""
     sizes = [key for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size") if key in model]
     opened = dict.fromkeys(sizes)  # the run sets them from the tokenizer
     config = make_model_config({**model, **opened, **_given(recipe.model)})
-    settings = TokenizerSettings.model_validate({**tokenizer.model_dump(), **_given(recipe.tokenizer)})
+    settings = TokenizerConfig.model_validate({**tokenizer.model_dump(), **_given(recipe.tokenizer)})
     return recipe.model_copy(update={"model": config, "tokenizer": settings})
 
 
-def _refuse_difference(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerSettings) -> None:
+def _refuse_difference(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfig) -> None:
     has = {"model": bundle.config.model_dump(), "tokenizer": tokenizer.model_dump()}
     differing = [
         f"{section}.{key}={value} (there {has[section].get(key)})"
@@ -155,17 +155,17 @@ def _given(settings: Any) -> dict[str, Any]:
     return {} if settings is None else settings.model_dump(include=settings.model_fields_set, exclude_none=True)
 
 
-def _tokenizer_settings(bundle: Bundle) -> TokenizerSettings:
+def _tokenizer_settings(bundle: Bundle) -> TokenizerConfig:
     """How the model's tokenizer was trained, as far as the model tells."""
     pair = bundle.text
     if pair is None:
-        return TokenizerSettings()
+        return TokenizerConfig()
     if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerSettings()  # which says nothing of a published tokenizer; the run keeps it
+        return TokenizerConfig()  # which says nothing of a published tokenizer; the run keeps it
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}
-    return TokenizerSettings.model_validate(facts | bundle.provenance.get("recipe", {}).get("tokenizer", {}))
+    return TokenizerConfig.model_validate(facts | bundle.provenance.get("recipe", {}).get("tokenizer", {}))
 
 
 def _peak(bundle: Bundle) -> float:

@@ -10,27 +10,27 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from transformer.config import Settings
-from transformer.data.config import TaskData
+from transformer.config import Config
+from transformer.data.config import TaskConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family
-from transformer.tokenizers.config import TokenizerSettings
-from transformer.training.config import TrainingSettings
+from transformer.tokenizers.config import TokenizerConfig
+from transformer.training.config import TrainingConfig
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
-class Recipe(Settings):
+class Recipe(Config):
     """Everything that decides a run. `model` is the configuration of the family that `model.family` names.
 
     `model.preset` stands for the family's settings of that name; keys beside it override them.
     """
 
-    data: SerializeAsAny[TaskData]
-    tokenizer: TokenizerSettings = TokenizerSettings()
-    model: SerializeAsAny[Settings] | None = Field(default=None, description="chosen by corpus size if not set")
-    training: TrainingSettings = TrainingSettings()
+    data: SerializeAsAny[TaskConfig]
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: SerializeAsAny[Config] | None = Field(default=None, description="chosen by corpus size if not set")
+    training: TrainingConfig = TrainingConfig()
 
     @field_validator("data", mode="before")
     @classmethod
@@ -65,7 +65,7 @@ class Recipe(Settings):
         )
 
 
-def make_data_settings(values: Mapping[str, Any]) -> TaskData:
+def make_data_settings(values: Mapping[str, Any]) -> TaskConfig:
     """The settings of a recipe's `data` section, of the task that it names.
 
     Raises:
@@ -78,7 +78,7 @@ def make_data_settings(values: Mapping[str, Any]) -> TaskData:
     return TASKS[task].model_validate(values)
 
 
-def make_model_config(values: Mapping[str, Any]) -> Settings:
+def make_model_config(values: Mapping[str, Any]) -> Config:
     """The configuration of a recipe's `model` section.
 
     Raises:
@@ -196,7 +196,7 @@ def _parse_override(override: str) -> tuple[str, str, Any]:
         return section, name, text
 
 
-class Defaults(Settings):
+class Defaults(Config):
     """What a task takes where a recipe leaves it open.
 
     Attributes:
@@ -259,8 +259,8 @@ def complete(
 
 
 def _fill_in_training(
-    training: TrainingSettings, epochs: int, steps_per_epoch: int, earlier: TrainingSettings | None
-) -> TrainingSettings:
+    training: TrainingConfig, epochs: int, steps_per_epoch: int, earlier: TrainingConfig | None
+) -> TrainingConfig:
     max_steps = training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
     interval = max(100, min(5000, steps_per_epoch))
@@ -275,7 +275,7 @@ def _fill_in_training(
     return training.model_copy(update=open_keys)
 
 
-class CorpusSize(Settings):
+class CorpusSize(Config):
     """Defaults for corpora of fewer than `below_pairs` pairs."""
 
     below_pairs: float

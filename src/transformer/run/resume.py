@@ -30,7 +30,7 @@ TAKEN_OVER = frozenset(f"training.{key}" for key in ("warmup_steps", "decay_step
 
 
 @dataclass(frozen=True)
-class Earlier:
+class ResumePoint:
     """What a run goes on from.
 
     Attributes:
@@ -48,7 +48,7 @@ class Earlier:
     warnings: list[str] = field(default_factory=list)
 
 
-def find_earlier(checkpoints: Checkpoints) -> Earlier | None:
+def find_earlier(checkpoints: Checkpoints) -> ResumePoint | None:
     """The newest checkpoint of a run that is whole, or None where there is none at all.
 
     A best that is damaged is forgotten, so that the next validation is the best again.
@@ -72,7 +72,7 @@ def find_earlier(checkpoints: Checkpoints) -> Earlier | None:
         raise CheckpointError(
             f"{checkpoint.sealed.folder} does not tell its run's recipe and texts ({error}); start anew with --fresh"
         ) from error
-    return Earlier(checkpoint, load_bundle(checkpoint.model), recipe, inputs, warnings)
+    return ResumePoint(checkpoint, load_bundle(checkpoint.model), recipe, inputs, warnings)
 
 
 def record_of(recipe: Recipe, inputs: dict[str, str]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def record_of(recipe: Recipe, inputs: dict[str, str]) -> dict[str, Any]:
     return {"recipe": recipe.model_dump(mode="json", exclude_none=True), "inputs": inputs}
 
 
-def refuse_changed_texts(earlier: Earlier, now: dict[str, str], recipe: Recipe, allowed: Collection[str]) -> None:
+def refuse_changed_texts(earlier: ResumePoint, now: dict[str, str], recipe: Recipe, allowed: Collection[str]) -> None:
     """The texts must hold what they held, wherever they lie now.
 
     Raises:
@@ -99,7 +99,7 @@ def refuse_changed_texts(earlier: Earlier, now: dict[str, str], recipe: Recipe, 
         )
 
 
-def refuse_changed_recipe(earlier: Earlier, now: Recipe, allowed: Collection[str]) -> None:
+def refuse_changed_recipe(earlier: ResumePoint, now: Recipe, allowed: Collection[str]) -> None:
     """A run that goes on must have the same recipe, but for how long it may take and what it tells.
 
     Args:
@@ -144,7 +144,7 @@ def may_lack(allowed: Collection[str]) -> list[str]:
     return [f"{OPTIMIZER}.safetensors"] if OPTIMIZER in allowed else []
 
 
-def restore_weights(earlier: Earlier, model: nn.Module) -> None:
+def restore_weights(earlier: ResumePoint, model: nn.Module) -> None:
     """Puts the weights in place; a matrix that is shared stays shared.
 
     Raises:
@@ -157,7 +157,7 @@ def restore_weights(earlier: Earlier, model: nn.Module) -> None:
         raise CheckpointError(f"{earlier.checkpoint.model}: {reason}; start anew with --fresh") from error
 
 
-def restore_memory(earlier: Earlier, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def restore_memory(earlier: ResumePoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Puts what the optimizer remembers in place, each rank its part.
 
     Where the optimizer's file is missing, which only `may_lack` lets pass, it starts from nothing.
@@ -183,5 +183,5 @@ def _shown(value: Any) -> str:
     return "not set" if value is None else repr(value)
 
 
-def _run_of(earlier: Earlier) -> Path:
+def _run_of(earlier: ResumePoint) -> Path:
     return earlier.checkpoint.sealed.folder.parents[1]

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.data.progress import shown_progress
 from transformer.models import family
-from transformer.run.fine_tuning import place_start, read_start, take_over
+from transformer.run.fine_tuning import inherit_settings, load_pretrained, read_start
 from transformer.run.recipe import Recipe
 from transformer.run.resume import (
-    Earlier,
+    ResumePoint,
     find_earlier,
     may_lack,
     refuse_changed_recipe,
@@ -24,17 +24,17 @@ from transformer.run.resume import (
     restore_memory,
     restore_weights,
 )
-from transformer.run.task import Material, Task
+from transformer.run.task import Task, TaskData
 from transformer.run.tasks import make_task
-from transformer.run.trainer import Parts
+from transformer.run.trainer import Trainer
 from transformer.runtime.machine import machine
 from transformer.storage.atomic import replace_text
 from transformer.training.backend import Hardware, choose_hardware
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.compilation import compile_layers
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import replicate
-from transformer.training.distributed.process_group import World
+from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.loop import steps_per_epoch
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.tensorboard import refuse_missing
@@ -48,7 +48,7 @@ from transformer.training.step import TrainingState
 RECIPE_FILE = "recipe.toml"
 
 
-def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Material:
+def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskData:
     """Does what a run of the recipe does with its data before its first step, and keeps it for `data.prepared`.
 
     Args:
@@ -67,7 +67,7 @@ def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> Material:
         return task.prepare(filled, start.bundle if start else None)
 
 
-def _refuse_early(training: TrainingSettings) -> None:
+def _refuse_early(training: TrainingConfig) -> None:
     """Refuses what this machine does not have before a corpus is prepared, which may take hours.
 
     Raises:
@@ -84,8 +84,8 @@ def assemble(
     task: Task,
     allow_changed: Collection[str],
     notes: list[str],
-    world: World,
-) -> Parts:
+    world: DistributedContext,
+) -> Trainer:
     """Prepares data and model, from the start or from the newest checkpoint; rank 0 first, for the others to find."""
     _refuse_early(given.training)
     checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
@@ -95,7 +95,7 @@ def assemble(
         if earlier:
             refuse_changed_texts(earlier, inputs, given, allow_changed)
         start = None if earlier else read_start(given, task.kinds)
-        given = take_over(given, earlier.recipe) if earlier else start.recipe if start else given
+        given = inherit_settings(given, earlier.recipe) if earlier else start.recipe if start else given
         if earlier and given.training.batch_tokens == "auto":
             settled = given.training.model_copy(update={"batch_tokens": earlier.recipe.training.batch_tokens})
             given = given.model_copy(update={"training": settled})
@@ -115,7 +115,7 @@ def assemble(
     model = _model(material.config, recipe.training, world)
     if start:
         labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
-        fresh = place_start(model, start.bundle.model.state_dict(), same_labels=labels[0] == labels[1])
+        fresh = load_pretrained(model, start.bundle.model.state_dict(), same_labels=labels[0] == labels[1])
         notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
     if earlier:
         restore_weights(earlier, model)
@@ -135,7 +135,7 @@ def assemble(
     )
     notes = [*notes, *material.notes]
     origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
-    return Parts(
+    return Trainer(
         folder, recipe, task, material, replicas, state, schedule, checkpoints, progress, inputs, notes, origin,
     )  # fmt: skip
 
@@ -152,18 +152,18 @@ def computed_otherwise(provenance: dict[str, Any], device: str) -> list[str]:
     return [f"warning: what computes is not what computed before ({shown}); the last bits may differ"] if shown else []
 
 
-def _hardware(training: TrainingSettings) -> Hardware:
+def _hardware(training: TrainingConfig) -> Hardware:
     return replace(choose_hardware(training.device, training.precision), is_compiled=training.compile)
 
 
-def _objective(task: Task, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+def _objective(task: Task, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
     objective = task.objective(model, training, material)
     if training.compile:
         compile_layers(objective)
     return objective
 
 
-def _with_batch_tokens(recipe: Recipe, task: Task, material: Material, world: World) -> Recipe:
+def _with_batch_tokens(recipe: Recipe, task: Task, material: TaskData, world: DistributedContext) -> Recipe:
     """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
     training = recipe.training
     hardware = _hardware(training)
@@ -173,7 +173,7 @@ def _with_batch_tokens(recipe: Recipe, task: Task, material: Material, world: Wo
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
-def _with_hardware(recipe: Recipe, earlier: Earlier | None, world: World) -> Recipe:
+def _with_hardware(recipe: Recipe, earlier: ResumePoint | None, world: DistributedContext) -> Recipe:
     """Sets precision and accumulation where the recipe leaves them open: the run's own, or what fits to the machines.
 
     That is the precision that they are fast in, and a micro-batch a rank; both are then the run's for good.
@@ -186,7 +186,7 @@ def _with_hardware(recipe: Recipe, earlier: Earlier | None, world: World) -> Rec
     return recipe.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def _model(config: Settings, training: TrainingSettings, world: World) -> nn.Module:
+def _model(config: Config, training: TrainingConfig, world: DistributedContext) -> nn.Module:
     """A new model on its device, if there is room for it."""
     build = family(str(config.model_dump()["family"])).build
     device = choose_hardware(training.device, training.precision).device
@@ -197,7 +197,7 @@ def _model(config: Settings, training: TrainingSettings, world: World) -> nn.Mod
     return build(config).to(device)
 
 
-def _schedule(recipe: Recipe, config: Settings) -> Schedule:
+def _schedule(recipe: Recipe, config: Config) -> Schedule:
     training = recipe.training
     assert training.decay_steps is not None
     assert training.warmup_steps is not None

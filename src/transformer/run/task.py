@@ -8,19 +8,19 @@ from typing import Any
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import ConfigError
-from transformer.interfaces import Source
+from transformer.interfaces import Dataset
 from transformer.models import family
 from transformer.run.recipe import Defaults, Recipe, complete
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import Hardware
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.validation import validation_loss
 
 
 @dataclass(frozen=True)
-class Material:
+class TaskData:
     """What a run learns from.
 
     Attributes:
@@ -34,10 +34,10 @@ class Material:
         provenance: what else the model keeps.
     """
 
-    config: Settings
+    config: Config
     text: TokenizerPair | None
-    train: Source
-    validation: Source
+    train: Dataset
+    validation: Dataset
     lines: list[str]
     facts: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
@@ -102,7 +102,7 @@ class Task(ABC):
         return filled
 
     @abstractmethod
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """Reads the data.
 
         Args:
@@ -111,19 +111,19 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """The model with its loss."""
 
-    def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
+    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, hardware: Hardware) -> Scores:
         """Figures of the model on the validation examples."""
         objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
         return Scores(validation_loss(objective, material.validation, training.budget_at_once, hardware))
 
-    def rehearse(self, model: nn.Module, training: TrainingSettings, material: Material) -> None:
+    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> None:
         """Does what of `scores` may take more memory than a batch of training does: of the loss alone nothing."""
         del model, training, material
 
-    def kept(self, material: Material, outputs: list[str]) -> str:
+    def kept(self, material: TaskData, outputs: list[str]) -> str:
         """The content of the run's `translations.jsonl`; empty where the model writes nothing."""
         del material, outputs
         return ""
@@ -139,7 +139,7 @@ def refuse_metric(metric: str, known: tuple[str, ...]) -> None:
         raise ConfigError(f"training.best_metric={metric!r} is not measured for this task; choose {' or '.join(known)}")
 
 
-def sized(config: Settings, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Settings:
+def sized(config: Config, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Config:
     """The configuration with the vocabularies' sizes and ids, where it has keys for them that nothing is in by default.
 
     Args:

@@ -13,8 +13,8 @@ from transformer.run.recipe import Recipe, load_recipe, refuse_unwritable
 from transformer.run.run_folder import fresh_folder, hold_run, nothing_left
 from transformer.run.setup import RECIPE_FILE, assemble
 from transformer.run.tasks import make_task
-from transformer.run.trainer import Parts
-from transformer.runtime.allocator import keep_freed_memory
+from transformer.run.trainer import Trainer
+from transformer.runtime.allocator import retain_heap
 from transformer.storage.checkpoints import MODEL, resolve_model
 from transformer.training.backend import keep_compiled_products
 from transformer.training.distributed.process_group import FRESH, join_world
@@ -77,7 +77,7 @@ def train(
     given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
     refuse_unwritable(str(folder), "run")
-    keep_freed_memory()
+    retain_heap()
     keep_compiled_products()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
     with join_world(given.training) as world:
@@ -97,7 +97,7 @@ def train(
     return RunResult(folder, model, parts.progress, interruption, parts.average_scores, *ranks)
 
 
-def _train(parts: Parts, *, quiet: bool) -> Interruption:
+def _train(parts: Trainer, *, quiet: bool) -> Interruption:
     training, progress = parts.recipe.training, parts.progress
     path, max_steps = parts.folder / METRICS_FILE if parts.world.is_main else None, training.max_steps or 0
     board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard and path else None

@@ -15,14 +15,14 @@ from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.run.recipe import Recipe
 from transformer.run.resume import OPTIMIZER, record_of
-from transformer.run.task import Material, Task
-from transformer.runtime.allocator import give_back_holes
+from transformer.run.task import Task, TaskData
+from transformer.runtime.allocator import trim_heap
 from transformer.runtime.machine import machine
 from transformer.storage.atomic import replace_text
 from transformer.storage.checkpoints import AVERAGE, MODEL, checkpoint_steps, resolve_model
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.distributed.data_parallel import Replicas, gathered
-from transformer.training.distributed.process_group import World
+from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.loop import HIGHER_IS_BETTER, steps_per_epoch, why_finished
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -34,13 +34,13 @@ from transformer.training.step import TrainingState
 
 
 @dataclass(frozen=True)
-class Parts:
+class Trainer:
     """What a run is made of, and its answers to the loop, which all ranks ask for together."""
 
     folder: Path
     recipe: Recipe
     task: Task
-    material: Material
+    material: TaskData
     replicas: Replicas
     state: TrainingState
     schedule: Schedule
@@ -56,7 +56,7 @@ class Parts:
     average_scores: dict[str, float] = field(default_factory=dict)
 
     @property
-    def world(self) -> World:
+    def world(self) -> DistributedContext:
         """The ranks of the run."""
         return self.state.world
 
@@ -72,9 +72,9 @@ class Parts:
             return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
 
     def _scores(self, model: nn.Module) -> dict[str, float]:
-        give_back_holes()  # those that batches leave are of other sizes than what validation asks for, and so back
+        trim_heap()  # those that batches leave are of other sizes than what validation asks for, and so back
         found = self.task.scores(model, self.recipe.training, self.material, self.state.hardware)
-        give_back_holes()
+        trim_heap()
         self.outputs[:] = found.outputs
         self.signatures.update(found.signatures)
         return found.values
@@ -188,16 +188,16 @@ class Parts:
         """What validation takes most memory for, done once before the first step."""
         self.replicas.gather()
         if self.world.is_main:
-            give_back_holes()
-            self.task.rehearse(self.model, self.recipe.training, self.material)
-            give_back_holes()
+            trim_heap()
+            self.task.warm_up_validation(self.model, self.recipe.training, self.material)
+            trim_heap()
 
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
         finite = {name: value if isfinite(value) else None for name, value in scores.items()}
         return {"scores": finite, "signatures": self.signatures}
 
 
-def _ranks_line(world: World, accumulation: int) -> str:
+def _ranks_line(world: DistributedContext, accumulation: int) -> str:
     """What is said of the ranks, and of those that have nothing to do."""
     shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
     idle = -accumulation % world.size

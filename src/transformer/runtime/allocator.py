@@ -9,7 +9,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
 """Options of the GNU C library's `mallopt`."""
 
 
-def keep_freed_memory() -> None:
+def retain_heap() -> None:
     """Tells the GNU C library to keep what a step frees for the next step.
 
     By default it hands every large tensor back to the system, which clears each page anew when the next step asks for
@@ -20,7 +20,7 @@ def keep_freed_memory() -> None:
             library.mallopt(option, value)
 
 
-def give_back_holes() -> None:
+def trim_heap() -> None:
     """Hands memory that is free, wherever it lies, back to the system.
 
     What is kept for the next step is cut into other pieces by every new shape, of which some stay unused: a process

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from transformer.errors import BundleError, DamageError
-from transformer.storage.verified_folder import Kind, Manifest, Sealed
+from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFolder
 
 FOLDER: Final = "checkpoints"
 MODEL: Final = "model"
 AVERAGE: Final = "average"
 RECORD: Final = "progress.json"
-CHECKPOINT: Final = Kind("checkpoint", DamageError, Manifest, format=1, depth=2)
+CHECKPOINT: Final = FolderType("checkpoint", DamageError, Manifest, format=1, depth=2)
 NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -34,7 +34,7 @@ def checkpoint_steps(run: Path) -> list[int]:
     return sorted(int(match[1]) for match in map(NAME.fullmatch, names) if match)
 
 
-def read_record(checkpoint: Sealed[Manifest]) -> dict[str, Any]:
+def read_record(checkpoint: VerifiedFolder[Manifest]) -> dict[str, Any]:
     """What a checkpoint says about the run.
 
     Raises:
@@ -66,7 +66,7 @@ def resolve_model(path: Path) -> Path:
     reason = "it has no checkpoint yet"
     for step in reversed(checkpoint_steps(path)):
         try:
-            progress = read_record(Sealed(checkpoint_folder(path, step), CHECKPOINT))["progress"]
+            progress = read_record(VerifiedFolder(checkpoint_folder(path, step), CHECKPOINT))["progress"]
             best = progress["best_step"]
             if _average_score(path) > (-math.inf if best is None else float(progress["best_score"])):
                 return path / AVERAGE

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import TransformerError
 from transformer.storage.atomic import sync, sync_tree
 
@@ -22,14 +22,14 @@ MANIFEST_SUM: Final = "manifest.sha256"
 MAX_MANIFEST_BYTES: Final = 1 << 24
 
 
-class Entry(Settings):
+class Entry(Config):
     """One file of a sealed folder."""
 
     sha256: str
     size: int
 
 
-class Manifest(Settings):
+class Manifest(Config):
     """What a sealed folder holds.
 
     Attributes:
@@ -45,7 +45,7 @@ M = TypeVar("M", bound=Manifest)
 
 
 @dataclass(frozen=True)
-class Kind(Generic[M]):
+class FolderType(Generic[M]):
     """What a sealed folder is for.
 
     Attributes:
@@ -63,7 +63,7 @@ class Kind(Generic[M]):
     depth: int = 1
 
 
-def write_sealed(folder: Path, kind: Kind[M], facts: dict[str, Any], fill: Callable[[Path], None]) -> None:
+def write_sealed(folder: Path, kind: FolderType[M], facts: dict[str, Any], fill: Callable[[Path], None]) -> None:
     """Writes files, a manifest of their SHA-256 sums and sizes, and the sum of the manifest.
 
     The folder appears under its name only when everything in it is on disk. Where that fails, nothing stays behind.
@@ -93,7 +93,7 @@ def write_sealed(folder: Path, kind: Kind[M], facts: dict[str, Any], fill: Calla
     sync(folder.parent)
 
 
-class Sealed(Generic[M]):
+class VerifiedFolder(Generic[M]):
     """A sealed folder that is read; files that its manifest does not name are not looked at.
 
     Attributes:
@@ -101,7 +101,7 @@ class Sealed(Generic[M]):
         manifest: what it holds; matches its sum.
     """
 
-    def __init__(self, folder: Path, kind: Kind[M]) -> None:
+    def __init__(self, folder: Path, kind: FolderType[M]) -> None:
         """Reads and checks the manifest.
 
         Raises:
@@ -215,7 +215,7 @@ class Sealed(Generic[M]):
             )
 
 
-def _write_manifest(folder: Path, kind: Kind[M], facts: dict[str, Any]) -> None:
+def _write_manifest(folder: Path, kind: FolderType[M], facts: dict[str, Any]) -> None:
     files = {
         path.relative_to(folder).as_posix(): _entry_of(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }

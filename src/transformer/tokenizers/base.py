@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.tokenizers.config import NormalizationSettings
+from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL, OURS, ControlIds
 
 
@@ -26,7 +26,7 @@ class Tokenizer(ABC):
     control: ControlIds = OURS
     kind: str
 
-    def __init__(self, normalization: NormalizationSettings) -> None:
+    def __init__(self, normalization: NormalizationConfig) -> None:
         self.normalization = normalization
 
     @property

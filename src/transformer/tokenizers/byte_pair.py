@@ -11,7 +11,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.config import NormalizationSettings, TokenizerSettings
+from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
 from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL
 
 N_BYTES = 256
@@ -32,12 +32,12 @@ class BytePairTokenizer(Tokenizer):
 
     kind = "byte-level BPE"
 
-    def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationSettings) -> None:
+    def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationConfig) -> None:
         super().__init__(normalization)
         self._merges = merges
 
     @classmethod
-    def train(cls, lines: Iterable[str], settings: TokenizerSettings) -> "BytePairTokenizer":
+    def train(cls, lines: Iterable[str], settings: TokenizerConfig) -> "BytePairTokenizer":
         """Learns the merges from lines of text.
 
         Raises:
@@ -126,7 +126,7 @@ class BytePairTokenizer(Tokenizer):
         try:
             fields = json.loads(content)
             merges = tokenizers.Tokenizer.from_str(json.dumps(fields["merges"]))
-            return cls(merges, NormalizationSettings.model_validate(fields["normalization"]))
+            return cls(merges, NormalizationConfig.model_validate(fields["normalization"]))
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from transformer.errors import DataError
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.config import NormalizationSettings, TokenizerSettings
+from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
 from transformer.tokenizers.special_tokens import N_CONTROL, UNK_ID
 
 
@@ -19,13 +19,13 @@ class CharacterTokenizer(Tokenizer):
 
     kind = "characters"
 
-    def __init__(self, characters: Sequence[str], normalization: NormalizationSettings) -> None:
+    def __init__(self, characters: Sequence[str], normalization: NormalizationConfig) -> None:
         super().__init__(normalization)
         self.characters = list(characters)
         self._ids = {character: token for token, character in enumerate(self.characters, start=N_CONTROL)}
 
     @classmethod
-    def train(cls, texts: Iterable[str], settings: TokenizerSettings) -> "CharacterTokenizer":
+    def train(cls, texts: Iterable[str], settings: TokenizerConfig) -> "CharacterTokenizer":
         """Takes the characters of a text, sorted.
 
         Raises:
@@ -72,7 +72,7 @@ class CharacterTokenizer(Tokenizer):
         try:
             fields = json.loads(content)
             characters = [str(character) for character in fields["characters"]]
-            return cls(characters, NormalizationSettings.model_validate(fields["normalization"]))
+            return cls(characters, NormalizationConfig.model_validate(fields["normalization"]))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
 

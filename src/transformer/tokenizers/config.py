@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from transformer.config import Settings
+from transformer.config import Config
 
 
-class NormalizationSettings(Settings):
+class NormalizationConfig(Config):
     """What is changed in a text before it is split into tokens; nothing by default.
 
     Attributes:
@@ -19,7 +19,7 @@ class NormalizationSettings(Settings):
     lowercase: bool = Field(default=False, description="lower-case the text")
 
 
-class TokenizerSettings(NormalizationSettings):
+class TokenizerConfig(NormalizationConfig):
     """How the tokenizer is trained.
 
     Attributes:
@@ -42,6 +42,6 @@ class TokenizerSettings(NormalizationSettings):
     )
 
     @property
-    def normalization(self) -> NormalizationSettings:
+    def normalization(self) -> NormalizationConfig:
         """The part that a stored tokenizer keeps."""
-        return NormalizationSettings(unicode=self.unicode, lowercase=self.lowercase)
+        return NormalizationConfig(unicode=self.unicode, lowercase=self.lowercase)

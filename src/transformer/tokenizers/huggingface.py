@@ -12,7 +12,7 @@ from transformer.errors import BundleError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
-from transformer.tokenizers.config import NormalizationSettings
+from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL, UNK_ID, ControlIds
 
 WHOLE, WORDS, PIECES, MERGES, FACTS = (
@@ -55,7 +55,7 @@ class PublishedTokenizer(Tokenizer):
     kind = "published"
 
     def __init__(self, content: str, control: ControlIds) -> None:
-        super().__init__(NormalizationSettings())
+        super().__init__(NormalizationConfig())
         try:
             self._library = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises plain Exception
@@ -366,7 +366,7 @@ def _after_control(vocabulary: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _framed(library: tokenizers.Tokenizer, normalization: NormalizationSettings, frame: str, *, spaced: bool) -> str:
+def _framed(library: tokenizers.Tokenizer, normalization: NormalizationConfig, frame: str, *, spaced: bool) -> str:
     """The tokenizer.json of one of ours: what normalizes a text, the space before a framed one, and its frame."""
     steps: list[Any] = [normalizers.NFC()] * (normalization.unicode == "nfc")
     steps += [normalizers.Lowercase()] * normalization.lowercase

@@ -7,7 +7,7 @@ from itertools import chain
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.huggingface import PublishedTokenizer
 from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -27,7 +27,7 @@ class TokenizerPair:
         cls,
         sources: Callable[[], Iterable[str]],
         targets: Callable[[], Iterable[str]],
-        settings: TokenizerSettings,
+        settings: TokenizerConfig,
     ) -> "TokenizerPair":
         """Learns from both texts together or from each on its own.
 
@@ -72,7 +72,7 @@ class TokenizerPair:
         return cls(source, target)
 
 
-def train_tokenizer(texts: Iterable[str], settings: TokenizerSettings) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
     """Learns a tokenizer of the kind that the settings name.
 
     Raises:

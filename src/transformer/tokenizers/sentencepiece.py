@@ -8,7 +8,7 @@ from typing import Any
 
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.config import NormalizationSettings
+from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import N_CONTROL, UNK_ID
 
 SPACE = "\u2581"
@@ -35,7 +35,7 @@ class SentencePieceTokenizer(Tokenizer):
     kind = "SentencePiece"
 
     def __init__(self, model: bytes, vocabulary: Sequence[str]) -> None:
-        super().__init__(NormalizationSettings())
+        super().__init__(NormalizationConfig())
         try:
             from sentencepiece import SentencePieceProcessor  # needed by few
         except ImportError as error:

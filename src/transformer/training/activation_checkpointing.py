@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
-from transformer.runtime.allocator import give_back_holes
+from transformer.runtime.allocator import trim_heap
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 from transformer.training.cpu_ops.linear import ROUNDED
 
@@ -45,6 +45,6 @@ def _forget(again: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tenso
 def _compute(forward: Callable[..., Tensor], is_tidy: bool, *inputs: Tensor | int | None) -> Tensor:
     on_cpu = isinstance(inputs[0], Tensor) and inputs[0].device.type == "cpu"
     if is_tidy and on_cpu and torch.is_grad_enabled():
-        give_back_holes()
+        trim_heap()
     with CompiledProducts():  # the backward pass, which does it again, is outside of the context that trains
         return forward(*inputs)

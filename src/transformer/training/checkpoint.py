@@ -24,7 +24,7 @@ from transformer.storage.checkpoints import (
     read_record,
 )
 from transformer.storage.tensor_files import load_tensors
-from transformer.storage.verified_folder import Manifest, Sealed, write_sealed
+from transformer.storage.verified_folder import Manifest, VerifiedFolder, write_sealed
 from transformer.training.monitoring.progress import Progress
 
 LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
@@ -42,7 +42,7 @@ class Checkpoint:
 
     progress: Progress
     facts: dict[str, Any]
-    sealed: Sealed[Manifest]
+    sealed: VerifiedFolder[Manifest]
 
     @property
     def model(self) -> Path:
@@ -149,7 +149,7 @@ class Checkpoints:
         return checkpoint_folder(self.run, step)
 
     def _open(self, step: int) -> Checkpoint:
-        sealed = Sealed(self.folder(step), CHECKPOINT)
+        sealed = VerifiedFolder(self.folder(step), CHECKPOINT)
         sealed.check_all(self._may_lack)
         facts = read_record(sealed)
         return Checkpoint(Progress.from_json(facts.pop("progress")), facts, sealed)
@@ -185,7 +185,7 @@ class Checkpoints:
 
     def _needed_by(self, step: int) -> set[int]:
         try:
-            record = read_record(Sealed(self.folder(step), CHECKPOINT))
+            record = read_record(VerifiedFolder(self.folder(step), CHECKPOINT))
             return Progress.from_json(record["progress"]).needed_steps
         except DamageError:
             return set()

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 Interval = Annotated[int, Field(ge=1)] | Literal["epoch"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
-class TrainingSettings(Settings):
+class TrainingConfig(Config):
     """How a model is trained. Intervals are in steps (updates), or "epoch"."""
 
     seed: int = Field(default=1, ge=0, description="of initialization, order and dropout")
@@ -95,13 +95,13 @@ class TrainingSettings(Settings):
     threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")
 
     @model_validator(mode="after")
-    def _one_kind_of_average(self) -> "TrainingSettings":
+    def _one_kind_of_average(self) -> "TrainingConfig":
         if self.average_last and self.average_best:
             raise ValueError("training.average_last and training.average_best exclude each other; give one of them")
         return self
 
     @model_validator(mode="after")
-    def _compiled_or_again(self) -> "TrainingSettings":
+    def _compiled_or_again(self) -> "TrainingConfig":
         if self.compile and self.activation_checkpointing:
             raise ValueError("training.compile and training.activation_checkpointing exclude each other; give one")
         return self

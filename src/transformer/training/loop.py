@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from transformer.data.batches import plan_epoch
 from transformer.data.prefetch import prefetch
 from transformer.errors import TrainingError
-from transformer.interfaces import Source
-from transformer.training.config import Interval, TrainingSettings
+from transformer.interfaces import Dataset
+from transformer.training.config import Interval, TrainingConfig
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -41,13 +41,13 @@ class Hooks:
     interruption: Interruption
 
 
-def steps_per_epoch(source: Source, settings: TrainingSettings) -> int:
+def steps_per_epoch(source: Dataset, settings: TrainingConfig) -> int:
     """Updates of the first epoch; of every epoch where all examples are seen once in each."""
     return len(plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts))
 
 
 def batches_from(
-    source: Source, settings: TrainingSettings, position: Position
+    source: Dataset, settings: TrainingConfig, position: Position
 ) -> Iterator[tuple[NDArray[np.uint32], Position]]:
     """The batches from a position on, each with the position after it: a function of seed and position alone."""
     epoch, first = position.epoch, position.index
@@ -60,8 +60,8 @@ def batches_from(
 
 def train(
     state: TrainingState,
-    source: Source,
-    settings: TrainingSettings,
+    source: Dataset,
+    settings: TrainingConfig,
     schedule: Schedule,
     progress: Progress,
     hooks: Hooks,
@@ -85,7 +85,7 @@ def _train(
     state: TrainingState,
     batches: Iterable[Fetched],
     epoch_steps: int,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     schedule: Schedule,
     progress: Progress,
     hooks: Hooks,
@@ -97,7 +97,7 @@ def _train(
     progress.finished = why_finished(progress, settings)
     started = time.perf_counter()
     for batch in batches:
-        if progress.finished or state.world.heed(hooks.interruption):
+        if progress.finished or state.world.should_stop(hooks.interruption):
             break
         learning_rate = schedule(state.step + 1)
         outcome = update(state, batch, settings, learning_rate, progress)
@@ -143,7 +143,7 @@ def _save(state: TrainingState, progress: Progress, hooks: Hooks) -> None:
     hooks.save(progress)
 
 
-def why_finished(progress: Progress, settings: TrainingSettings) -> str | None:
+def why_finished(progress: Progress, settings: TrainingConfig) -> str | None:
     """The key whose limit is reached: "max_steps" or "patience"; None while training can go on."""
     assert settings.max_steps is not None
     if progress.step >= settings.max_steps:
@@ -163,7 +163,7 @@ def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
     return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
 
 
-def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> bool:
+def _validate(progress: Progress, settings: TrainingConfig, hooks: Hooks) -> bool:
     """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best.
 
     Returns whether the model is one of the best, to be kept.
@@ -183,7 +183,7 @@ def _validate(progress: Progress, settings: TrainingSettings, hooks: Hooks) -> b
     return is_best or progress.step in progress.leaders
 
 
-def _leaders(progress: Progress, settings: TrainingSettings) -> list[int]:
+def _leaders(progress: Progress, settings: TrainingConfig) -> list[int]:
     """The best validated steps so far, this one included, as many as are to be averaged; the earlier wins a tie."""
 
     def score(step: int) -> float:

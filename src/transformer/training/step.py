@@ -16,8 +16,8 @@ from transformer.kernels.elementwise import sum_of_squares
 from transformer.kernels.gemm import multiplies
 from transformer.training.backend import CPU_FLOAT32, Hardware
 from transformer.training.distributed.data_parallel import hold_gradient, own_part, whole_tensor
-from transformer.training.distributed.process_group import ALONE, World
-from transformer.training.monitoring.layer_stats import BlockFigures, Observation
+from transformer.training.distributed.process_group import ALONE, DistributedContext
+from transformer.training.monitoring.layer_stats import BlockFigures, LayerStats
 from transformer.training.rng import reseed
 
 DIVISOR: Final = "grad_scale"
@@ -45,7 +45,7 @@ class TrainingState:
     seed: int
     hardware: Hardware = CPU_FLOAT32
     observe_every: int = 0
-    world: World = ALONE
+    world: DistributedContext = ALONE
     modules: Sequence[nn.Module] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ def train_step(
         return None
     loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
     is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
-    observation = Observation(state.objective) if is_observed else None
+    observation = LayerStats(state.objective) if is_observed else None
     norm = _gradient_norm(state.optimizer)
     gradient_norm = norm.item()
     if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):

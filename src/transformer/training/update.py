@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from transformer.data.batches import split_micro
 from transformer.errors import NonFiniteError, TrainingError
-from transformer.interfaces import Batch, Source
-from transformer.training.config import TrainingSettings
-from transformer.training.distributed.process_group import World
+from transformer.interfaces import Batch, Dataset
+from transformer.training.config import TrainingConfig
+from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.optim.ema import update_running_mean
 from transformer.training.step import StepResult, TrainingState, train_step
@@ -43,7 +43,7 @@ class Fetched:
 
 
 def fetch(
-    source: Source, world: World, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
+    source: Dataset, world: DistributedContext, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
 ) -> Fetched:
     """Reads what this rank needs of a planned batch."""
     ids, after = planned
@@ -54,7 +54,7 @@ def fetch(
 
 
 def update(
-    state: TrainingState, batch: Fetched, settings: TrainingSettings, learning_rate: float, progress: Progress
+    state: TrainingState, batch: Fetched, settings: TrainingConfig, learning_rate: float, progress: Progress
 ) -> StepResult | Skipped:
     """Trains on the batch at `progress.position` and counts its examples.
 

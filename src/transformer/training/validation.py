@@ -7,13 +7,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transformer.interfaces import Source
+from transformer.interfaces import Dataset
 from transformer.training.backend import CPU_FLOAT32, Hardware
 
 
 @torch.no_grad()
 def validation_loss(
-    objective: nn.Module, source: Source, batch_tokens: int, hardware: Hardware = CPU_FLOAT32
+    objective: nn.Module, source: Dataset, batch_tokens: int, hardware: Hardware = CPU_FLOAT32
 ) -> dict[str, float]:
     """The loss a token over all examples of a source, in evaluation mode.
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transformer.bundle.bundle import BUNDLE
-from transformer.storage.verified_folder import Sealed, write_sealed
+from transformer.storage.verified_folder import VerifiedFolder, write_sealed
 
 FACTS = {"family": "transformer", "precision": "float32", "tied": {}}
 
@@ -15,5 +15,5 @@ def write_folder(folder: Path, files: dict[str, bytes], facts: dict[str, object]
 
 def read_folder(folder: Path) -> tuple[object, dict[str, bytes]]:
     """The manifest and the files, checked."""
-    sealed = Sealed(folder, BUNDLE)
+    sealed = VerifiedFolder(folder, BUNDLE)
     return sealed.manifest, {name: sealed.read(name) for name in sealed.manifest.files}

@@ -12,14 +12,14 @@ from transformer.errors import BundleError
 from transformer.models.transformer.config import TransformerConfig
 from transformer.models.transformer.model import build
 from transformer.pipelines.auto import load
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from unit.bundle.folders import FACTS, read_folder, write_folder
 
 
 @pytest.fixture
 def bundle() -> Bundle:
-    tokenizers = TokenizerPair.train(lambda: ["ab ab"] * 9, lambda: ["cd cd"] * 9, TokenizerSettings(vocab_size=262))
+    tokenizers = TokenizerPair.train(lambda: ["ab ab"] * 9, lambda: ["cd cd"] * 9, TokenizerConfig(vocab_size=262))
     config = TransformerConfig(src_vocab_size=262, tgt_vocab_size=262, d_model=8, N=1, h=2, d_ff=12)
     model = build(config)
     for parameter in model.parameters():
@@ -137,7 +137,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(bundle: Bundle, 
     """Catches ids beyond the embedding, which a kernel would read from foreign memory."""
     words = [f"{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
     larger = TokenizerPair.train(
-        lambda: [" ".join(words)] * 9, lambda: [" ".join(words)] * 9, TokenizerSettings(vocab_size=300)
+        lambda: [" ".join(words)] * 9, lambda: [" ".join(words)] * 9, TokenizerConfig(vocab_size=300)
     )
     save_bundle(tmp_path / "m", Bundle(bundle.config, bundle.model, larger))
     with pytest.raises(BundleError, match="a tokenizer of 300 tokens does not go with 262 of the model"):

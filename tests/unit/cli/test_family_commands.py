@@ -14,6 +14,7 @@ import torch
 from unit.test_task_data import idx
 
 from samples import write_lines
+from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.decoding import Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
@@ -21,8 +22,8 @@ from transformer.kernels import kind as kind_of_kernels
 from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.pipelines.text_generation import Generator
-from transformer.pipelines.translation.terminology import Lexicon
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.pipelines.translation.terminology import Terminology
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.tokenizers.special_tokens import OURS
 
@@ -42,7 +43,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A random model of each family, with sharp choices."""
     folder = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerSettings(kind="characters"))
+    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
     found: dict[str, Path] = {}
     for name, sizes in SIZES.items():
         kind = family(name)
@@ -97,7 +98,7 @@ def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch
         generator = load(models["gpt"], precision="float32", search=search)
         most = 5 if search.beam == 1 else 1
         together = generator.generate(prompts, max_tokens=most)
-        monkeypatch.setattr("transformer.pipelines.text_generation.BATCH_NUMBERS", 1)
+        substitute(monkeypatch, "text_generation.BATCH_NUMBERS", 1)
         alone = list(generator.each(prompts, max_tokens=most))
         monkeypatch.undo()
         assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]
@@ -136,12 +137,12 @@ def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Pat
 
 def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a character that is cut where its bytes are tokens, and a part that is told twice."""
-    tokenizer = train_tokenizer(["é ü € 𝄞"], TokenizerSettings(kind="bytes"))
+    tokenizer = train_tokenizer(["é ü € 𝄞"], TokenizerConfig(kind="bytes"))
     kind = family("gpt")
     sizes = {"d_model": 16, "N": 1, "h": 2, "seq_len": 40, "vocab_size": tokenizer.vocab_size}
     generator = Generator(kind.build(kind.config.model_validate(sizes)), tokenizer)
     written = tokenizer.encode_running(["é€ 𝄞ü\n \n"])[0]
-    monkeypatch.setattr("transformer.pipelines.text_generation.write_each", lambda *_: iter(written))
+    substitute(monkeypatch, "text_generation.write_each", lambda *_: iter(written))
     assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
 
 
@@ -163,7 +164,7 @@ def test_perplexity_is_that_of_the_tokens(
     assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
     assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
     for logits, at_once in ((2**26, 8), (2 * 10 * generator.tokenizer.vocab_size, 2)):
-        monkeypatch.setattr("transformer.pipelines.text_generation.MOST_LOGITS", logits)
+        substitute(monkeypatch, "text_generation.MOST_LOGITS", logits)
         counted: list[int] = []
         assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
         parts, rest = divmod(windows, at_once)
@@ -268,7 +269,7 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "action", "error", "message"),
     [
-        ("vit", lambda it: load(it, lexicon=Lexicon(banned=["a"])), ConfigError,
+        ("vit", lambda it: load(it, lexicon=Terminology(banned=["a"])), ConfigError,
          "does not translate, which lexicon"),
         ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is one text"),
         ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "fewer than a window of 12"),

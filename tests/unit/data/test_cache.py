@@ -10,32 +10,33 @@ import numpy as np
 import pytest
 
 from samples import write_lines
+from substitution import substitute
 from transformer.data import workers
 from transformer.data.cache import PreparedFolder
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.prepare import Corpus, Preparation
 from transformer.data.progress import shown_progress
 from transformer.data.workers import SMALL_PAIRS, worker_count
 from transformer.errors import DataError
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
-TOKENIZER = TokenizerSettings(vocab_size=290)
+TOKENIZER = TokenizerConfig(vocab_size=290)
 HELD_OUT = ("validation_source", "validation_target", "test_source")
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     """Two text files and a table, with repeated pairs within and across them, in blocks of 101 pairs."""
-    monkeypatch.setattr("transformer.data.tokens.BLOCK_PAIRS", 101)
+    substitute(monkeypatch, "tokens.BLOCK_PAIRS", 101)
     sources = [f"word {n % 53} {'very ' * (n % 7)}{n % 199}" for n in range(700)]
     source = write_lines(tmp_path / "a.en", sources[:500])
     target = write_lines(tmp_path / "a.de", [f"Wort {n % 199}" for n in range(500)])
     pairs = write_lines(tmp_path / "b.tsv", [f"{sources[n]}\tWort {n % 199}" for n in range(490, 600)])
-    return DataSettings(source=str(source), target=str(target), pairs=str(pairs), weights=(1, 2))
+    return DataConfig(source=str(source), target=str(target), pairs=str(pairs), weights=(1, 2))
 
 
-def prepared(settings: DataSettings, folder: Path, seed: int = 1) -> Corpus:
+def prepared(settings: DataConfig, folder: Path, seed: int = 1) -> Corpus:
     preparation = Preparation(settings, seed, folder)
     return preparation.prepare(preparation.train_tokenizers(TOKENIZER), (60, 60))
 
@@ -45,7 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_the_same_for_any_number_of_processes(settings: DataSettings, tmp_path: Path) -> None:
+def test_the_same_for_any_number_of_processes(settings: DataConfig, tmp_path: Path) -> None:
     """Catches blocks that overtake each other, and a fingerprint that knows how the work was done."""
     made = []
     for number in (None, 1, 3):
@@ -54,7 +55,7 @@ def test_the_same_for_any_number_of_processes(settings: DataSettings, tmp_path: 
     assert made[0] == made[1] == made[2]
 
 
-def test_account_of_several_files(settings: DataSettings, tmp_path: Path) -> None:
+def test_account_of_several_files(settings: DataConfig, tmp_path: Path) -> None:
     """Catches a pair repeated in another file and kept, and weights that reach the wrong examples."""
     corpus = prepared(settings, tmp_path / "x")
     report = corpus.report
@@ -69,12 +70,10 @@ def test_account_of_several_files(settings: DataSettings, tmp_path: Path) -> Non
     assert any(f"b.tsv: read 110, kept {report.files[1]['kept']}, weight 2" in line for line in report.lines())
 
 
-def test_what_is_there_is_not_done_again(
-    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_there_is_not_done_again(settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a start that encodes the corpus once more: nothing may be read as pairs the second time."""
     first = prepared(settings, tmp_path / "x")
-    monkeypatch.setattr("transformer.data.inputs.Input.read", None)
+    substitute(monkeypatch, "inputs.Input.read", None)
     again = prepared(settings.model_copy(update={"weights": (1.0, 3.0), "workers": 2}), tmp_path / "x")
     assert again.validation_text == first.validation_text
     assert {**again.report.to_dict(), "files": 0} == {**first.report.to_dict(), "files": 0}
@@ -93,7 +92,7 @@ def test_what_is_there_is_not_done_again(
     ],
 )  # fmt: skip
 def test_whatever_decides_the_tokens_is_in_the_fingerprint(
-    settings: DataSettings, tmp_path: Path, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    settings: DataConfig, tmp_path: Path, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches tokens of other settings being taken for these."""
     monkeypatch.chdir(tmp_path)
@@ -103,7 +102,7 @@ def test_whatever_decides_the_tokens_is_in_the_fingerprint(
     assert len(set((tmp_path / "x").glob("tokens-*")) - before) == 1
 
 
-def test_an_edited_text_another_seed_and_model_are_other_corpora(settings: DataSettings, tmp_path: Path) -> None:
+def test_an_edited_text_another_seed_and_model_are_other_corpora(settings: DataConfig, tmp_path: Path) -> None:
     """Catches a store keyed by file names."""
     prepared(settings, tmp_path / "x")
     prepared(settings, tmp_path / "x", seed=2)
@@ -117,7 +116,7 @@ def test_an_edited_text_another_seed_and_model_are_other_corpora(settings: DataS
 
 @pytest.mark.parametrize("file", ["train/tokens.arrow", "train/examples.arrow", "account.json", "manifest.json"])
 @pytest.mark.parametrize("how", ["short", "flipped", "gone"])
-def test_a_damaged_store_is_made_again(settings: DataSettings, tmp_path: Path, file: str, how: str) -> None:
+def test_a_damaged_store_is_made_again(settings: DataConfig, tmp_path: Path, file: str, how: str) -> None:
     """Catches training on tokens that are not those of the text."""
     expected = prepared(settings, tmp_path / "x").report.to_dict()
     before = contents(tmp_path / "x")
@@ -185,16 +184,16 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["validation_source", "test_source"])
-def test_held_out_files_that_change_meanwhile_are_refused(settings: DataSettings, tmp_path: Path, key: str) -> None:
+def test_held_out_files_that_change_meanwhile_are_refused(settings: DataConfig, tmp_path: Path, key: str) -> None:
     """Catches validation pairs kept under the sum of others, by which a later run is then judged."""
     files = {name: write_lines(tmp_path / name, ["word"]) for name in HELD_OUT}
     preparation = Preparation(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
     files[key].write_text("other\n")
     with pytest.raises(DataError, match=f"{key} was changed while it was prepared"):
-        preparation.prepare(preparation.train_tokenizers(TokenizerSettings(vocab_size=300)), (99, 99))
+        preparation.prepare(preparation.train_tokenizers(TokenizerConfig(vocab_size=300)), (99, 99))
 
 
-def test_a_file_that_changes_meanwhile_is_refused(settings: DataSettings, tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_refused(settings: DataConfig, tmp_path: Path) -> None:
     """Catches tokens kept under the fingerprint of another text."""
     preparation = Preparation(settings, 1, tmp_path / "x")
     with Path(str(settings.source)).open("a") as file:
@@ -207,7 +206,7 @@ def test_a_file_that_changes_meanwhile_is_refused(settings: DataSettings, tmp_pa
 
 
 def test_a_process_that_ends_early_is_told(
-    settings: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches waiting forever for a process that was killed."""
     monkeypatch.setattr(workers, "COMMAND", ["sh", "-c", "exit 7"])
@@ -216,7 +215,7 @@ def test_a_process_that_ends_early_is_told(
     assert not list((tmp_path / "x").glob("*tokens-*/*"))
 
 
-def test_a_refusal_within_the_text_ends_the_processes(settings: DataSettings, tmp_path: Path) -> None:
+def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_path: Path) -> None:
     """Catches processes that outlive a refused corpus, and a store that it leaves."""
     tokenizers = Preparation(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
     with Path(str(settings.source)).open("ab") as file:
@@ -235,12 +234,12 @@ def test_small_corpora_are_encoded_at_once() -> None:
     assert worker_count(3, 7) == 3
 
 
-def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataSettings, tmp_path: Path) -> None:
+def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataConfig, tmp_path: Path) -> None:
     """Catches a limit that takes the first pairs alone: here the words of the end must be learned too."""
     lines = ["aaaa bbbb"] * 500 + ["zzzz yyyy"] * 500
     files = [str(write_lines(tmp_path / name, lines)) for name in ("s", "t")]
-    given = DataSettings(source=files[0], target=files[1])
-    tokenizer = TokenizerSettings(vocab_size=300, training_pairs=7)
+    given = DataConfig(source=files[0], target=files[1])
+    tokenizer = TokenizerConfig(vocab_size=300, training_pairs=7)
     tokenizers = Preparation(given, 1, tmp_path / "x").train_tokenizers(tokenizer)
     whole = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
     assert tokenizers.source.to_json() == whole.source.to_json()
@@ -255,7 +254,7 @@ def test_progress_without_a_terminal_is_plain_lines(
         for done in range(100):
             progress("tokens", done, 100)
     assert not capfd.readouterr().err
-    monkeypatch.setattr("transformer.data.progress.LINE_SECONDS", 0.0)
+    substitute(monkeypatch, "progress.LINE_SECONDS", 0.0)
     with shown_progress() as progress:
         progress("survey", 1, None)
         progress("survey", 2, None)
@@ -272,7 +271,7 @@ def test_progress_without_a_terminal_is_plain_lines(
     assert not capfd.readouterr().err
 
 
-def test_a_manifest_names_every_file(settings: DataSettings, tmp_path: Path) -> None:
+def test_a_manifest_names_every_file(settings: DataConfig, tmp_path: Path) -> None:
     """Catches a file that could be damaged unseen."""
     prepared(settings, tmp_path / "x")
     for store in (tmp_path / "x").glob("*-*/"):

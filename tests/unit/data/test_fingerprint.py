@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.fingerprint import fingerprint_inputs
 from transformer.errors import DataError
 
@@ -10,7 +10,7 @@ from transformer.errors import DataError
 def test_every_text_is_named_by_its_key_and_summed(tmp_path):
     (tmp_path / "a").write_bytes(b"one\n")
     (tmp_path / "b").write_bytes(b"eins\n")
-    settings = DataSettings(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
+    settings = DataConfig(source=str(tmp_path / "a"), target=str(tmp_path / "b"))
     assert fingerprint_inputs(settings) == {
         "data.source": hashlib.sha256(b"one\n").hexdigest(),
         "data.target": hashlib.sha256(b"eins\n").hexdigest(),
@@ -18,6 +18,6 @@ def test_every_text_is_named_by_its_key_and_summed(tmp_path):
 
 
 def test_a_missing_text_is_named(tmp_path):
-    settings = DataSettings(source=str(tmp_path / "none"), target=str(tmp_path / "none"))
+    settings = DataConfig(source=str(tmp_path / "none"), target=str(tmp_path / "none"))
     with pytest.raises(DataError, match="none: No such file or directory; give a file that can be read"):
         fingerprint_inputs(settings)

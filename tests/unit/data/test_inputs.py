@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from samples import write_lines
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.inputs import read_inputs, training_inputs
 from transformer.data.readers import PairCounts
 from transformer.errors import ConfigError, DataError
@@ -29,7 +29,7 @@ def compressed(path: Path, content: bytes) -> Path:
 
 
 def read(path: Path, counts: PairCounts | None = None, **settings: object) -> list[tuple[str, str]]:
-    return list(read_inputs(training_inputs(DataSettings(pairs=str(path), **settings)), counts))
+    return list(read_inputs(training_inputs(DataConfig(pairs=str(path), **settings)), counts))
 
 
 def tsv(pairs: list[tuple[str, str]]) -> bytes:
@@ -51,7 +51,7 @@ def test_compressed_text_is_read_like_plain_text(tmp_path: Path, ending: str) ->
     sides = ("one\r\ntwo\u2028\n\nlast", "eins\nzwei\n\nletzte")
     files = [compressed(tmp_path / f"{n}.txt{ending}", side.encode()) for n, side in enumerate(sides)]
     counts = PairCounts()
-    inputs = training_inputs(DataSettings(source=str(files[0]), target=str(files[1])))
+    inputs = training_inputs(DataConfig(source=str(files[0]), target=str(files[1])))
     assert list(read_inputs(inputs, counts)) == [
         ("one", "eins"), ("two\u2028", "zwei"), ("", ""), ("last", "letzte"),
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_several_files_are_read_in_order(tmp_path: Path) -> None:
     """Catches a source file paired with the target of another, and weights of the wrong file."""
     paths = [str(write_lines(tmp_path / name, [name, name * 2])) for name in ("a", "A", "b", "B")]
     table = compressed(tmp_path / "c.tsv", b"c\tC\n")
-    settings = DataSettings(source=paths[::2], target=paths[1::2], pairs=str(table), weights=(1, 2, 0.5))
+    settings = DataConfig(source=paths[::2], target=paths[1::2], pairs=str(table), weights=(1, 2, 0.5))
     inputs = training_inputs(settings)
     assert list(read_inputs(inputs)) == [("a", "A"), ("aa", "AA"), ("b", "B"), ("bb", "BB"), ("c", "C")]
     assert [(file.name, file.weight) for file in inputs] == [(paths[0], 1), (paths[2], 2), (str(table), 0.5)]

@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samples import write_lines
+from substitution import substitute
 from transformer.data.batches import epoch_examples, plan_epoch, split_micro
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder, digests
 from transformer.data.filters import KEPT, REASONS, DataReport, PairFilter
 from transformer.data.prepare import Preparation
 from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
-from transformer.data.source import PairSource, pair_batch
+from transformer.data.source import PairDataset, pair_batch
 from transformer.data.token_store import MAX_NARROW, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
-from transformer.interfaces import Part
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.interfaces import DatasetMix
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
 
@@ -164,7 +165,7 @@ def test_the_plan_does_not_depend_on_how_it_is_computed(monkeypatch: pytest.Monk
     """Catches positions that start anew with each chunk."""
     lengths = np.random.default_rng(0).integers(1, 30, (101, 2)).astype(np.int32)
     expected = [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)]
-    monkeypatch.setattr("transformer.data.batches.CHUNK", 7)
+    substitute(monkeypatch, "batches.CHUNK", 7)
     assert [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)] == expected
 
 
@@ -183,7 +184,7 @@ def test_an_epoch_of_nothing_has_no_batch() -> None:
 
 def test_whole_weights_repeat_and_fractions_take_turns() -> None:
     """Catches a fraction that leaves some examples out for good, or depends on more than seed and epoch."""
-    parts = (Part(5), Part(4, 2.0), Part(7, 0.5), Part(3, 1.25))
+    parts = (DatasetMix(5), DatasetMix(4, 2.0), DatasetMix(7, 0.5), DatasetMix(3, 1.25))
     epochs = [epoch_examples(19, parts, 1, epoch) for epoch in range(8)]
     counts = [np.bincount(ids, minlength=19) for ids in epochs]
     assert all((count[:5] == 1).all() and (count[5:9] == 2).all() for count in counts)
@@ -241,11 +242,11 @@ def test_batch_carries_control_ids() -> None:
 
 
 @pytest.fixture
-def corpus_settings(tmp_path: Path) -> DataSettings:
+def corpus_settings(tmp_path: Path) -> DataConfig:
     source = [f"word {n}" for n in range(60)] + ["", "word 1", "long " * 50, "tiny", "word 2"]
     target = [f"Wort {n}" for n in range(60)] + ["leer", "Wort 1", "lang " * 50, "sehr " * 35, "anderes Wort"]
     test = write_lines(tmp_path / "test.txt", ["word 3", "word 3", "unseen"])
-    return DataSettings(
+    return DataConfig(
         source=str(write_lines(tmp_path / "s.txt", source)),
         target=str(write_lines(tmp_path / "t.txt", target)),
         test_source=str(test),
@@ -253,11 +254,11 @@ def corpus_settings(tmp_path: Path) -> DataSettings:
 
 
 def trained_on(lines: list[str], vocab_size: int) -> TokenizerPair:
-    return TokenizerPair.train(lambda: lines, lambda: lines, TokenizerSettings(vocab_size=vocab_size))
+    return TokenizerPair.train(lambda: lines, lambda: lines, TokenizerConfig(vocab_size=vocab_size))
 
 
 @pytest.mark.parametrize("workers", [None, 2])
-def test_every_pair_is_accounted_for(corpus_settings: DataSettings, tmp_path: Path, workers: int | None) -> None:
+def test_every_pair_is_accounted_for(corpus_settings: DataConfig, tmp_path: Path, workers: int | None) -> None:
     """Catches a pair that vanishes without a reason, a held-out pair that is trained on, a wrong overlap."""
     settings = corpus_settings.model_copy(update={"workers": workers})
     preparation = Preparation(settings, 1, tmp_path / "tokens")
@@ -284,7 +285,7 @@ def test_every_pair_is_accounted_for(corpus_settings: DataSettings, tmp_path: Pa
     assert any("pairs read 65" in line and "length ratio 1" in line for line in report.lines())
 
 
-def test_validation_that_does_not_fit_is_refused(corpus_settings: DataSettings, tmp_path: Path) -> None:
+def test_validation_that_does_not_fit_is_refused(corpus_settings: DataConfig, tmp_path: Path) -> None:
     """Catches a validation score over fewer lines than the files have."""
     settings = corpus_settings.model_copy(
         update={"validation_source": corpus_settings.source, "validation_target": corpus_settings.target}
@@ -296,8 +297,8 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataSettings, 
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
-@pytest.mark.parametrize("parts", [(), (Part(500_000, 2.0), Part(500_000, 0.5), Part(500_000))])
-def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[Part, ...]) -> None:
+@pytest.mark.parametrize("parts", [(), (DatasetMix(500_000, 2.0), DatasetMix(500_000, 0.5), DatasetMix(500_000))])
+def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix, ...]) -> None:
     """Catches a key, an order or a list of numbers more that is kept for every example of a corpus of millions."""
     lengths = np.random.default_rng(1).integers(1, 60, (1_500_000, 2)).astype(np.int32)
     examples = len(epoch_examples(len(lengths), parts, 1, 0))
@@ -309,7 +310,7 @@ def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[Part, ...])
     assert peak < 20 * examples + 2**23, f"{peak / examples:.1f} bytes an example"
 
 
-def test_nothing_left_is_refused(corpus_settings: DataSettings, tmp_path: Path) -> None:
+def test_nothing_left_is_refused(corpus_settings: DataConfig, tmp_path: Path) -> None:
     """Catches an empty token store that fails later, in numpy, and a half-made store that stays."""
     with pytest.raises(DataError, match="no pair is left to train on; pairs read 65: kept 0"):
         Preparation(corpus_settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (2, 2))
@@ -319,7 +320,7 @@ def test_nothing_left_is_refused(corpus_settings: DataSettings, tmp_path: Path) 
 def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
     """Catches a validation over no pair: the only source drawn is empty."""
     paths = [write_lines(tmp_path / name, ["", ""]) for name in "st"]
-    settings = DataSettings(source=str(paths[0]), target=str(paths[1]), max_length_ratio=99)
+    settings = DataConfig(source=str(paths[0]), target=str(paths[1]), max_length_ratio=99)
     with pytest.raises(DataError, match="no pair is left"):
         Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (9, 9))
 
@@ -342,7 +343,7 @@ def test_report_names_every_reason() -> None:
 def test_source_lengths_count_eos(tmp_path: Path) -> None:
     """Catches a budget that forgets the control ids."""
     write_pairs(tmp_path, [(ragged([[5, 6]]), ragged([[7]]))], 300)
-    source = PairSource(TokenStore(tmp_path))
+    source = PairDataset(TokenStore(tmp_path))
     assert source.lengths.tolist() == [[3, 2]]
     batch = source.fetch(np.array([0]))
     assert (batch.src.size(1), batch.labels.size(1)) == (3, 2)

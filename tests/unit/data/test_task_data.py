@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from samples import write_lines
-from transformer.data.images import IdxImages, ImageFiles, ImageSource, Pictures, read_idx
-from transformer.data.labelled import LabelledSource, Texts, label_numbers, read_rows
-from transformer.data.windows import WindowSource, open_tokens, running_text, write_tokens
+from transformer.data.images import IdxImages, ImageDataset, ImageFiles, Pictures, read_idx
+from transformer.data.labelled import LabelledDataset, Texts, label_numbers, read_rows
+from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
 from transformer.errors import DataError
 from transformer.tokenizers.character import CharacterTokenizer
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import train_tokenizer
 from transformer.training.objectives.classification import ImageChanges
 
@@ -26,7 +26,7 @@ TEXT = ["To be, or not to be:", "", "that is \u2028 the question\u00e9", "\ttab"
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters"])
 def test_running_text_comes_back(kind: str, tmp_path: Path) -> None:
     """Catches a line end that is lost, a space that is put in, and a file that is read in parts differently."""
-    settings = TokenizerSettings(kind=kind, vocab_size=280)
+    settings = TokenizerConfig(kind=kind, vocab_size=280)
     path = write_lines(tmp_path / "text", TEXT * 700)
     tokenizer = train_tokenizer(running_text([path]), settings)
     seen: list[int] = []
@@ -39,14 +39,14 @@ def test_running_text_comes_back(kind: str, tmp_path: Path) -> None:
 
 def test_characters_that_were_never_seen_are_unknown() -> None:
     """Catches an id beyond the vocabulary."""
-    tokenizer = CharacterTokenizer.train(["abc"], TokenizerSettings(kind="characters"))
+    tokenizer = CharacterTokenizer.train(["abc"], TokenizerConfig(kind="characters"))
     assert tokenizer.encode_batch(["cabz"]) == [[6, 4, 5, 3]]
     assert tokenizer.decode([6, 1, 4, 99]) == "ca"
     again = CharacterTokenizer.from_json(tokenizer.to_json())
     assert again.fingerprint() == tokenizer.fingerprint()
     assert tokenizer.pieces([4, 2]) == ["a", "[EOS]"]
     with pytest.raises(DataError, match="the training text is empty"):
-        CharacterTokenizer.train([""], TokenizerSettings(kind="characters"))
+        CharacterTokenizer.train([""], TokenizerConfig(kind="characters"))
     with pytest.raises(DataError, match="not a tokenizer of this package"):
         CharacterTokenizer.from_json("[]")
 
@@ -54,14 +54,14 @@ def test_characters_that_were_never_seen_are_unknown() -> None:
 def test_windows_cover_the_text_and_wear_their_frame() -> None:
     """Catches a window that is left out, and a frame that overwrites text."""
     tokens = np.arange(10, 33, dtype=np.int32)
-    source = WindowSource(tokens, 5, 4, 3, ((1,), (2, 2)))
+    source = WindowDataset(tokens, 5, 4, 3, ((1,), (2, 2)))
     assert source.lengths.shape == (5, 1)
     assert int(source.lengths.max()) == 8
     batch = source.fetch(np.array([0, 4]))
     assert batch.tokens.tolist() == [[1, 10, 11, 12, 13, 14, 2, 2], [1, 26, 27, 28, 29, 30, 2, 2]]
     assert batch.scored_tokens == 6
     with pytest.raises(DataError, match="a text of 4 tokens has no window of 5"):
-        WindowSource(tokens[:4], 5, 5, 1)
+        WindowDataset(tokens[:4], 5, 5, 1)
 
 
 def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
         list(read_rows([tmp_path / "d.parquet"], ("label", "text"), ("a", "b")))
     rows = list(read_rows([tmp_path / "a.tsv", tmp_path / "b.jsonl"], None, ("text", "label")))
     assert rows == [("one", "yes"), ("two three four", "no"), ("five", "yes")]
-    tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerSettings(kind="characters"))
+    tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerConfig(kind="characters"))
     texts = Texts([text for text, _ in rows], tokenizer, 9)
     assert texts.cut == 1
-    source = LabelledSource(texts, label_numbers([label for _, label in rows], ("no", "yes"), "a"))
+    source = LabelledDataset(texts, label_numbers([label for _, label in rows], ("no", "yes"), "a"))
     assert source.lengths.tolist() == [[5], [9], [6]]
     batch = source.fetch(np.array([1, 0]))
     assert batch.labels.tolist() == [0, 1]
@@ -144,7 +144,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
     pictures = Pictures((6, 9), 3, (0.0,), (1.0,))
     images = ImageFiles(tmp_path / "all", pictures)
     assert images.names == ("cat", "dog")
-    batch = ImageSource(images, np.array([1, 0]), 5).fetch(np.array([0]))
+    batch = ImageDataset(images, np.array([1, 0]), 5).fetch(np.array([0]))
     assert batch.labels.tolist() == [1]
     assert batch.images.shape == (1, 3, 6, 9)
     torch.testing.assert_close(batch.images[0, :, 5, 3], torch.tensor([1.0, 0.0, 0.2]))

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from transformer.decoding import (
+    Constraint,
     Ensemble,
     Hypothesis,
-    Phrase,
     Request,
     Sampling,
     Search,
     length_normalization,
     search_all,
 )
-from transformer.decoding.cuda_graphs import EVEN, Searcher
+from transformer.decoding.cuda_graphs import BUCKET_SIZES, GraphedSearcher
 from transformer.transformer import Transformer
 from unit.decoding.tiny_search import model_of, requests
 
@@ -40,9 +40,9 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device(request.param)
 
 
-def searcher(model: Any, search: Search, device: torch.device) -> Searcher:
+def searcher(model: Any, search: Search, device: torch.device) -> GraphedSearcher:
     """Of a model whose sources have up to 12 tokens."""
-    return Searcher(model, search, device, 12)
+    return GraphedSearcher(model, search, device, 12)
 
 
 def longest_first(limits: list[int], **options: Any) -> list[Request]:
@@ -57,7 +57,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-4)
 
 
-def found_by(searcher: Searcher, given: list[Request], batch_tokens: int) -> list[list[Hypothesis]]:
+def found_by(searcher: GraphedSearcher, given: list[Request], batch_tokens: int) -> list[list[Hypothesis]]:
     """In order."""
     found = dict(searcher.search_each(given, batch_tokens))
     return [found[index] for index in range(len(given))]
@@ -69,7 +69,7 @@ def test_steps_without_the_host_find_what_the_search_finds(search: Search, ends:
     """Catches a hypothesis booked under another, a step too many or too few, and places that a batch before left."""
     limits = [5, 37, 20, 10, 9, 16, 17, 33, 11, 12, 40]
     given = longest_first(limits)
-    given += [replace(each, last_is_end=True) for each in given]
+    given += [replace(each, reserve_eos=True) for each in given]
     given.sort(key=lambda request: -len(request.source))
     expected = search_all(model_of(3, 9, ends), given, search)
     ours = searcher(model_of(3, 9, ends).to(device), search, device)
@@ -77,7 +77,7 @@ def test_steps_without_the_host_find_what_the_search_finds(search: Search, ends:
         assert_same(found_by(ours, given, search.beam * batch_tokens), expected)
 
 
-@pytest.mark.parametrize("options", [{"prefix": (4, 5)}, {"required": (Phrase(((6, 7),)),)}])
+@pytest.mark.parametrize("options", [{"prefix": (4, 5)}, {"required": (Constraint(((6, 7),)),)}])
 def test_what_a_sentence_must_hold_is_searched_for_step_by_step(options: dict[str, Any], device: torch.device) -> None:
     """Catches prefixes and required phrases that steps without the host would pass over."""
     given = longest_first([9, 12], **options)
@@ -133,4 +133,4 @@ def test_steps_end_soon_after_the_last_sentence() -> None:
 
 def test_shapes_leave_a_third_of_their_places_empty_at_most() -> None:
     """Catches a gap in the list of even numbers, or one out of order."""
-    assert all(small < large <= 1.5 * small or (small, large) == (1, 2) for small, large in pairwise(EVEN))
+    assert all(small < large <= 1.5 * small or (small, large) == (1, 2) for small, large in pairwise(BUCKET_SIZES))

@@ -102,17 +102,17 @@ def test_what_cannot_be_drawn_from_is_refused(options: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize("options", [{"limit_ends": True}, {}])
-@pytest.mark.parametrize("last_is_end", [False, True])
-def test_equal_samples_are_all_returned(options: dict[str, Any], last_is_end: bool) -> None:
+@pytest.mark.parametrize("reserve_eos", [False, True])
+def test_equal_samples_are_all_returned(options: dict[str, Any], reserve_eos: bool) -> None:
     """Catches fewer lines than were asked for, and one that ended with the limit returned a second time as cut."""
     search = Search(3, n_best=3, sampling=Sampling(top_k=1), **options)
     for limit in (1, 2, 5, 9, 30):
-        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, last_is_end=last_is_end)], search)
+        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
         assert len(found) == 3
         assert len({tuple(each.tokens) for each in found}) == 1
     search = Search(40, n_best=40, sampling=Sampling(seed=3), **options)
     for limit in (1, 2, 3):
-        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, last_is_end=last_is_end)], search)
+        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
         assert len(found) == 40
         assert {each.finished for each in found} == {False, True}
-        assert {len(each.tokens) for each in found if not each.finished} == {limit - last_is_end}
+        assert {len(each.tokens) for each in found if not each.finished} == {limit - reserve_eos}

@@ -11,8 +11,8 @@ from transformer.blocks import causal_mask
 from transformer.cli.search import search_of
 from transformer.decoding import (
     GREEDY,
+    Constraint,
     Hypothesis,
-    Phrase,
     Request,
     Search,
     length_normalization,
@@ -89,7 +89,7 @@ def by_lists(model: Transformer, request: Request, search: Search) -> list[Hypot
                 enough = followed[-1][0][2] / search.penalty(limit) <= worst
             content.append(enough or not followed[-1])
         if all(content) or length == limit:
-            left = [] if all(content) else before if request.last_is_end else followed
+            left = [] if all(content) else before if request.reserve_eos else followed
             if not any(followed) and not any(ended):
                 left = before
             cut = [Hypothesis(list(t), s, False, v) for group in left for t, s, v in group]
@@ -162,16 +162,16 @@ def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any], prefix: t
         assert [h.value for h in found] == pytest.approx([values[body] for body in best], abs=1e-4)
 
 
-@pytest.mark.parametrize("last_is_end", [False, True])
+@pytest.mark.parametrize("reserve_eos", [False, True])
 @pytest.mark.parametrize("stopping", ["early", "exhaustive"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("beam", [1, 2, 3, 5])
 def test_a_narrow_beam_is_the_search_over_lists(
-    beam: int, penalty: Callable[[int], float], stopping: str, last_is_end: bool
+    beam: int, penalty: Callable[[int], float], stopping: str, reserve_eos: bool
 ) -> None:
     """Catches beams mixed up between rows, in the cache or in the tokens; candidates counted wrongly; wrong stops."""
     model = model_of(beam, vocabulary=13)
-    asked = requests(beam, [9, 3, 12, 7, 1], vocabulary=13, last_is_end=last_is_end)
+    asked = requests(beam, [9, 3, 12, 7, 1], vocabulary=13, reserve_eos=reserve_eos)
     search = Search(beam, penalty, stopping, n_best=beam)
     for request, found in zip(asked, search_all(model, asked, search), strict=True):
         same(found, by_lists(model, request, search))
@@ -309,20 +309,20 @@ def test_a_model_of_nan_still_gives_a_line(search: Search) -> None:
     assert all(row for row in search_all(model, requests(1, [3, 3]), search))
 
 
-def phrases(*ways: tuple[tuple[int, ...], ...]) -> tuple[Phrase, ...]:
-    return tuple(Phrase(spellings) for spellings in ways)
+def phrases(*ways: tuple[tuple[int, ...], ...]) -> tuple[Constraint, ...]:
+    return tuple(Constraint(spellings) for spellings in ways)
 
 
 REQUIRED = [
     phrases(((4, 4, 5),)), phrases(((6,),), ((5, 4),)), phrases(((5, 5),), ((5, 6),)), phrases(((6, 6, 4), (5, 4))),
-    (Phrase(((5,),), times=2),), (Phrase(((4, 5),), times=2), Phrase(((6,),))),
-    (Phrase(((6, 4), (5,)), joined=frozenset({(5,)}), not_after=frozenset({4})),),
-    (Phrase(((5, 5), (4, 5)), joined=frozenset({(5, 5), (4, 5)}), not_after=frozenset({5, 6})),),
+    (Constraint(((5,),), times=2),), (Constraint(((4, 5),), times=2), Constraint(((6,),))),
+    (Constraint(((6, 4), (5,)), joined=frozenset({(5,)}), not_after=frozenset({4})),),
+    (Constraint(((5, 5), (4, 5)), joined=frozenset({(5, 5), (4, 5)}), not_after=frozenset({5, 6})),),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("required", REQUIRED)
-def test_a_full_beam_with_required_phrases_is_brute_force(required: tuple[Phrase, ...]) -> None:
+def test_a_full_beam_with_required_phrases_is_brute_force(required: tuple[Constraint, ...]) -> None:
     """Catches a phrase lost where it begins twice (4 4 4 5), once for two, or where it ends a word; an early end."""
     model, limit = model_of(6), 5
     search = Search(5**limit, PENALTIES[1], "exhaustive", n_best=5)
@@ -392,8 +392,8 @@ def test_a_phrase_is_not_gone_on_with_by_what_would_change_it() -> None:
     """Catches 5 followed by 6 where that is another number, and 5 6 refused where it must stand itself."""
     model, limit = model_of(6), 5
     search = Search(5**limit, PENALTIES[1], "exhaustive", n_best=20)
-    for more in ((), (Phrase(((5, 6),)),)):
-        required = (Phrase(((5,),), not_before=frozenset({4, 6})), *more)
+    for more in ((), (Constraint(((5, 6),)),)):
+        required = (Constraint(((5,),), not_before=frozenset({4, 6})), *more)
         (found,) = search_all(model, requests(6, [limit], required=required), search)
         ended = [hypothesis.tokens for hypothesis in found if hypothesis.finished]
         pairs = [tuple(tokens[i : i + 2]) for tokens in ended for i in range(len(tokens) - 1)]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer.bundle import load_bundle
-from transformer.decoding import Ensemble, Request, Sampling, Search, Shortlist, Shortlisted, search_all
+from transformer.decoding import Ensemble, Request, Sampling, Search, Shortlist, ShortlistModel, search_all
 from transformer.decoding.shortlist_training import (
     ITERATIONS,
     coverage,
@@ -23,8 +23,8 @@ from transformer.errors import ConfigError, DataError
 from transformer.inference.cpu import pack
 from transformer.kernels import PRECISIONS, PackedMatrix, Precision, Weight, library
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.terminology import Lexicon
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.pipelines.translation.terminology import Terminology
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer, build_transformer
 
@@ -127,7 +127,7 @@ def test_a_search_is_that_of_the_vocabulary_with_all_else_forbidden(name: str, p
         for i, n in enumerate(lengths)
     ]
     expected = [search_all(Forbidding(model, shortlist), [request], search)[0] for request in asked]
-    quick = Shortlisted(model, shortlist)
+    quick = ShortlistModel(model, shortlist)
     assert (quick.listed is not None) == (precision is not None and library() is not None)
     found = search_all(quick, asked, search, batch_tokens=search.beam * 12, refill_below=0.9)
     for ours, theirs in zip(found, expected, strict=True):
@@ -137,7 +137,7 @@ def test_a_search_is_that_of_the_vocabulary_with_all_else_forbidden(name: str, p
 
 def test_lists_of_sentences_that_left_are_given_up() -> None:
     """Catches lists that pile up where sentences enter as others leave, and one that another sentence gets."""
-    model, src = Shortlisted(model_of(3), listed()), torch.tensor([[5, 6, 2], [7, 8, 2], [11, 9, 2]])
+    model, src = ShortlistModel(model_of(3), listed()), torch.tensor([[5, 6, 2], [7, 8, 2], [11, 9, 2]])
     state = model.begin(src, torch.ones(3, 1, 1, 3, dtype=torch.bool), 9).select(torch.tensor([2, 1]))
     other = model.begin(src[:1], torch.ones(1, 1, 1, 3, dtype=torch.bool), 9)
     joined = state.join(other)
@@ -154,8 +154,8 @@ def test_lists_of_another_vocabulary_are_refused(packed: bool) -> None:
     model = pack(model_of(3), "float32") if packed else model_of(3)
     by_token = torch.full((30, 1), 2)
     with pytest.raises(ConfigError, match="a shortlist of 30 tokens names 30, of a model that has 30"):
-        Shortlisted(model, Shortlist(torch.tensor([2, 30]), by_token, 30))
-    few = Shortlisted(model, Shortlist(torch.tensor([2, 4, 9]), by_token, 28))  # of a tokenizer with fewer
+        ShortlistModel(model, Shortlist(torch.tensor([2, 30]), by_token, 30))
+    few = ShortlistModel(model, Shortlist(torch.tensor([2, 4, 9]), by_token, 28))  # of a tokenizer with fewer
     (found,) = search_all(few, [Request([5, 2], 4)], Search(2))
     assert {*found[0].tokens} <= {2, 4, 9}
 
@@ -164,7 +164,7 @@ def test_an_ensemble_of_shortlisted_models() -> None:
     """Catches members whose lists are averaged as if they were the whole vocabulary."""
     asked = [Request([5, 6, 2], 9), Request([11, 2], 9)]
     shortlist = listed()
-    both = [Ensemble([kind(model_of(n), shortlist) for n in (1, 2)]) for kind in (Shortlisted, Forbidding)]  # pyright: ignore[reportArgumentType]
+    both = [Ensemble([kind(model_of(n), shortlist) for n in (1, 2)]) for kind in (ShortlistModel, Forbidding)]  # pyright: ignore[reportArgumentType]
     for number, request in enumerate(asked):
         (expected,) = search_all(both[1], [request], Search(3))
         assert search_all(both[0], asked, Search(3))[number][0].tokens == expected[0].tokens
@@ -186,7 +186,7 @@ def test_files_are_those_of_their_tokenizers(tmp_path: Path) -> None:
     """Catches a list that is applied to another model's tokens, and a file that is no list."""
     texts = ["one two three four five", "six seven"] * 20
     first, second = (
-        TokenizerPair.train(lambda: texts, lambda: texts, TokenizerSettings(vocab_size=size)) for size in (265, 270)
+        TokenizerPair.train(lambda: texts, lambda: texts, TokenizerConfig(vocab_size=size)) for size in (265, 270)
     )
     size = first.target.vocab_size
     shortlist = learn_shortlist([([300 % size, 5], [7])], (size, size), best=2, frequent=3)
@@ -229,7 +229,7 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
         (may_use,) = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert may_use[[*found.alternatives[0].tokens[0]]].all()
     with pytest.raises(ConfigError, match="may need words that a shortlist lacks"):
-        load(tiny_run, shortlist=path, search=Search(3), lexicon=Lexicon(protected=["urls"]))
+        load(tiny_run, shortlist=path, search=Search(3), lexicon=Terminology(protected=["urls"]))
     with pytest.raises(ConfigError, match="prefixes may need words that a shortlist lacks"):
         translator.translations(["one"], prefixes=["two"])
 

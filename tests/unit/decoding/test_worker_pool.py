@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from substitution import substitute
 from transformer.decoding import Request, Search, Workers, search_all
 from transformer.decoding.worker_pool import in_batches
 from transformer.errors import ConfigError, WorkerError
@@ -57,8 +58,8 @@ def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest
         with log.open("a") as file:
             file.write("x")
 
-    monkeypatch.setattr("transformer.decoding.worker_pool.give_back_holes", note)  # forked processes have it too
-    monkeypatch.setattr("transformer.decoding.worker_pool.BATCHES_TO_HOLES", 4)
+    substitute(monkeypatch, "worker_pool.trim_heap", note)  # forked processes have it too
+    substitute(monkeypatch, "worker_pool.BATCHES_TO_HOLES", 4)
     asked = requests(200)
     list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(asked, 64))
     batches = len(list(in_batches(asked, 64)))

@@ -27,9 +27,9 @@ from transformer.decoding import Request, Search, search_all
 from transformer.errors import ConfigError
 from transformer.inference.cpu import choose_precision, described, pack, packed_bytes
 from transformer.inference.cpu import chunking as groups
-from transformer.inference.cpu.cache import PackedCache, SharedCache
+from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
 from transformer.inference.cpu.fused_layers import PackedEncoderLayer
-from transformer.kernels import PRECISIONS, Precision, Weight, why_not
+from transformer.kernels import PRECISIONS, Precision, Weight, unavailable_reason
 from transformer.models.language_model import LanguageModel
 from transformer.transformer import build_transformer
 from unit.inference.random_models import random_model
@@ -132,7 +132,7 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
     expected = model(tokens)
     packed = pack(model, precision)
     assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
-    is_stepped = why_not() is None and not gated
+    is_stepped = unavailable_reason() is None and not gated
     assert all((type(each) is PackedEncoderLayer) == is_stepped for each in packed.decoder.layers)
     state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
     for t in range(4, 45):
@@ -202,7 +202,7 @@ def test_steps_of_a_base_model_are_its_forward_pass() -> None:
                     state, order = state.select(rows), order[rows]
 
 
-@pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+@pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_translation_does_not_depend_on_its_batch(precision: Precision, beam: int) -> None:
@@ -268,9 +268,9 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
     """Catches a table of holders that is looked for in a layer that has none, as where only some layers are stepped."""
-    caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (SharedCache, PackedCache)]
+    caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (IndirectKVCache, PackedCache)]
     rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
-    for found, (keys, values) in zip(SharedCache.selected(caches, rows, 3, 3), before, strict=True):
-        held = found.apart() if isinstance(found, SharedCache) else found
+    for found, (keys, values) in zip(IndirectKVCache.selected(caches, rows, 3, 3), before, strict=True):
+        held = found.apart() if isinstance(found, IndirectKVCache) else found
         assert torch.equal(held.keys[:, :, :3], keys[rows, :, :3])
         assert torch.equal(held.values[:, :, :3], values[rows, :, :3])

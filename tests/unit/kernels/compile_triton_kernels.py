@@ -13,7 +13,8 @@ P = f"*{sys.argv[1]}"
 FLOATS = "*fp32"
 KERNELS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "_attend_written": (
-        {"joint": P, "keys": P, "values": P, "holders": "*i32", "positions": "*i64", "out": P, "scale": "fp32",
+        {"joint": P, "keys": P, "values": P, "cache_indirection": "*i32", "positions": "*i64", "out": P,
+         "scale": "fp32",
          "by_row": "i32", "by_head": "i32", "by_position": "i32", "held": "i32"},
         {"H": 8, "E": 64, "AT_ONCE": triton_kernels.AT_ONCE, "SHARED": True},
     ),

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from transformer.decoding import Search, search_all
-from transformer.decoding.cuda_graphs import Searcher
+from transformer.decoding.cuda_graphs import GraphedSearcher
 from transformer.inference.gpu import fuse
 from transformer.kernels import triton_kernels
 from transformer.transformer import build_transformer
@@ -42,12 +42,12 @@ def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: 
     keys, values = (torch.randn(rows, HEADS, room, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
     joint = torch.randn(rows, 3 * HEADS * WIDTH, device=DEVICE).to(dtype)
     positions = torch.full((rows,), 40) if shared else torch.tensor([0, 1, 33, 64, 69])
-    holders = torch.randint(0, rows, (rows, room), dtype=torch.int32, device=DEVICE) if shared else None
+    cache_indirection = torch.randint(0, rows, (rows, room), dtype=torch.int32, device=DEVICE) if shared else None
     before = keys.clone(), values.clone()
-    found = triton_kernels.attend_written(joint, keys, values, positions.to(DEVICE), 0.3, holders)
+    found = triton_kernels.attend_written(joint, keys, values, positions.to(DEVICE), 0.3, cache_indirection)
     for row, n in enumerate(positions.tolist()):
         query, key, value = joint[row].double().view(3, HEADS, WIDTH)
-        held = torch.full((n,), row, device=DEVICE) if holders is None else holders[row, :n].long()
+        held = torch.full((n,), row, device=DEVICE) if cache_indirection is None else cache_indirection[row, :n].long()
         past = [x[held, :, torch.arange(n)].double() for x in before]
         k, v = (torch.cat([x, new[None]]) for x, new in zip(past, (key, value), strict=True))
         weights = (0.3 * torch.einsum("he,nhe->hn", query, k)).softmax(dim=-1)
@@ -125,7 +125,7 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
     fused = fuse(copy.deepcopy(model.eval()).to(DEVICE))
     for search in (Search(), Search(beam=3, n_best=3), Search(beam=2, no_repeat_ngram=2)):
         expected = search_all(model, given, search)
-        found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+        found = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
         for index, hypotheses in enumerate(expected):
             assert [each.tokens for each in found[index]] == [each.tokens for each in hypotheses]
             assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)
@@ -143,7 +143,7 @@ def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
         model.projection_layer.proj.bias[2] = -9.0  # EOS
     given = sorted(requests(2, [41, 41], 9), key=lambda request: -len(request.source))
     fused = fuse(copy.deepcopy(model).to(DEVICE))
-    found = dict(Searcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+    found = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
     for index, (expected,) in enumerate(search_all(model, given, search)):
         assert found[index][0].tokens == expected.tokens
         assert found[index][0].score == pytest.approx(expected.score, abs=1e-4)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from substitution import substitute
 from transformer.blocks import causal_mask
 from transformer.blocks.attention import attention
 from transformer.errors import ConfigError
@@ -28,7 +29,7 @@ from transformer.kernels import (
     library,
     remember,
     reorder,
-    why_not,
+    unavailable_reason,
 )
 from transformer.kernels.library import INSTRUCTIONS, KINDS, _found, kind
 
@@ -39,17 +40,19 @@ NEEDED = {
 }  # fmt: skip
 HAS = {name: all(CAPABILITIES.get(each, False) for each in needed) for name, needed in NEEDED.items()}
 WITHOUT_TILES = (["None", "amx: the compiler knew no AMX"], ["None", "amx: Linux gives this process no tiles"])
-needs_kernels = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+needs_kernels = pytest.mark.skipif(
+    unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}"
+)
 
 
 @pytest.fixture(params=["compiled", "torch"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test that takes it runs with the compiled kernels, where they are, and with torch."""
     if request.param == "torch":
-        for module in ("product", "attention", "normalization", "ranking"):
-            monkeypatch.setattr(f"transformer.kernels.{module}.library", lambda: None)
-    elif why_not() is not None:
-        pytest.skip(f"no compiled kernels: {why_not()}")
+        for module in ("packed_linear", "attention", "normalization", "topk"):
+            substitute(monkeypatch, f"{module}.library", lambda: None)
+    elif unavailable_reason() is not None:
+        pytest.skip(f"no compiled kernels: {unavailable_reason()}")
     return request.param
 
 

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from substitution import substitute
 from transformer.blocks import EncoderLayer, FeedForwardBlock, MultiHeadAttention, attention, causal_mask
-from transformer.blocks.attention import joint_maps
+from transformer.blocks.attention import fused_linear
 from transformer.blocks.feed_forward import feed_forward
-from transformer.kernels import library, why_not
+from transformer.kernels import library, unavailable_reason
 from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns, sum_of_squares
 from transformer.kernels.gemm import Finish, matmul
@@ -24,7 +25,7 @@ from transformer.training.cpu_ops.dispatch import CompiledProducts, attend
 from transformer.training.cpu_ops.linear import linear, linear_side_by_side
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
 CPU = torch.device("cpu")
 
@@ -392,9 +393,9 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
         return matmul(a, *args, **kwargs)
 
     def result(is_within: bool) -> Tensor:
-        q, k, v = (linear_side_by_side(x, maps) if is_within else joint_maps(x, maps)) if queries == 7 else (
-            *(linear_side_by_side(x, maps[:1]) if is_within else joint_maps(x, maps[:1])),
-            *(linear_side_by_side(memory, maps[1:]) if is_within else joint_maps(memory, maps[1:])),
+        q, k, v = (linear_side_by_side(x, maps) if is_within else fused_linear(x, maps)) if queries == 7 else (
+            *(linear_side_by_side(x, maps[:1]) if is_within else fused_linear(x, maps[:1])),
+            *(linear_side_by_side(memory, maps[1:]) if is_within else fused_linear(memory, maps[1:])),
         )  # fmt: skip
         q, k, v = (each.unflatten(2, (4, 16)).transpose(1, 2) for each in (q, k, v))
         return (attend if is_within else attention)(q, k, v)
@@ -403,7 +404,7 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
     for is_within in (True, False):
         with torch.autocast("cpu", BF16, enabled=precision == BF16):
             out = result(is_within)
-        monkeypatch.setattr("transformer.training.cpu_ops.linear.matmul", counted)
+        substitute(monkeypatch, "linear.matmul", counted)
         found.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
         monkeypatch.undo()
     of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
@@ -503,7 +504,7 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
     layer = EncoderLayer(32, MultiHeadAttention(32, 4), block, 0.0)
     x = torch.randn(3, 9, 32)
     counted = Counted()
-    monkeypatch.setattr("transformer.training.backend.CompiledProducts", lambda: counted)
+    substitute(monkeypatch, "backend.CompiledProducts", lambda: counted)
     results: list[list[Tensor]] = []
     for hardware in (Hardware(CPU, precision), None):
         layer.zero_grad()
@@ -512,7 +513,7 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
             y = layer(x, torch.ones(3, 1, 1, 9, dtype=torch.bool))
         y.square().sum().backward()
         results.append([y.detach(), *(gradient_of(each) for each in layer.parameters())])
-    assert [counted.asked.count(each) for each in (joint_maps, F.linear, feed_forward, attention)] == [1, 1, 1, 1]
+    assert [counted.asked.count(each) for each in (fused_linear, F.linear, feed_forward, attention)] == [1, 1, 1, 1]
     tolerance = 1e-4 if precision == "float32" else 3e-2
     largest = max(each.norm() for each in results[1])  # the gradient of the keys' bias is 0 but for rounding
     for ours, theirs in zip(*results, strict=True):

@@ -19,11 +19,11 @@ from transformer.data.images import ImageFiles, Pictures
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
-from transformer.models.huggingface.config_audit import Watched
+from transformer.models.huggingface.config_audit import AuditedConfig
 from transformer.models.huggingface.key_mapping import Renamed, chosen, labels_of, read_renamed, refuse_beyond
 from transformer.models.llama.weights import FORMAT as LLAMA
 from transformer.models.vit.weights import FORMAT as VIT
-from transformer.run.fine_tuning import place_start
+from transformer.run.fine_tuning import load_pretrained
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 from transformer.tokenizers.base import Tokenizer
@@ -112,7 +112,7 @@ def test_a_start_of_other_sizes_is_refused() -> None:
     sizes = {"vocab_size": 20, "d_model": 16, "h": 2, "seq_len": 8}
     small, large = (kind.build(kind.config.model_validate({**sizes, "N": n})) for n in (2, 3))
     with pytest.raises(BundleError, match=r"decoder\.layers\.2.* do not go with the recipe's model"):
-        place_start(large, small.state_dict())
+        load_pretrained(large, small.state_dict())
 
 
 def test_images_of_another_size_are_refused() -> None:
@@ -215,7 +215,7 @@ def test_models_of_other_classes_are_refused(name: str) -> None:
     published = family(name).weights()
     with pytest.raises(BundleError, match="architectures='BidirectionalModel' is not known"):
         published.read_config(family(name).config, {"architectures": ["BidirectionalModel"]}, {}, [])
-    watched = Watched({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
+    watched = AuditedConfig({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
     with pytest.raises(BundleError, match="not known here: auto_map="):
         watched.refuse_unread()
 
@@ -366,10 +366,10 @@ def test_tokenizers_that_are_none() -> None:
         read_tokenizer({"vocab.json": b'{"a": 0}', "merges.txt": b"a b\n"}, OURS)
     with pytest.raises(DataError, match="not a tokenizer of this package"):
         PublishedTokenizer.from_json(json.dumps({"published": 3}))
-    from transformer.tokenizers.config import NormalizationSettings
+    from transformer.tokenizers.config import NormalizationConfig
 
     with pytest.raises(BundleError, match="a Strange has no published form"):
-        write_tokenizer(Strange(NormalizationSettings()), "X")
+        write_tokenizer(Strange(NormalizationConfig()), "X")
     kind = family("gpt")
     for name, sizes in (("gpt", {}), ("llama", {}), ("t5", {}), ("bert", {})):
         with pytest.raises(ConfigError, match=r"model\.vocab_size is not set"):

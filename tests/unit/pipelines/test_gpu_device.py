@@ -10,7 +10,7 @@ from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
 from transformer.kernels import for_gpus
 from transformer.pipelines.auto import load, load_translator
-from transformer.pipelines.device import Place, choose_place
+from transformer.pipelines.device import DevicePlan, choose_place
 
 LINES = ["one two three", "four", "", "nine eight seven six", "five five", "three one", "two"]
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -28,11 +28,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_a_gpu_is_taken_where_there_is_one(gpu: pytest.MonkeyPatch) -> None:
     """Catches a CPU chosen beside a GPU, and bf16 that the GPU would only imitate."""
-    assert choose_place() == Place(torch.device("cuda", 0), "bf16")
-    assert choose_place("cpu", "float32") == Place(torch.device("cpu"), "float32")
+    assert choose_place() == DevicePlan(torch.device("cuda", 0), "bf16")
+    assert choose_place("cpu", "float32") == DevicePlan(torch.device("cpu"), "float32")
     assert choose_place("cuda", "float32").described(1) == "float32 on a GPU"
     gpu.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
-    assert choose_place("cuda") == Place(torch.device("cuda", 0), "float32")
+    assert choose_place("cuda") == DevicePlan(torch.device("cuda", 0), "float32")
     gpu.setattr(torch.cuda, "is_available", lambda: False)
     assert not choose_place().is_gpu
 

@@ -20,10 +20,10 @@ from transformer.run.checkpoint_averaging import average_bundles, steps_to_avera
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import RunResult, train
 from transformer.storage.checkpoints import resolve_model
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.checkpoint import Checkpoints
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import ParameterMean, running_mean_in_place, update_running_mean
 
@@ -46,7 +46,7 @@ def test_the_mean_is_exact() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizers() -> TokenizerPair:
-    return TokenizerPair.train(lambda: ["ab"], lambda: ["cd"], TokenizerSettings(vocab_size=260))
+    return TokenizerPair.train(lambda: ["ab"], lambda: ["cd"], TokenizerConfig(vocab_size=260))
 
 
 def store(folder: Path, tokenizers: TokenizerPair, seed: int, **changes: object) -> Path:
@@ -82,7 +82,7 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
     wide = store(tmp_path / "b", tokenizers, 1, d_ff=7)
     with pytest.raises(ConfigError, match=r"a and .*b differ \(d_ff 5 and 7\); average models of one run"):
         average_bundles([first, wide])
-    settings = TokenizerSettings(vocab_size=260, lowercase=True)
+    settings = TokenizerConfig(vocab_size=260, lowercase=True)
     other = TokenizerPair.train(lambda: ["xyxy"] * 9, lambda: ["xyxy"], settings)
     third = store(tmp_path / "c", other, 1)
     with pytest.raises(ConfigError, match=r"differ \(tokenizer.json\)"):
@@ -94,13 +94,13 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
 def test_which_steps_are_averaged() -> None:
     """Catches a checkpoint that only an interruption left, and the worst instead of the best."""
     progress = Progress(step=11, best_step=6, recent=[3, 6, 9], leaders=[6, 2, 10])
-    assert steps_to_average(progress, TrainingSettings(average_last=3)) == [6, 9, 11]
-    assert steps_to_average(progress, TrainingSettings(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
-    assert steps_to_average(progress, TrainingSettings(average_best=2)) == [2, 6]
-    assert steps_to_average(progress, TrainingSettings()) == []
+    assert steps_to_average(progress, TrainingConfig(average_last=3)) == [6, 9, 11]
+    assert steps_to_average(progress, TrainingConfig(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
+    assert steps_to_average(progress, TrainingConfig(average_best=2)) == [2, 6]
+    assert steps_to_average(progress, TrainingConfig()) == []
     assert progress.needed_steps == {6, 3, 9, 2, 10}
     with pytest.raises(ValueError, match="average_best exclude each other"):
-        TrainingSettings(average_last=3, average_best=2)
+        TrainingConfig(average_last=3, average_best=2)
 
 
 def run(corpus: tuple[Path, Path], folder: Path, **training: object) -> RunResult:

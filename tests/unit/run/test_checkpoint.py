@@ -20,7 +20,7 @@ from transformer.run.run_folder import fresh_folder, hold_run, nothing_left
 from transformer.run.setup import computed_otherwise
 from transformer.runtime.machine import machine
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
-from transformer.storage.verified_folder import Sealed, write_sealed
+from transformer.storage.verified_folder import VerifiedFolder, write_sealed
 from transformer.training.checkpoint import Checkpoints
 from transformer.training.monitoring.progress import Position, Progress, Window
 from transformer.training.monitoring.reporter import Reporter
@@ -250,7 +250,7 @@ def test_hostile_records_are_refused(tmp_path: Path, name: str) -> None:
 def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     """Catches a link for a folder, a pipe that is waited for, a part that is not named, and a manifest of gigabytes."""
     folder = hostile(tmp_path, "progress.json", lambda path: None)
-    sealed = Sealed(folder, CHECKPOINT)
+    sealed = VerifiedFolder(folder, CHECKPOINT)
     with pytest.raises(DamageError, match=r"manifest.json does not name ema.safetensors; a part of the checkpoint is"):
         sealed.checked("ema.safetensors")
     (folder / "model").rename(tmp_path / "elsewhere")
@@ -264,7 +264,7 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     with (folder / "manifest.json").open("r+b") as file:
         file.truncate(1 << 40)  # sparse: it takes no room on the disk
     with pytest.raises(DamageError, match=r"does not match manifest.sha256"):
-        Sealed(folder, CHECKPOINT)
+        VerifiedFolder(folder, CHECKPOINT)
 
 
 def adam() -> tuple[nn.Module, torch.optim.Optimizer]:

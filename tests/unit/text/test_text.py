@@ -12,7 +12,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.text.lines import LineCounts, decode_lines, read_lines
 from transformer.text.sentence_splitting import split_line
 from transformer.tokenizers.byte_pair import BytePairTokenizer
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import N_CONTROL
 
@@ -22,7 +22,7 @@ CONTROL_LOOKALIKES = "</s> <pad> [SOS] [EOS] [PAD] <unk> <0x0A> ▁ Ġ"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> BytePairTokenizer:
-    return BytePairTokenizer.train([*TEXT, *[CONTROL_LOOKALIKES] * 50], TokenizerSettings(vocab_size=420))
+    return BytePairTokenizer.train([*TEXT, *[CONTROL_LOOKALIKES] * 50], TokenizerConfig(vocab_size=420))
 
 
 ODD_LINES = ["", " ", "a\x00b", "a\u2028b", "a\u0085b", "a\x0bb\x0cc", "a\rb", "x\x1c\x1d\x1ey", "\u2029"]
@@ -103,7 +103,7 @@ def test_any_text_comes_back(text: str) -> None:
 
 def _shared_tokenizer(cache: list[BytePairTokenizer] = []) -> BytePairTokenizer:  # noqa: B006
     if not cache:
-        cache.append(BytePairTokenizer.train(TEXT, TokenizerSettings(vocab_size=300)))
+        cache.append(BytePairTokenizer.train(TEXT, TokenizerConfig(vocab_size=300)))
     return cache[0]
 
 
@@ -123,7 +123,7 @@ def test_a_word_is_the_same_at_the_start_and_within(tokenizer: BytePairTokenizer
 
 def test_normalization_is_optional_and_stored() -> None:
     """Catches text that is changed by default, and a stored tokenizer that forgets its normalization."""
-    settings = TokenizerSettings(vocab_size=300, lowercase=True, unicode="nfc")
+    settings = TokenizerConfig(vocab_size=300, lowercase=True, unicode="nfc")
     lower = BytePairTokenizer.from_json(BytePairTokenizer.train(TEXT, settings).to_json())
     assert lower.decode(lower.encode("E\u0301COLE Straße")) == "école straße"
     assert _shared_tokenizer().decode(_shared_tokenizer().encode("E\u0301COLE")) == "E\u0301COLE"
@@ -144,9 +144,9 @@ def test_vocabulary_size_is_what_was_asked_for() -> None:
     assert tokenizer.vocab_size == 300
     assert max(max(row) for row in tokenizer.encode_batch(TEXT)) == 299
     with pytest.raises(ConfigError, match=r"tokenizer.vocab_size is not set"):
-        BytePairTokenizer.train(TEXT, TokenizerSettings())
+        BytePairTokenizer.train(TEXT, TokenizerConfig())
     with pytest.raises(DataError, match="the training text is empty"):
-        BytePairTokenizer.train(["", ""], TokenizerSettings(vocab_size=300))
+        BytePairTokenizer.train(["", ""], TokenizerConfig(vocab_size=300))
 
 
 def test_bytes_that_fall_back_are_counted(tokenizer: BytePairTokenizer) -> None:
@@ -166,10 +166,10 @@ def test_pieces_are_readable(tokenizer: BytePairTokenizer) -> None:
 def test_joint_and_separate_tokenizers() -> None:
     """Catches sides that are swapped when stored."""
     english, german = ["the cat"] * 20, ["die Katze"] * 20
-    joint = TokenizerPair.train(lambda: english, lambda: german, TokenizerSettings(vocab_size=280))
+    joint = TokenizerPair.train(lambda: english, lambda: german, TokenizerConfig(vocab_size=280))
     assert joint.is_joint
     assert TokenizerPair.from_files(joint.to_files()).is_joint
-    separate = TokenizerPair.train(lambda: english, lambda: german, TokenizerSettings(vocab_size=280, joint=False))
+    separate = TokenizerPair.train(lambda: english, lambda: german, TokenizerConfig(vocab_size=280, joint=False))
     again = TokenizerPair.from_files(separate.to_files())
     assert not again.is_joint
     assert len(again.source.encode("the cat")) < len(again.target.encode("the cat"))

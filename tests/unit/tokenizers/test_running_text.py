@@ -5,7 +5,8 @@ import io
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from transformer.tokenizers.config import TokenizerSettings
+from substitution import substitute
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.huggingface import PublishedTokenizer
 from transformer.tokenizers.pair import train_tokenizer
 from transformer.tokenizers.running_text import LINES, MOST_LINES, encode_lines, passages
@@ -59,7 +60,7 @@ def test_a_published_tokenizer_reads_passages_as_the_whole(make: type[Tokenizer]
 @pytest.mark.parametrize("make", [gpt_like, llama_like, t5_like])
 def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches line ends that are lost between paragraphs, and in files of which every line begins with a space."""
-    monkeypatch.setattr("transformer.tokenizers.running_text.LINES", 2)
+    substitute(monkeypatch, "running_text.LINES", 2)
     library = make()
     tokenizer = PublishedTokenizer(library.to_str(), NONE)
     for text in ("To be\n" + "not to be:\n\n" * 50, "mind \n\n\n" * 50, "\n\n  suffer\n" * 50, "in\n \n\t\nin\n" * 50):
@@ -70,7 +71,7 @@ def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkey
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters"])
 def test_a_tokenizer_of_ours_does_too(kind: str) -> None:
     """Catches tokens that depend on where a text is cut."""
-    tokenizer = train_tokenizer([VERSE], TokenizerSettings(kind=kind, vocab_size=280))
+    tokenizer = train_tokenizer([VERSE], TokenizerConfig(kind=kind, vocab_size=280))
     found = [token for _, ids in encode_lines(tokenizer, io.StringIO(TEXT)) for token in ids]
     assert found == tokenizer.encode_running([TEXT])[0]
 

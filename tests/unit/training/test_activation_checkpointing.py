@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from substitution import substitute
 from transformer import build_transformer
 from transformer.data.source import pair_batch
 from transformer.training.backend import CPU_FLOAT32, Hardware
@@ -48,9 +49,7 @@ def test_gradients_are_equal_to_the_bit_and_less_is_kept(hardware: Hardware) -> 
 def test_holes_are_given_back_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches holes that are kept, those of evaluation being given back, and layers of which each gives them back."""
     times: list[bool] = []
-    monkeypatch.setattr(
-        "transformer.training.activation_checkpointing.give_back_holes", lambda: times.append(torch.is_grad_enabled())
-    )
+    substitute(monkeypatch, "activation_checkpointing.trim_heap", lambda: times.append(torch.is_grad_enabled()))
     gradients(CPU_FLOAT32, checkpointing=True)
     assert times == [True] * 4, "before layers 0 and 3 of 6, when they are computed and when they are computed again"
     model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24)

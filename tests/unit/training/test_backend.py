@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from samples import tiny_recipe
+from substitution import substitute
 from transformer.errors import ConfigError
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
-from transformer.runtime.allocator import _gnu_c_library, give_back_holes, keep_freed_memory
+from transformer.runtime.allocator import _gnu_c_library, retain_heap, trim_heap
 from transformer.training.backend import Hardware, choose_hardware, keep_compiled_products
 
 
@@ -26,11 +27,11 @@ def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> 
 def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches bf16 on a processor that emulates it, many times slower than float32."""
     with_capabilities(monkeypatch, avx512_bf16=True)
-    monkeypatch.setattr("transformer.training.backend.kind", lambda: "avx512")
+    substitute(monkeypatch, "backend.kind", lambda: "avx512")
     assert choose_hardware().precision == "bf16"
-    monkeypatch.setattr("transformer.training.backend.kind", lambda: "avx2")
+    substitute(monkeypatch, "backend.kind", lambda: "avx2")
     assert choose_hardware().precision == "float32"
-    monkeypatch.setattr("transformer.training.backend.kind", lambda: None)
+    substitute(monkeypatch, "backend.kind", lambda: None)
     assert choose_hardware().precision == "bf16"
     with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
     assert choose_hardware().precision == "float32"
@@ -71,7 +72,7 @@ def test_it_is_refused_before_the_texts_are_prepared(
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("transformer.data.prepare.Preparation.survey", prepare)
+    substitute(monkeypatch, "prepare.Preparation.survey", prepare)
     with pytest.raises(ConfigError, match=rf"training\.{next(iter(settings))}="):
         train(parse_recipe(tiny_recipe(digit_corpus, **settings)), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -89,20 +90,20 @@ def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a crash where the C library is another one."""
-    keep_freed_memory()
+    retain_heap()
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     _gnu_c_library.cache_clear()
-    keep_freed_memory()
-    give_back_holes()
+    retain_heap()
+    trim_heap()
     assert _gnu_c_library() is None
     _gnu_c_library.cache_clear()
 
 
 def test_the_c_library_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a class that every batch makes anew, which drives names out of Python's cache of attributes."""
-    give_back_holes()
+    trim_heap()
     monkeypatch.setattr("ctypes.CDLL", None)
-    give_back_holes()
+    trim_heap()
 
 
 @pytest.mark.skipif(

@@ -12,7 +12,7 @@ from torch import nn
 from transformer.data.batch import PairBatch
 from transformer.errors import NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.interruption import Interruption
 from transformer.training.loop import Hooks, train
 from transformer.training.monitoring.progress import Position, Progress
@@ -58,7 +58,7 @@ class Fragile(nn.Module):
 
 def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None, **settings: object) -> Progress:
     """Trains `Fragile` on twelve batches of one example."""
-    training = TrainingSettings(
+    training = TrainingConfig(
         batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **settings}
     )
     objective, reporter = Fragile(), Reporter(tmp_path / "metrics.jsonl", 15, 1, quiet=True)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from samples import tiny_recipe
+from substitution import substitute
 from transformer.data.batch import PairBatch
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
@@ -27,7 +28,7 @@ from transformer.pipelines.translation.results import NOTHING, Translation
 from transformer.pipelines.translation.translator import Translator
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train as train_by_recipe
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.interruption import watch_signals
 from transformer.training.loop import Hooks, batches_from, train
 from transformer.training.monitoring.layer_stats import BlockFigures, block_of
@@ -197,7 +198,7 @@ def test_objective_scores_what_is_not_padding() -> None:
 
 
 def state_of(objective: nn.Module, seed: int = 1) -> TrainingState:
-    return TrainingState(objective, make_optimizer(objective, TrainingSettings()), step=0, seed=seed)
+    return TrainingState(objective, make_optimizer(objective, TrainingConfig()), step=0, seed=seed)
 
 
 def test_accumulation_gives_the_same_update() -> None:
@@ -311,7 +312,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
 def test_adam_has_the_papers_settings() -> None:
     """Catches torch's defaults, and a shared matrix that is updated twice."""
     objective = tiny_objective()
-    optimizer = make_optimizer(objective, TrainingSettings())
+    optimizer = make_optimizer(objective, TrainingConfig())
     (group,) = optimizer.param_groups
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
     assert len(group["params"]) == len(set(map(id, objective.parameters())))
@@ -323,7 +324,7 @@ def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> Non
     The oracle is torch's own Adam, which makes its moments in its first update.
     """
     objective = tiny_objective()
-    optimizer = make_optimizer(objective, TrainingSettings())
+    optimizer = make_optimizer(objective, TrainingConfig())
     assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[each].keys() for each in objective.parameters())
     theirs = copy.deepcopy(objective)
     expected = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -366,7 +367,7 @@ def run_loop(
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
     values, of_losses = iter(scores), cycle(losses)
-    training = TrainingSettings(batch_tokens=16, log_every=1, **(EPOCH | settings))
+    training = TrainingConfig(batch_tokens=16, log_every=1, **(EPOCH | settings))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
 
@@ -479,7 +480,7 @@ def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> No
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     """Catches a data position that restarts at the beginning of the epoch, or of the data."""
-    settings = TrainingSettings(batch_tokens=16)
+    settings = TrainingConfig(batch_tokens=16)
     unbroken = batches_from(Digits(), settings, Position())
     batches = [next(unbroken) for _ in range(9)]
     expected = [ids.tolist() for ids, _ in batches]
@@ -514,7 +515,7 @@ def test_validation_rehearses_its_largest_batch_and_keeps_lines_in_order(
     """Catches a first validation that needs memory of which nothing was said, and outputs in the order of batches."""
     asked: list[list[str]] = []
     limits: list[tuple[int, int]] = []
-    monkeypatch.setattr("transformer.run.tasks.translation.BATCH_TOKENS", 64)
+    substitute(monkeypatch, "translation.BATCH_TOKENS", 64)
 
     def echo(self: Translator, lines: Sequence[str]) -> list[Translation]:
         asked.append(list(lines))
@@ -549,7 +550,7 @@ def test_validation_loss_is_over_all_tokens() -> None:
 
 def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches control characters in a log file."""
-    settings = TrainingSettings(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
+    settings = TrainingConfig(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
     reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
     with watch_signals() as interruption:
         hooks = Hooks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)

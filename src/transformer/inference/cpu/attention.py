@@ -12,7 +12,7 @@ from transformer.blocks.cache import KeyValueCache
 from transformer.inference.cpu.cache import PackedCache
 from transformer.inference.cpu.chunking import groups_of
 from transformer.inference.cpu.weights import Matrices
-from transformer.kernels import can_fetch, fetch, remember, why_not
+from transformer.kernels import fetch, remember, supports_attention, unavailable_reason
 
 QUERIES_KEYS_VALUES: Final = 3
 
@@ -37,7 +37,7 @@ class PackedAttention(nn.Module):
         self.W_q = self.self_projection.part(0, block.h * block.d_k)
         self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
         self.W_o = matrices.linear(block.W_o)
-        is_rounded = matrices.precision != "float32" and why_not() is None
+        is_rounded = matrices.precision != "float32" and unavailable_reason() is None
         self.cached_type = torch.bfloat16 if is_rounded else torch.float32
 
     def forward(
@@ -52,7 +52,7 @@ class PackedAttention(nn.Module):
         assert key is value
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
-        projected = self.self_projection(query, rounded=bias is None and can_fetch(self.d_k, mask))
+        projected = self.self_projection(query, rounded=bias is None and supports_attention(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split(keys), self._split(values))
         return self._fetch(queries, source, mask, bias, is_whole=True)

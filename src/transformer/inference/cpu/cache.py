@@ -47,7 +47,7 @@ class PackedCache(KeyValueCache):
 
 
 @dataclass
-class SharedCache(PackedCache):
+class IndirectKVCache(PackedCache):
     """As `PackedCache`, of rows that go on from one another: what they have in common is held once, and never moves.
 
     A row writes its new position into a row of the cache that nobody has written that position to, its own. This is so
@@ -56,26 +56,34 @@ class SharedCache(PackedCache):
     Attributes:
         keys: of all that was written, of at least as many rows as there are now.
         values: likewise.
-        holders: which row of them holds each position of a row; its own where not given.
+        cache_indirection: which row of them holds each position of a row; its own where not given.
     """
 
-    holders: Int[Tensor, "R L"] | None = None
+    cache_indirection: Int[Tensor, "R L"] | None = None
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """As `KeyValueCache.select`."""
         if shortest < length or rows.numel() > self.keys.size(0):
             return PackedCache.select(self.apart(), rows, length, shortest)
-        holders = self.holders
-        holders = _numbers(self.keys.size(0)).expand(-1, self.keys.size(2)) if holders is None else holders
-        holders = holders.index_select(0, rows)
-        holders[:, length:] = _numbers(rows.numel())
-        return self._held_by(holders)
+        cache_indirection = self.cache_indirection
+        cache_indirection = (
+            _numbers(self.keys.size(0)).expand(-1, self.keys.size(2))
+            if cache_indirection is None
+            else cache_indirection
+        )
+        cache_indirection = cache_indirection.index_select(0, rows)
+        cache_indirection[:, length:] = _numbers(rows.numel())
+        return self._held_by(cache_indirection)
 
-    def _held_by(self, holders: Int[Tensor, "R L"]) -> "SharedCache":
-        other = SharedCache(self.keys, self.values, holders)
-        if self._read is not None and self.holders is not None:
+    def _held_by(self, cache_indirection: Int[Tensor, "R L"]) -> "IndirectKVCache":
+        other = IndirectKVCache(self.keys, self.values, cache_indirection)
+        if self._read is not None and self.cache_indirection is not None:
             other._read, read = self._read, self._read
-            read.holders, read.holders_stride, read.batch = holders.data_ptr(), holders.stride(0), len(holders)
+            read.cache_indirection, read.holders_stride, read.batch = (
+                cache_indirection.data_ptr(),
+                cache_indirection.stride(0),
+                len(cache_indirection),
+            )
         return other
 
     @classmethod
@@ -83,37 +91,37 @@ class SharedCache(PackedCache):
         cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " R"], length: int, shortest: int
     ) -> list[KeyValueCache]:
         """As `KeyValueCache.selected`; the layers share one table of holders."""
-        before = cast(SharedCache, caches[0]).holders
-        first = cast(SharedCache, caches[0].select(rows, length, shortest))
-        shared = [each for each in caches if isinstance(each, SharedCache) and each.holders is before]
-        if first.holders is None or len(shared) < len(caches):
+        before = cast(IndirectKVCache, caches[0]).cache_indirection
+        first = cast(IndirectKVCache, caches[0].select(rows, length, shortest))
+        shared = [each for each in caches if isinstance(each, IndirectKVCache) and each.cache_indirection is before]
+        if first.cache_indirection is None or len(shared) < len(caches):
             return [first, *(each.select(rows, length, shortest) for each in caches[1:])]
-        return [first, *(each._held_by(first.holders) for each in shared[1:])]
+        return [first, *(each._held_by(first.cache_indirection) for each in shared[1:])]
 
-    def apart(self) -> "SharedCache":
+    def apart(self) -> "IndirectKVCache":
         """This cache, with every position of a row in its own row."""
-        if self.holders is not None:
-            held, places = self.holders.long(), torch.arange(self.keys.size(2))
+        if self.cache_indirection is not None:
+            held, places = self.cache_indirection.long(), torch.arange(self.keys.size(2))
             self.keys, self.values = (
                 cached[held, :, places].transpose(1, 2).contiguous() for cached in (self.keys, self.values)
             )
-            self.holders, self._read = None, None
+            self.cache_indirection, self._read = None, None
         return self
 
     def first(self, length: int) -> KeyValueCache:
         """As `KeyValueCache.first`, of this cache with its positions apart."""
-        return super(SharedCache, self.apart()).first(length)
+        return super(IndirectKVCache, self.apart()).first(length)
 
     def grow(self, positions: int) -> KeyValueCache:
         """As `KeyValueCache.grow`."""
-        return super(SharedCache, self.apart()).grow(positions)
+        return super(IndirectKVCache, self.apart()).grow(positions)
 
     def _described(self) -> Attention:
-        return cached(self.keys, self.values, 0, 1, holders=self.holders)
+        return cached(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
 
     def join(self, other: KeyValueCache) -> KeyValueCache:
         """As `KeyValueCache.join`."""
-        return super(SharedCache, self.apart()).join(other.apart() if isinstance(other, SharedCache) else other)
+        return super(IndirectKVCache, self.apart()).join(other.apart() if isinstance(other, IndirectKVCache) else other)
 
 
 _NUMBERED: Final[list[Tensor]] = []

@@ -10,7 +10,7 @@ from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.encoder import EncoderLayer
 from transformer.inference.cpu.attention import PackedAttention
-from transformer.inference.cpu.cache import PackedCache, SharedCache
+from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
 from transformer.inference.cpu.layers import PackedFeedForward, PackedNormalization, PackedResidual
 from transformer.kernels import LayerStep
 
@@ -38,7 +38,7 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
     ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
         """As `EncoderLayer.begin`."""
         x, cache = super().begin(x, mask, bias)
-        return x, cache if bias is not None else SharedCache(cache.keys, cache.values)
+        return x, cache if bias is not None else IndirectKVCache(cache.keys, cache.values)
 
     def step(
         self,
@@ -51,7 +51,7 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
         """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
-        return self._step(x, cast(SharedCache, cache).as_target(mask.size(3), positions))
+        return self._step(x, cast(IndirectKVCache, cache).as_target(mask.size(3), positions))
 
 
 class PackedDecoderLayer(Stepped, DecoderLayer):
@@ -61,7 +61,7 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         """As `DecoderLayer.begin`."""
         cache = super().begin(encoder_output, capacity)
         own = cache.self_attention
-        return LayerCache(SharedCache(own.keys, own.values), cache.cross_attention)
+        return LayerCache(IndirectKVCache(own.keys, own.values), cache.cross_attention)
 
     def step(
         self,
@@ -74,9 +74,9 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         """As `DecoderLayer.step`; with a bias, block by block."""
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         if bias is not None:
-            cast(SharedCache, target).apart()
+            cast(IndirectKVCache, target).apart()
             return super().step(x, cache, index, self_mask, bias)
-        own = cast(SharedCache, target).as_target(cache.longest + 1, cache.positions)
+        own = cast(IndirectKVCache, target).as_target(cache.longest + 1, cache.positions)
         return self._step(x, own, cast(PackedCache, source).as_source(cache.src_mask, cache.width))
 
 

@@ -112,8 +112,8 @@ class PackedProjection(nn.Module):
         """Returns a logit a token."""
         return self.proj(x)
 
-    def narrowed(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
-        """As `ProjectionLayer.narrowed`."""
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
+        """As `ProjectionLayer.output_subset`."""
         return self.proj if ids is None else self.proj.select(ids)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from transformer.errors import ConfigError
-from transformer.kernels import PRECISIONS, Precision, kind, why_not
+from transformer.kernels import PRECISIONS, Precision, kind, unavailable_reason
 
 CHOICES = ("auto", *PRECISIONS)
 
@@ -32,5 +32,5 @@ def described(precision: Precision, workers: int) -> str:
     """What a command says of how it computes."""
     threads = torch.get_num_threads()
     by = f"up to {workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
-    reason = why_not()
+    reason = unavailable_reason()
     return f"{precision} on {by}" + (f"; without compiled kernels: {reason}" if reason else "")

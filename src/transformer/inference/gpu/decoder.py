@@ -82,7 +82,7 @@ class FusedDecoderLayer(DecoderLayer):
         y = self._normed(x)
         joint = F.linear(y, self._weight, self._bias)
         heads = triton_kernels.attend_written(
-            joint, target.keys, target.values, cache.positions, _scale(attention), target.holders
+            joint, target.keys, target.values, cache.positions, _scale(attention), target.cache_indirection
         )  # fmt: skip
         x, y = self._added(0, x, attention.W_o(heads))
         attention = self.cross_attention_block

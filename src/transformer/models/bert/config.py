@@ -4,12 +4,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "encoder"
 
 
-class BertConfig(Settings):
+class BertConfig(Config):
     """A post-norm encoder with learned positions, and what stands on top of it."""
 
     family: Literal["bert"] = "bert"

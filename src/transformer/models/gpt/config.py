@@ -4,12 +4,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "language model"
 
 
-class GptConfig(Settings):
+class GptConfig(Config):
     """A pre-norm decoder with learned positions (GPT-2)."""
 
     family: Literal["gpt"] = "gpt"

@@ -26,7 +26,7 @@ SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
 which is asked for anew here; what heads that are not read would be."""
 
 
-class Watched(Mapping[str, Any]):
+class AuditedConfig(Mapping[str, Any]):
     """A configuration that remembers which of its settings were looked at."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.generation_config import refuse_other_writing, refuse_several_ends
 from transformer.models.huggingface.key_mapping import (
@@ -71,8 +71,8 @@ class Format:
     write_files: Callable[[Any], dict[str, Any]] = lambda _: {}
 
     def read_config(
-        self, kind: type[Settings], published: Mapping[str, Any], files: Mapping[str, bytes], names: Collection[str]
-    ) -> Settings:
+        self, kind: type[Config], published: Mapping[str, Any], files: Mapping[str, bytes], names: Collection[str]
+    ) -> Config:
         """The configuration of a published model.
 
         Args:
@@ -103,13 +103,13 @@ class Format:
             refuse_other_writing(published, files, start=start, end=values["eos_id"], never=never)
         return kind.model_validate({**values, **self.read(published, self._named(names), files)})
 
-    def write_config(self, config: Settings) -> dict[str, Any]:
+    def write_config(self, config: Config) -> dict[str, Any]:
         """What `read_config` reads."""
         values = config.model_dump()
         found = {theirs: values[ours] for ours, (theirs, _) in {**self.settings, **self.ids}.items()}
         return {"model_type": self.model_types[0], **found, **self.write(config)}
 
-    def read_weights(self, config: Settings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def read_weights(self, config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Our parameters, by name, of the published ones.
 
         Raises:
@@ -118,11 +118,11 @@ class Format:
         named = dict(zip(self._named(tensors), tensors.values(), strict=True))
         return read_renamed(self.table(config), named, self.ignored)
 
-    def write_weights(self, config: Settings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What `read_weights` reads."""
         return write_renamed(self.table(config), state)
 
-    def read_tokenizers(self, config: Settings, files: Mapping[str, bytes]) -> TokenizerPair:
+    def read_tokenizers(self, config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
         """The tokenizer of a published model; both sides of the pair are it.
 
         Raises:
@@ -135,7 +135,7 @@ class Format:
         tokenizer = read_tokenizer(files, ControlIds(**{"pad": None, "bos": None, "eos": None, "unk": None} | control))
         return TokenizerPair(tokenizer, tokenizer)
 
-    def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """The files that `read_tokenizers` reads."""
         sizes = config.model_dump()
         longest = sizes.get("seq_len", sizes.get("src_seq_len"))

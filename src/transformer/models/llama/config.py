@@ -4,12 +4,12 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "language model"
 
 
-class LlamaConfig(Settings):
+class LlamaConfig(Config):
     """A pre-norm decoder with rotary positions, gated feed-forward networks, RMS norms and shared key heads."""
 
     family: Literal["llama"] = "llama"

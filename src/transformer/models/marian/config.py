@@ -4,12 +4,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "encoder-decoder"
 
 
-class MarianConfig(Settings):
+class MarianConfig(Config):
     """A post-norm Transformer with halved sinusoids; of what OPUS-MT models vary in, everything.
 
     Vocabularies are numbered as everywhere here, control ids first; `pad_id`, `eos_id`, `unk_id` and `start_id` are the

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import halved_sinusoid
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import MOST, Format
 from transformer.models.huggingface.generation_config import GENERATION, described_writing
@@ -119,7 +119,7 @@ def published_size(config: MarianConfig, size: int | None) -> int:
     return size - N_CONTROL + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
 
 
-def read_tokenizers(config: Settings, files: Mapping[str, bytes]) -> TokenizerPair:
+def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
     """The tokenizers of a published model.
 
     Raises:
@@ -190,7 +190,7 @@ def table(config: MarianConfig) -> list[Renamed]:
     ]  # fmt: skip
 
 
-def write_tokenizers(config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+def write_tokenizers(config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
     """The files that `read_tokenizers` reads.
 
     Raises:
@@ -220,7 +220,7 @@ def write_tokenizers(config: Settings, tokenizers: TokenizerPair) -> dict[str, b
 class MarianFormat(Format):
     """As `Format`, with tokens that are numbered anew and two tokenizers of SentencePiece."""
 
-    def read_weights(self, config: Settings, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def read_weights(self, config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As of `Format`."""
         assert isinstance(config, MarianConfig)
         given = dict(tensors)
@@ -247,7 +247,7 @@ class MarianFormat(Format):
             found[BIAS][BOS_ID] = NEVER
         return found
 
-    def write_weights(self, config: Settings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As of `Format`; every matrix once."""
         assert isinstance(config, MarianConfig)
         names = [entry.ours[0] for entry in matrices(config.share_embeddings)]
@@ -255,11 +255,11 @@ class MarianFormat(Format):
         bias = _renumbered(config, state[BIAS], start=PAD_ID)
         return super().write_weights(config, {**state, **numbered, BIAS: bias})
 
-    def read_tokenizers(self, config: Settings, files: Mapping[str, bytes]) -> TokenizerPair:
+    def read_tokenizers(self, config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
         """As of `Format`."""
         return read_tokenizers(config, files)
 
-    def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """As of `Format`."""
         return write_tokenizers(config, tokenizers)
 

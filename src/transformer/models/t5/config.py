@@ -4,12 +4,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "encoder-decoder"
 
 
-class T5Config(Settings):
+class T5Config(Config):
     """A pre-norm Transformer with relative positions, RMS norms and no biases."""
 
     family: Literal["t5"] = "t5"

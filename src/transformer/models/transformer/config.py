@@ -4,12 +4,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "encoder-decoder"
 
 
-class TransformerConfig(Settings):
+class TransformerConfig(Config):
     """What `build_transformer` needs, under the paper's names.
 
     A recipe leaves the vocabulary sizes out: the run sets them from its tokenizers.

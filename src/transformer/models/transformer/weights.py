@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import Format
 from transformer.models.huggingface.generation_config import GENERATION, described_writing
@@ -32,7 +32,7 @@ OUTPUTS: Final = ("W_o.weight", "W_o.bias", "linear_2.weight", "linear_2.bias", 
 class OwnFormat(Format):
     """Writes Marian and Pegasus folders; what is published in them is read as those."""
 
-    def write_config(self, config: Settings) -> dict[str, Any]:
+    def write_config(self, config: Config) -> dict[str, Any]:
         """As of `Format`.
 
         Raises:
@@ -66,7 +66,7 @@ class OwnFormat(Format):
             "static_position_embeddings": True,
         }  # fmt: skip
 
-    def write_weights(self, config: Settings, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As of `Format`; every matrix once."""
         assert isinstance(config, TransformerConfig)
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
@@ -78,7 +78,7 @@ class OwnFormat(Format):
                 table += layer_norm(f"model.{side}.layer_norm", f"{side}.norm")
         return write_renamed([*table, Renamed("final_logits_bias", (BIAS,), added_axes=1)], ours)
 
-    def write_tokenizers(self, config: Settings, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """As of `Format`; where each side has its own, that of the target stands in the folder `target`."""
         del config
         files = write_tokenizer(tokenizers.source, "$A [EOS]")

@@ -4,14 +4,14 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Settings
+from transformer.config import Config
 
 KIND: Final = "image encoder"
 Pair = tuple[int, int]
 Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
 
 
-class VitConfig(Settings):
+class VitConfig(Config):
     """A pre-norm encoder of patches, and what stands on top of it."""
 
     family: Literal["vit"] = "vit"

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from transformer.decoding import Phrase, Tokens
-from transformer.pipelines.translation.terminology import Lexicon
+from transformer.decoding import Constraint, Tokens
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.sentencepiece import SPACE
 
@@ -14,10 +14,10 @@ _PART_OF_A_CHARACTER = re.compile(r"<(?:0x)?[89A-F][0-9A-F]>$")
 """A byte, as it is printed, of a character of several, which is taken for a letter."""
 
 
-class Speller:
+class ConstraintTokenizer:
     """Writes the phrases of a lexicon as a tokenizer does."""
 
-    def __init__(self, tokenizer: Tokenizer, lexicon: Lexicon) -> None:
+    def __init__(self, tokenizer: Tokenizer, lexicon: Terminology) -> None:
         self._tokenizer, self._lexicon = tokenizer, lexicon
         self._known: dict[frozenset[str], frozenset[int]] = {}
 
@@ -25,7 +25,7 @@ class Speller:
         """The tokens of what is never written."""
         return [tokens for phrase in self._lexicon.banned for tokens in self._spellings(phrase)]
 
-    def phrases(self, line: str) -> tuple[Phrase, ...]:
+    def phrases(self, line: str) -> tuple[Constraint, ...]:
         """What the translation of a line must hold, but for what the vocabulary lacks a character of.
 
         No letter or digit goes on with a phrase, and what follows no space stands where it is still the span it was.
@@ -37,12 +37,12 @@ class Speller:
         phrases = (self._phrase(phrase, times, phrase in joined) for phrase, times in asked)
         return tuple(phrase for phrase in phrases if phrase.spellings)
 
-    def _phrase(self, text: str, times: int, is_joined: bool) -> Phrase:
+    def _phrase(self, text: str, times: int, is_joined: bool) -> Constraint:
         """A phrase after a space, or also after another character; without spellings if the vocabulary lacks one."""
         first, *others = self._spellings(text)
         joined = {each for each in others if is_joined or each == first}
         spellings = tuple(each for each in dict.fromkeys((first, *joined)) if self._tokenizer.control.unk not in each)
-        return Phrase(
+        return Constraint(
             spellings,
             times,
             self._letters if re.search(r"\w$", text) else frozenset(),

@@ -77,7 +77,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Untagged:
+class TagFreeLine:
     """A line without its tags, and where they were.
 
     Attributes:
@@ -102,7 +102,7 @@ class Untagged:
         return len(self.part_of)
 
 
-def without_tags(line: str, whole: re.Pattern[str] | None = None) -> Untagged:
+def without_tags(line: str, whole: re.Pattern[str] | None = None) -> TagFreeLine:
     """Takes the tags out of a line. A tag that nothing closes, or that closes nothing, stands alone.
 
     Args:
@@ -111,7 +111,7 @@ def without_tags(line: str, whole: re.Pattern[str] | None = None) -> Untagged:
     """
     found = list(_TAG.finditer(line))
     if not found:
-        return Untagged(line)
+        return TagFreeLine(line)
     edges = [0, *(edge for match in found for edge in match.span()), len(line)]
     text, *parts = (line[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     tags: list[_Tag] = []
@@ -122,7 +122,7 @@ def without_tags(line: str, whole: re.Pattern[str] | None = None) -> Untagged:
     units, part_of = whole_units(text, whole)
     lead = len(text) - len(text.lstrip())
     places = [tag.place - lead for tag in tags]
-    return Untagged(text.strip(), part_of, tuple(_tree(tags, units)), [tag.text for tag in tags], places, whole)
+    return TagFreeLine(text.strip(), part_of, tuple(_tree(tags, units)), [tag.text for tag in tags], places, whole)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _pairs(tags: Sequence[_Tag]) -> dict[int, int]:
     return pairs
 
 
-def with_tags(line: Untagged, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
+def with_tags(line: TagFreeLine, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
     """Puts the tags of a line into its translation.
 
     An element encloses the run of units with most that come from within it, and fewest that come from elsewhere; all

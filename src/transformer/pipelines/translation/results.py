@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from transformer.decoding import GUARD_NGRAM, Hypothesis, Phrase, Search, Tokens, normalized, repeats_itself
+from transformer.decoding import GUARD_NGRAM, Constraint, Hypothesis, Search, Tokens, normalized, repeats_itself
 from transformer.decoding.length_penalties import LengthPenalty
-from transformer.pipelines.translation.inline_tags import Untagged
+from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.text.sentence_splitting import SplitLine
 from transformer.tokenizers.base import Tokenizer
 
@@ -15,36 +15,36 @@ LONG_RATIO, LONG_EXTRA = 4, 5
 
 
 @dataclass
-class Piece:
+class Segment:
     """A part of a line: its tokens with EOS, what is asked of its translation, and whether that was searched twice."""
 
     line: int
     tokens: list[int]
     prefix: Tokens
     number: int
-    required: tuple[Phrase, ...]
-    healed: bool = False
+    required: tuple[Constraint, ...]
+    retried: bool = False
 
 
-def longest_first(pieces: Sequence[Piece]) -> list[int]:
+def longest_first(pieces: Sequence[Segment]) -> list[int]:
     """The order in which pieces are searched for, so that a lack of memory shows at once."""
     return sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
 
 
-def is_odd(piece: Piece, best: Hypothesis, search: Search) -> bool:
+def is_degenerate(piece: Segment, best: Hypothesis, search: Search) -> bool:
     """Whether a translation is cut unasked, is far too long, or repeats itself where its source does not."""
     is_cut = not best.finished and search.max_tokens is None
     loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
     return is_cut or loops or is_long(piece, best, search)
 
 
-def is_long(piece: Piece, best: Hypothesis, search: Search) -> bool:
+def is_long(piece: Segment, best: Hypothesis, search: Search) -> bool:
     """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
     owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
     return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, search.min_tokens)
 
 
-def oddities(own: Sequence[tuple[Piece, Sequence[Hypothesis]]], search: Search) -> list[str]:
+def quality_warnings(own: Sequence[tuple[Segment, Sequence[Hypothesis]]], search: Search) -> list[str]:
     """What a reader should know of the best hypotheses of the pieces of a line."""
     bests = [(piece, best) for piece, (best, *_) in own]
     flags: list[str] = []
@@ -52,15 +52,15 @@ def oddities(own: Sequence[tuple[Piece, Sequence[Hypothesis]]], search: Search) 
         flags.append("the translation did not end and was cut at the limit")
     elif any(is_long(piece, best, search) for piece, best in bests):
         flags.append("the translation is far longer than its source")
-    elif any(is_odd(piece, best, search) for piece, best in bests):
+    elif any(is_degenerate(piece, best, search) for piece, best in bests):
         flags.append("the translation repeats itself")
-    if any(piece.healed for piece, _ in bests):
+    if any(piece.retried for piece, _ in bests):
         flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
     return flags
 
 
 @dataclass
-class Begun:
+class PendingTranslation:
     """Lines that are being translated.
 
     Attributes:
@@ -72,9 +72,9 @@ class Begun:
     """
 
     lines: Sequence[str]
-    untagged: list[Untagged]
+    untagged: list[TagFreeLine]
     splits: list[SplitLine]
-    pieces: list[Piece]
+    pieces: list[Segment]
     results: Iterator[tuple[int, list[Hypothesis]]]
 
 

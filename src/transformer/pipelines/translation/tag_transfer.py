@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from transformer.pipelines.translation.alignment import Aligner
-from transformer.pipelines.translation.inline_tags import Untagged, count_units, with_tags, words_with_tags
+from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, with_tags, words_with_tags
 from transformer.pipelines.translation.results import Alternative, Translation
 
 
-def tagged(aligner: Aligner, line: str, untagged: Untagged, found: Translation) -> Translation:
+def tagged(aligner: Aligner, line: str, untagged: TagFreeLine, found: Translation) -> Translation:
     """A translation with the tags of its line, around the units that attend to those they enclosed.
 
     Args:

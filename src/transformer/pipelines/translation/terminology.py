@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from transformer.errors import ConfigError, DataError
-from transformer.pipelines.translation.inline_tags import TAG, Untagged, without_tags
+from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, without_tags
 
 PATTERNS: Final[dict[str, str]] = {
     "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
@@ -22,7 +22,7 @@ PATTERNS: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Lexicon:
+class Terminology:
     """Words and spans that a translation is bound to.
 
     Attributes:
@@ -82,9 +82,9 @@ class Lexicon:
         found = self._spans.finditer(line) if self._spans else ()
         return {self.normalize(match.group()) for match in found if line[: match.start()][-1:].strip()}
 
-    def untagged(self, line: str) -> Untagged:
+    def untagged(self, line: str) -> TagFreeLine:
         """A line without its tags, if tags are protected; none is to come back within a protected span or an entity."""
-        return without_tags(line, self._whole) if "tags" in self.protected else Untagged(line)
+        return without_tags(line, self._whole) if "tags" in self.protected else TagFreeLine(line)
 
     def standing(self, text: str, *, parted: bool = False) -> Counter[str]:
         """The protected spans of a text, tags too, and how often each stands there.
@@ -157,7 +157,7 @@ class Tally:
     spans: int = 0
     kept_spans: int = 0
 
-    def add(self, lexicon: Lexicon, line: str, translation: str) -> None:
+    def add(self, lexicon: Terminology, line: str, translation: str) -> None:
         """Counts one line."""
         if not lexicon.binds:
             return

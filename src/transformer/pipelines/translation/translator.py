@@ -12,13 +12,13 @@ from transformer.decoding import (
     GREEDY,
     GUARD_NGRAM,
     Ensemble,
+    GraphedSearcher,
     Hypothesis,
     Request,
-    Rereading,
+    RetokenizingModel,
     Search,
-    Searcher,
     Shortlist,
-    Shortlisted,
+    ShortlistModel,
     Tokens,
     Workers,
     as_they_are,
@@ -28,24 +28,24 @@ from transformer.decoding import (
     search_each,
 )
 from transformer.errors import ConfigError, DataError
-from transformer.interfaces import Generates
+from transformer.interfaces import GenerativeModel
 from transformer.pipelines.translation.alignment import Aligner
-from transformer.pipelines.translation.constraints import Speller
+from transformer.pipelines.translation.constraints import ConstraintTokenizer
 from transformer.pipelines.translation.coverage import coverage_penalties, written_from
-from transformer.pipelines.translation.inline_tags import Untagged
+from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.results import (
     NOTHING,
     Alternative,
-    Begun,
-    Piece,
+    PendingTranslation,
+    Segment,
     Translation,
-    is_odd,
+    is_degenerate,
     lines_done,
     longest_first,
-    oddities,
+    quality_warnings,
 )
 from transformer.pipelines.translation.tag_transfer import tagged
-from transformer.pipelines.translation.terminology import Lexicon
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.text.sentence_splitting import SplitLine, split_line
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
@@ -103,7 +103,7 @@ class Translator:
         *,
         max_source_tokens: int,
         search: Search = GREEDY,
-        lexicon: Lexicon | None = None,
+        lexicon: Terminology | None = None,
         ensemble: Sequence[tuple[Transformer, Tokenizer]] = (),
         shortlist: Shortlist | None = None,
     ) -> None:
@@ -116,11 +116,11 @@ class Translator:
             for own, member in zip(sources, members, strict=True)
         ]
         readers = [
-            member if reread is as_they_are else Rereading(member, reread, own.control.pad or 0)
+            member if reread is as_they_are else RetokenizingModel(member, reread, own.control.pad or 0)
             for own, member, reread in zip(sources, members, self.rereaders, strict=True)
         ]
-        each = readers if shortlist is None else [Shortlisted(one, shortlist, ranks=not ensemble) for one in readers]
-        self.generator: Generates = Ensemble(each, search.average) if ensemble else each[0]
+        each = readers if shortlist is None else [ShortlistModel(one, shortlist, ranks=not ensemble) for one in readers]
+        self.generator: GenerativeModel = Ensemble(each, search.average) if ensemble else each[0]
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
@@ -132,8 +132,8 @@ class Translator:
         self.workers = 1
         self.description = self.task = ""
         self._pool: Workers | None = None
-        self._searcher: Searcher | None = None
-        self.lexicon = replace(lexicon or Lexicon(), normalize=tokenizers.target.normalize)
+        self._searcher: GraphedSearcher | None = None
+        self.lexicon = replace(lexicon or Terminology(), normalize=tokenizers.target.normalize)
         if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
             raise ConfigError("coverage needs models that split sources in the same way; leave it out, or the others")
         if search.min_tokens >= self.max_target_tokens:
@@ -147,7 +147,7 @@ class Translator:
             raise ConfigError(
                 "glossary and protected spans may need words that a shortlist lacks; leave one of them out"
             )
-        self._speller = Speller(tokenizers.target, self.lexicon)
+        self._speller = ConstraintTokenizer(tokenizers.target, self.lexicon)
         self.search = replace(search, banned=(*search.banned, *self._speller.banned()))
         self.aligner = Aligner(self.model, tokenizers, self.device)
 
@@ -200,7 +200,9 @@ class Translator:
         """
         return self.finish(self.begin(lines, prefixes, first_line), done)
 
-    def begin(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0) -> Begun:
+    def begin(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0
+    ) -> PendingTranslation:
         """Lets processes search, if there is enough for them, while the caller goes on; see `translations`."""
         if self.task and "tags" in self.lexicon.protected:
             raise ConfigError(
@@ -213,9 +215,9 @@ class Translator:
         untagged = [self.lexicon.untagged(line) for line in lines]
         with_task = [self.task * bool(line.text.strip()) + line.text for line in untagged]
         splits, pieces = self._pieces(with_task, prefixes, first_line)
-        return Begun(lines, untagged, splits, pieces, self._results(pieces, self.search))
+        return PendingTranslation(lines, untagged, splits, pieces, self._results(pieces, self.search))
 
-    def finish(self, begun: Begun, done: Callable[[int], None] | None = None) -> list[Translation]:
+    def finish(self, begun: PendingTranslation, done: Callable[[int], None] | None = None) -> list[Translation]:
         """What `translations` returns of lines that were begun, once.
 
         Raises:
@@ -229,32 +231,32 @@ class Translator:
             found = self._found(pieces, self.search, begun.results, counted)
             if self.search.guard:
                 self._heal(pieces, found)
-        of_lines: list[list[tuple[Piece, list[Hypothesis]]]] = [[] for _ in lines]
+        of_lines: list[list[tuple[Segment, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
             of_lines[piece.line].append((piece, hypotheses))
         joined = (self._join(split, own) for split, own in zip(splits, of_lines, strict=True))
         return [self._checked(*each) for each in zip(begun.lines, begun.untagged, joined, strict=True)]
 
-    def _checked(self, line: str, untagged: Untagged, found: Translation) -> Translation:
+    def _checked(self, line: str, untagged: TagFreeLine, found: Translation) -> Translation:
         """A translation as it is written, with the tags of its line, and what that lacks."""
         if not self.lexicon.binds:
             return found
         written = tagged(self.aligner, line, untagged, found) if untagged.elements else found
         return replace(written, flags=(*written.flags, *self.lexicon.violations(line, written.text)))
 
-    def _heal(self, pieces: Sequence[Piece], found: list[list[Hypothesis]]) -> None:
+    def _heal(self, pieces: Sequence[Segment], found: list[list[Hypothesis]]) -> None:
         """Searches again for what came out odd, without repetitions, and takes what is better."""
-        odd = [index for index, piece in enumerate(pieces) if is_odd(piece, found[index][0], self.search)]
+        odd = [index for index, piece in enumerate(pieces) if is_degenerate(piece, found[index][0], self.search)]
         blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
         again_odd = [pieces[index] for index in odd]
         is_shared = self._pool is not None and self._pool.are_at_work  # another text has the other cores
         with one_thread() if is_shared else nullcontext():
             again = self._found(again_odd, blocked, self._results(again_odd, blocked))
         for index, better in zip(odd, again, strict=True):
-            if not is_odd(pieces[index], better[0], self.search):
-                found[index], pieces[index].healed = better, True
+            if not is_degenerate(pieces[index], better[0], self.search):
+                found[index], pieces[index].retried = better, True
 
-    def _results(self, pieces: Sequence[Piece], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def _results(self, pieces: Sequence[Segment], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
         """The hypotheses of every piece, in `longest_first`; processes, if there is enough for them, begin at once."""
         is_retry = search is not self.search
         order = longest_first(pieces)
@@ -271,7 +273,9 @@ class Translator:
             return pool.search_each(requests, min(most, -(-tokens // self.workers)))
         if self.device.type == "cuda" and not is_retry:
             if self._searcher is None or self._searcher.search != search:
-                self._searcher = Searcher(self.generator, search, self.device, self.max_source_tokens, self.control)
+                self._searcher = GraphedSearcher(
+                    self.generator, search, self.device, self.max_source_tokens, self.control
+                )
             return self._searcher.search_each(requests, most)
         return search_each(
             self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control
@@ -279,7 +283,7 @@ class Translator:
 
     def _found(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[Segment],
         search: Search,
         results: Iterable[tuple[int, list[Hypothesis]]],
         done: Callable[[int], None] | None = None,
@@ -296,7 +300,7 @@ class Translator:
         in_order = [found[index] for index in range(len(pieces))]
         return self._by_coverage(pieces, in_order) if search.coverage else in_order
 
-    def _by_coverage(self, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _by_coverage(self, pieces: Sequence[Segment], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of every piece, those first that ended and cover its source best."""
         most = 1 if self.deterministic else self.batch_tokens
         pairs = [
@@ -314,18 +318,18 @@ class Translator:
 
     def _pieces(
         self, lines: Sequence[str], prefixes: Sequence[str] | None, first_line: int
-    ) -> tuple[list[SplitLine], list[Piece]]:
+    ) -> tuple[list[SplitLine], list[Segment]]:
         """How each line is split, and the tokens of all pieces in order."""
         encode, room = self.tokenizers.source.encode_batch, self.max_source_tokens - 1
         begins = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         splits: list[SplitLine] = []
-        pieces: list[Piece] = []
+        pieces: list[Segment] = []
 
         def add(line: int, parts: list[list[int]], prefix: Tokens) -> None:
             for place, (part, text) in enumerate(zip(parts, splits[-1].pieces, strict=True)):
                 number = (first_line + line) * NUMBERS_A_LINE + place
                 required, begin = self._speller.phrases(text.removeprefix(self.task.rstrip())), () if place else prefix
-                pieces.append(Piece(line, [*part, self.end_of_source], begin, number, required))
+                pieces.append(Segment(line, [*part, self.end_of_source], begin, number, required))
 
         encoded = encode(lines)
         counts = self.source_sizes(lines, encoded)
@@ -363,19 +367,19 @@ class Translator:
         rest = line[len(lead) :]
         return split_line(rest, left, self.source_sizes).led_by(lead, is_apart=rest[:1].isspace())
 
-    def _limit(self, piece: Piece) -> int:
+    def _limit(self, piece: Segment) -> int:
         """Most tokens of the translation of a piece, EOS included."""
         fewest = max(len(piece.tokens) + len(piece.prefix), self.search.min_tokens + 1)
         most = fewest + EXTRA_TOKENS if self.search.max_tokens is None else self.search.max_tokens + 1
         return min(most, self.max_target_tokens)
 
-    def _request(self, piece: Piece) -> Request:
+    def _request(self, piece: Segment) -> Request:
         limit = self._limit(piece)
         unknown = self.control.unk
         known = piece.prefix[: piece.prefix.index(unknown)] if unknown in piece.prefix else piece.prefix
         return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos, True)
 
-    def _join(self, split: SplitLine, own: Sequence[tuple[Piece, list[Hypothesis]]]) -> Translation:
+    def _join(self, split: SplitLine, own: Sequence[tuple[Segment, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
@@ -387,7 +391,7 @@ class Translator:
             flags.append(f"longer than {self.max_source_tokens} tokens without a sentence end; cut within it")
         if len(split.pieces) > 1 and not self.task and self.tokenizers.source.kind == "published":
             flags.append(f"longer than {self.max_source_tokens} tokens; what it begins with leads its first part alone")
-        flags += oddities(own, self.search)
+        flags += quality_warnings(own, self.search)
         if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
         if any(self.control.unk in piece.prefix for piece, _ in own):

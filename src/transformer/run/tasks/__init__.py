@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from transformer.data.config import DataSettings, TaskData
+from transformer.data.config import DataConfig, TaskConfig
 from transformer.data.progress import Progress
-from transformer.data.task_configs import ImageSettings, LabelSettings, NeighbourSettings, TextSettings
+from transformer.data.task_configs import ImageConfig, LabelConfig, NeighbourConfig, TextConfig
 from transformer.run.task import Task
 from transformer.run.tasks.images import ImageTask
 from transformer.run.tasks.labels import LabelTask
@@ -15,16 +15,16 @@ from transformer.run.tasks.translation import TranslationTask
 
 __all__ = ["make_task"]
 
-KINDS: Final[dict[type[TaskData], type[Task]]] = {
-    DataSettings: TranslationTask,
-    TextSettings: TextTask,
-    LabelSettings: LabelTask,
-    NeighbourSettings: NeighbourTask,
-    ImageSettings: ImageTask,
+KINDS: Final[dict[type[TaskConfig], type[Task]]] = {
+    DataConfig: TranslationTask,
+    TextConfig: TextTask,
+    LabelConfig: LabelTask,
+    NeighbourConfig: NeighbourTask,
+    ImageConfig: ImageTask,
 }
 
 
-def make_task(data: TaskData, seed: int, folder: Path, progress: Progress) -> Task:
+def make_task(data: TaskConfig, seed: int, folder: Path, progress: Progress) -> Task:
     """The task of a recipe.
 
     Args:

@@ -8,15 +8,15 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.config import Settings
+from transformer.config import Config
 from transformer.data.fingerprint import file_sum
-from transformer.data.images import IMAGE_FILES, IdxImages, ImageFiles, ImageSource, Pictures
+from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFiles, Pictures
 from transformer.data.progress import Progress
-from transformer.data.task_configs import ImageSettings
+from transformer.data.task_configs import ImageConfig
 from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import Defaults, Recipe
-from transformer.run.task import Material, Task
-from transformer.training.config import TrainingSettings
+from transformer.run.task import Task, TaskData
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import ImageChanges, LabelObjective
 
 
@@ -27,7 +27,7 @@ class ImageTask(Task):
     metrics = ("accuracy", "loss")
     scored = "images"
 
-    def __init__(self, data: ImageSettings, seed: int, folder: Path, progress: Progress) -> None:
+    def __init__(self, data: ImageConfig, seed: int, folder: Path, progress: Progress) -> None:
         del folder
         self._data, self._seed, self._progress = data, seed, progress
         keys = ("images", "labels", "validation_images", "validation_labels")
@@ -49,7 +49,7 @@ class ImageTask(Task):
             training["learning_rate"] = 1e-3
         return Defaults(model={"family": "vit", "preset": "tiny", "dropout": 0.1}, training=training, epochs=12)
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """As of `Task`.
 
         Raises:
@@ -82,7 +82,7 @@ class ImageTask(Task):
         sizes = config.model_dump()
         rows, columns = (a // b for a, b in zip(sizes["image_size"], sizes["patch_size"], strict=True))
         train, validation = (
-            ImageSource(each, numbers, rows * columns + 1)
+            ImageDataset(each, numbers, rows * columns + 1)
             for each, numbers in zip((images, others), chosen, strict=True)
         )
         counts = np.bincount(images.labels[chosen[0]], minlength=len(images.names)).tolist()
@@ -100,9 +100,9 @@ class ImageTask(Task):
             "held_out": len(chosen[1]),
             "labels": dict(zip(images.names, counts, strict=True)),
         }
-        return Material(config, None, train, validation, lines, facts)
+        return TaskData(config, None, train, validation, lines, facts)
 
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """As of `Task`."""
         del material
         data = self._data
@@ -110,7 +110,7 @@ class ImageTask(Task):
         checkpointing = training.activation_checkpointing
         return LabelObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
 
-    def _read(self, images: str, labels: str | None, config: Settings) -> ImageFiles | IdxImages:
+    def _read(self, images: str, labels: str | None, config: Config) -> ImageFiles | IdxImages:
         """The images of a folder, or of an IDX file.
 
         Raises:

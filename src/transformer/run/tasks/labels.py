@@ -10,15 +10,15 @@ from torch import nn
 from transformer.bundle import Bundle
 from transformer.data.config import listed
 from transformer.data.fingerprint import Stamps, file_sum, sum_of
-from transformer.data.labelled import LabelledSource, Texts, label_numbers, longest_text, read_rows
+from transformer.data.labelled import LabelledDataset, Texts, label_numbers, longest_text, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
-from transformer.data.task_configs import LabelSettings, NeighbourSettings
+from transformer.data.task_configs import LabelConfig, NeighbourConfig
 from transformer.errors import DataError
 from transformer.run.recipe import Defaults, Recipe
-from transformer.run.task import Material, Task, sized
+from transformer.run.task import Task, TaskData, sized
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import LabelObjective
 
 COLUMNS: Final = ("text", "label")
@@ -36,7 +36,7 @@ class RowTask(Task):
     scored = "texts"
     names: tuple[str, str] = COLUMNS
 
-    def __init__(self, data: LabelSettings | NeighbourSettings, seed: int, folder: Path, progress: Progress) -> None:
+    def __init__(self, data: LabelConfig | NeighbourConfig, seed: int, folder: Path, progress: Progress) -> None:
         del folder, progress  # rows are read anew each time
         self._data, self._seed = data, seed
         self._paths = [Path(path) for path in listed(data.examples)]
@@ -107,7 +107,7 @@ HEADS: Final = frozenset({"label", "labels", "class", "category", "sentiment", "
 class LabelTask(RowTask):
     """Tells the label of a text."""
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """As of `Task`.
 
         Raises:
@@ -133,7 +133,7 @@ class LabelTask(RowTask):
         most = longest_text(config.model_dump())
         texts = [Texts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]
         train, validation = (
-            LabelledSource(text, label_numbers([label for _, label in each], labels, self._data.name))
+            LabelledDataset(text, label_numbers([label for _, label in each], labels, self._data.name))
             for text, each in zip(texts, (rows, held_out), strict=True)
         )
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(10))
@@ -143,9 +143,9 @@ class LabelTask(RowTask):
             f"{len(labels)} labels: {shown}{', ...' if len(labels) > 10 else ''}",
         ]
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].cut, "labels": dict(counts)}
-        return Material(config, tokenizers, train, validation, lines, facts)
+        return TaskData(config, tokenizers, train, validation, lines, facts)
 
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """As of `Task`."""
         del material
         checkpointing = training.activation_checkpointing

@@ -5,11 +5,11 @@ from typing import Final
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.labelled import NeighbourSource, Texts, longest_text
+from transformer.data.labelled import NeighbourDataset, Texts, longest_text
 from transformer.run.recipe import Recipe
-from transformer.run.task import Material, sized
+from transformer.run.task import TaskData, sized
 from transformer.run.tasks.labels import RowTask
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import NeighbourObjective
 
 COLUMNS: Final = ("first", "second")
@@ -20,7 +20,7 @@ class NeighbourTask(RowTask):
 
     names = COLUMNS
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """As of `Task`."""
         assert recipe.model is not None
         rows, held_out = self.divided()
@@ -40,10 +40,10 @@ class NeighbourTask(RowTask):
             f"and cut: {cut[0]:,} and {cut[1]:,}"
         ]
         facts = {"pairs": len(rows), "held_out": len(held_out), "cut": cut[0]}
-        train, validation = (NeighbourSource(*each) for each in sides)
-        return Material(config, tokenizers, train, validation, lines, facts)
+        train, validation = (NeighbourDataset(*each) for each in sides)
+        return TaskData(config, tokenizers, train, validation, lines, facts)
 
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """As of `Task`."""
         del material
         return NeighbourObjective(model, activation_checkpointing=training.activation_checkpointing)

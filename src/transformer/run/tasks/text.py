@@ -14,15 +14,15 @@ from transformer.data.cache import PreparedFolder
 from transformer.data.config import listed
 from transformer.data.fingerprint import Stamps, sum_of
 from transformer.data.progress import Progress
-from transformer.data.task_configs import TextSettings
-from transformer.data.windows import WindowSource, open_tokens, running_text, write_tokens
+from transformer.data.task_configs import TextConfig
+from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import Defaults, Recipe
-from transformer.run.task import Material, Task, sized
+from transformer.run.task import Task, TaskData, sized
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.huggingface import PublishedTokenizer
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
     MaskedObjective,
@@ -41,7 +41,7 @@ KINDS: Final = {"language-model": "language model", "masked-words": "encoder", "
 class TextTask(Task):
     """Learns from windows of a running text."""
 
-    def __init__(self, data: TextSettings, seed: int, folder: Path, progress: Progress) -> None:
+    def __init__(self, data: TextConfig, seed: int, folder: Path, progress: Progress) -> None:
         del seed  # the end of the text is held out
         self._data, self._progress = data, progress
         self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
@@ -76,7 +76,7 @@ class TextTask(Task):
             model["family"] = recipe.model.model_dump()["family"]
         return Defaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """As of `Task`."""
         assert recipe.model is not None
         tokenizer = known.tokenizers.source if known else self._trained(recipe)
@@ -104,9 +104,9 @@ class TextTask(Task):
             is_pooled = config.model_dump()["embedding"] == "pooled"
             heads |= {"embedding": "mean"} if is_pooled else {}
             config = type(config).model_validate({**config.model_dump(), **heads})
-        return Material(config, tokenizers, *sources, lines, facts, self._folder.notes)
+        return TaskData(config, tokenizers, *sources, lines, facts, self._folder.notes)
 
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> nn.Module:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """As of `Task`."""
         assert material.text is not None
         tokenizer = material.text.source
@@ -137,14 +137,14 @@ class TextTask(Task):
         sizes = recipe.model.model_dump()
         return int(sizes.get("seq_len") or min(sizes["src_seq_len"], sizes["tgt_seq_len"]))
 
-    def _source(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowSource:
+    def _source(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowDataset:
         """Windows of one of the texts, as the task reads them."""
         if self._data.task == "language-model":
-            return WindowSource(tokens, window + 1, stride, window)
+            return WindowDataset(tokens, window + 1, stride, window)
         if self._data.task == "spans":
-            return WindowSource(tokens, window, stride, self._spans.lengths(window)[1])
+            return WindowDataset(tokens, window, stride, self._spans.lengths(window)[1])
         inner = window - sum(map(len, tokenizer.frame))
-        return WindowSource(tokens, inner, stride, n_masked(inner), tokenizer.frame)
+        return WindowDataset(tokens, inner, stride, n_masked(inner), tokenizer.frame)
 
     def _choose_sentinels(self, tokenizer: Tokenizer, window: int, known: Collection[str]) -> int:
         """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.config import DataSettings
+from transformer.data.config import DataConfig
 from transformer.data.prepare import Corpus, Preparation
 from transformer.data.progress import Progress
 from transformer.decoding import Search
@@ -18,10 +18,10 @@ from transformer.evaluation.scores import corpus_scores
 from transformer.pipelines.translation.translator import BATCH_TOKENS, EXTRA_TOKENS, Translator
 from transformer.reporting.record import translation_lines
 from transformer.run.recipe import Defaults, Recipe, fill_in
-from transformer.run.task import Material, Scores, Task, refuse_metric, sized
-from transformer.runtime.allocator import give_back_holes
+from transformer.run.task import Scores, Task, TaskData, refuse_metric, sized
+from transformer.runtime.allocator import trim_heap
 from transformer.training.backend import Hardware
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.validation import batches_longest_first, validation_loss
 from transformer.transformer import Transformer
@@ -35,7 +35,7 @@ class TranslationTask(Task):
     kinds = ("encoder-decoder",)
     metrics = ("bleu", "chrf", "loss")
 
-    def __init__(self, data: DataSettings, seed: int, folder: Path, progress: Progress) -> None:
+    def __init__(self, data: DataConfig, seed: int, folder: Path, progress: Progress) -> None:
         self.preparation = Preparation(data, seed, folder, progress)
         self.sums = self.preparation.sums
         self.corpus: Corpus | None = None
@@ -60,7 +60,7 @@ class TranslationTask(Task):
             )
         return filled
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> Material:
+    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
         """As of `Task`."""
         tokenizers = known.tokenizers if known else self.preparation.train_tokenizers(recipe.tokenizer)
         assert recipe.model is not None
@@ -71,11 +71,11 @@ class TranslationTask(Task):
         corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
         report = corpus.report
         longest = {"max_source_tokens": report.longest_source}
-        return Material(
+        return TaskData(
             config, tokenizers, corpus.train, corpus.validation, report.lines(), report.to_dict(), corpus.notes, longest
         )
 
-    def objective(self, model: nn.Module, training: TrainingSettings, material: Material) -> TranslationObjective:
+    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> TranslationObjective:
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
@@ -85,7 +85,7 @@ class TranslationTask(Task):
             activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
-    def scores(self, model: nn.Module, training: TrainingSettings, material: Material, hardware: Hardware) -> Scores:
+    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, hardware: Hardware) -> Scores:
         """Loss, perplexity, BLEU and chrF on the validation pairs."""
         assert isinstance(model, Transformer)
         assert self.corpus is not None
@@ -99,7 +99,7 @@ class TranslationTask(Task):
         signatures = {score.name.lower(): score.signature for score in translated}
         return Scores(values | {score.name.lower(): score.value for score in translated}, signatures, outputs)
 
-    def rehearse(self, model: nn.Module, training: TrainingSettings, material: Material) -> None:
+    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> None:
         """Translates those validation sources that take most room, to the longest that translations may become.
 
         They are many and short rather than few and long, since each may become `EXTRA_TOKENS` longer than its source.
@@ -116,7 +116,7 @@ class TranslationTask(Task):
         limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, most)
         self._translations(model, training, material, [largest], limit)
 
-    def _batches(self, training: TrainingSettings) -> list[NDArray[np.int64]]:
+    def _batches(self, training: TrainingConfig) -> list[NDArray[np.int64]]:
         """Validation lines that are translated at a time."""
         assert self.corpus is not None
         at_once = min(BATCH_TOKENS, training.budget_at_once)
@@ -125,8 +125,8 @@ class TranslationTask(Task):
     def _translations(
         self,
         model: nn.Module,
-        training: TrainingSettings,
-        material: Material,
+        training: TrainingConfig,
+        material: TaskData,
         batches: Sequence[NDArray[np.int64]],
         limit: int | None = None,
     ) -> dict[int, str]:
@@ -149,14 +149,14 @@ class TranslationTask(Task):
         translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
         found: dict[int, str] = {}
         for lines in batches:
-            give_back_holes()
+            trim_heap()
             # `translate` would warn of every line that does not end yet.
             translations = translator.translations([sources[line] for line in lines])
             translator.close()  # a GPU keeps the places of one batch alone, as they were rehearsed
             found |= {int(line): each.text for line, each in zip(lines, translations, strict=True)}
         return found
 
-    def kept(self, material: Material, outputs: list[str]) -> str:
+    def kept(self, material: TaskData, outputs: list[str]) -> str:
         """Validation pairs with their translations."""
         del material
         assert self.corpus is not None

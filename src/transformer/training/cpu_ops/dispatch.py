@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
-from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, joint_maps
+from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, fused_linear
 from transformer.blocks.dropout import Dropout, add_dropped, drop_out, levels
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import LayerNormalization
@@ -22,7 +22,14 @@ from transformer.kernels.attention_autograd import AttentionInputs, attends
 from transformer.kernels.elementwise import gelu
 from transformer.kernels.gemm import multiplies
 from transformer.training.cpu_ops.dropout import add, drawn_seed, drop
-from transformer.training.cpu_ops.linear import ROUNDED, Mapped, feed, linear, linear_side_by_side, precision_asked
+from transformer.training.cpu_ops.linear import (
+    ROUNDED,
+    GradientAccumulator,
+    feed,
+    linear,
+    linear_side_by_side,
+    precision_asked,
+)
 from transformer.training.cpu_ops.tied_embedding import Lookups
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
@@ -39,7 +46,7 @@ class CompiledProducts(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._lookups = Lookups()
-        self._mapped = Mapped()
+        self._mapped = GradientAccumulator()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -51,7 +58,7 @@ class CompiledProducts(TorchFunctionMode):
             return activate(*args, **(kwargs or {}))
         if function is feed_forward:
             return feed(*args, mapped=self._mapped)
-        if function is joint_maps:
+        if function is fused_linear:
             return linear_side_by_side(*args, mapped=self._mapped)
         if function is attention:
             return attend(*args, **(kwargs or {}))
@@ -132,7 +139,11 @@ class _Attention(torch.autograd.Function):
 
 
 def normalize(
-    x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], dropout: Dropout, norm: nn.Module, mapped: Mapped
+    x: Float[Tensor, "*shape"],
+    y: Float[Tensor, "*shape"],
+    dropout: Dropout,
+    norm: nn.Module,
+    mapped: GradientAccumulator,
 ) -> Float[Tensor, "*shape"]:
     """As `blocks.normalized_sum`, in one pass each way where the norm is a `LayerNormalization` that nobody watches."""
     p, given_back = dropout.p if dropout.training else 0.0, mapped.take(x)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from transformer.blocks.attention import joint_maps
+from transformer.blocks.attention import fused_linear
 from transformer.blocks.dropout import LEVELS, levels
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation
 from transformer.kernels import elementwise
@@ -25,7 +25,7 @@ ROUNDED: Final = "rounded"
 """The attribute of a norm's result that holds it in bfloat16, and which version of it that is."""
 
 
-class Mapped:
+class GradientAccumulator:
     """Inputs of the last two maps since the last sum, to one of which that sum adds where a residual connection is.
 
     It is added to by way of the map, which gives it back beside its result: the sum's gradient then comes to the map,
@@ -55,7 +55,7 @@ def linear(
     x: Float[Tensor, "*rows K"],
     weight: Float[Tensor, "N K"],
     bias: Float[Tensor, " N"] | None = None,
-    mapped: Mapped | None = None,
+    mapped: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows N"]:
     """X W^T + b as `torch.nn.functional.linear`, and its gradient.
 
@@ -70,18 +70,18 @@ def linear(
 
 
 def linear_side_by_side(
-    x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: Mapped | None = None
+    x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: GradientAccumulator | None = None
 ) -> tuple[Tensor, ...]:
-    """As `blocks.joint_maps`; weights are joined only on the way back, if the results' gradients lie side by side."""
+    """As `blocks.fused_linear`; weights are joined only on the way back, if the results' gradients lie side by side."""
     precision = precision_asked()
     if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
-        return joint_maps(x, maps)
+        return fused_linear(x, maps)
     weights_and_biases = (each for layer in maps for each in (layer.weight, layer.bias))
     return _applied(_Linear, mapped, x, precision, *weights_and_biases)
 
 
 def _applied(
-    function: type[torch.autograd.Function], mapped: Mapped | None, x: Tensor, *args: Any
+    function: type[torch.autograd.Function], mapped: GradientAccumulator | None, x: Tensor, *args: Any
 ) -> tuple[Tensor, ...]:
     """Results of a function that may give back its input as the last of them."""
     gives_back = mapped is not None and mapped.wants(x)
@@ -207,7 +207,7 @@ def feed(
     activation: Activation,
     p: float,
     linear_2: nn.Linear,
-    mapped: Mapped | None = None,
+    mapped: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows D"]:
     """As `blocks.feed_forward`; on the way back, the slopes of what is between the maps cost no pass of their own."""
     precision, name = precision_asked(), INNER.get(activation)

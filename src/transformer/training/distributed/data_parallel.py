@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer.blocks import DecoderLayer, EncoderLayer
-from transformer.training.distributed.process_group import World
+from transformer.training.distributed.process_group import DistributedContext
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Replicas:
                     self.whole.get_parameter(name).copy_(tensor)
 
 
-def replicate(objective: nn.Module, model: nn.Module, world: World) -> Replicas:
+def replicate(objective: nn.Module, model: nn.Module, world: DistributedContext) -> Replicas:
     """Spreads an objective over the ranks, before its optimizer is made.
 
     DDP keeps the model as it is. FSDP2 keeps a part of every matrix on each rank: layers are whole while they compute,
@@ -66,7 +66,7 @@ def replicate(objective: nn.Module, model: nn.Module, world: World) -> Replicas:
     return Replicas(objective, model, whole)
 
 
-def _shard(objective: nn.Module, world: World) -> None:
+def _shard(objective: nn.Module, world: DistributedContext) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -101,7 +101,7 @@ def own_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+def gathered(tensors: Mapping[str, Tensor], world: DistributedContext) -> dict[str, Tensor]:
     """The tensors, whole, on rank 0, in main memory where they were parts; nothing on the others."""
     kept: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -18,7 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from transformer.errors import ConfigError, TrainingError
 from transformer.training.backend import CPU_FLOAT32, choose_hardware
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.interruption import Interruption
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ AFTERMATH_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class World:
+class DistributedContext:
     """The ranks of a run. All of them call its methods, in the same order; a single process talks to no one.
 
     Attributes:
@@ -109,7 +109,7 @@ class World:
             self.barrier()
         self.barrier()
 
-    def heed(self, interruption: Interruption) -> bool:
+    def should_stop(self, interruption: Interruption) -> bool:
         """Lets every rank know of a signal that any of them got, and says whether there was one."""
         interruption.signal_number = self.largest(interruption.signal_number or 0) or None
         return interruption.requested
@@ -120,7 +120,7 @@ class World:
         return figures.tolist()
 
 
-ALONE: Final = World()
+ALONE: Final = DistributedContext()
 
 
 def _room(size: int) -> Tensor:
@@ -128,7 +128,7 @@ def _room(size: int) -> Tensor:
 
 
 @contextmanager
-def join_world(settings: TrainingSettings) -> Generator[World]:
+def join_world(settings: TrainingConfig) -> Generator[DistributedContext]:
     """Joins the ranks that a launcher started, with gloo on CPUs and NCCL on GPUs; alone without a launcher.
 
     After an error nothing is agreed on any more, so the process is not taken out of the group in good order: it ends,
@@ -148,7 +148,7 @@ def join_world(settings: TrainingSettings) -> Generator[World]:
     try:
         store = next(rendezvous("env://", timeout=timeout))[0]
         ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        world = World(*ranks, device, settings.distribution, store)
+        world = DistributedContext(*ranks, device, settings.distribution, store)
         dist.init_process_group(
             "nccl" if is_gpu else "gloo",
             store=clean_store(store, world.rank, world.size, settings.rank_seconds),
@@ -199,7 +199,7 @@ def clean_store(store: Store, rank: int, size: int, seconds: float) -> Store:
     raise TrainingError(f"rank 0 did not answer rank {rank} within training.rank_seconds={seconds:g}; look at its log")
 
 
-def _own_device(settings: TrainingSettings) -> torch.device:
+def _own_device(settings: TrainingConfig) -> torch.device:
     """The GPU that has the number of this rank on its machine, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = choose_hardware(settings.device, "float32").device

@@ -28,7 +28,7 @@ class BlockFigures:
     update_ratio: float
 
 
-class Observation:
+class LayerStats:
     """Remembers a model between its backward pass and its update; costs a copy of the parameters.
 
     Args:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer.data.batch import ImageBatch, NeighbourBatch, TextBatch
-from transformer.interfaces import Encodes, LossSum
+from transformer.interfaces import EncoderModel, LossSum
 from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.planning.flops import patch_flops, stack_flops
 
@@ -54,7 +54,7 @@ class LabelObjective(nn.Module):
 
     def logits(self, batch: TextBatch | ImageBatch) -> Float[Tensor, "B labels"]:
         """A logit a label, in float32."""
-        model = cast(Encodes, self.model)
+        model = cast(EncoderModel, self.model)
         if isinstance(batch, TextBatch):
             return model.label_logits(batch.tokens, batch.mask).float()
         images = self.changes(batch.images) if self.changes and self.training else batch.images
@@ -65,7 +65,7 @@ class LabelObjective(nn.Module):
         rows, length = len(lengths), int(lengths.max())
         layers = stack_flops(
             self.model.get_submodule("encoder"), rows, length,
-            first=cast(Encodes, self.model).labels_read, twice=self.activation_checkpointing,
+            first=cast(EncoderModel, self.model).labels_read, twice=self.activation_checkpointing,
         )  # fmt: skip
         return layers + patch_flops(self.model, rows * (length - 1))
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask
 from transformer.data.batch import WindowBatch
-from transformer.interfaces import Encodes, LossSum, WritesText
+from transformer.interfaces import EncoderModel, LossSum, WritesText
 from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 from transformer.training.planning.flops import head_flops, stack_flops, translation_flops
@@ -93,7 +93,7 @@ class MaskedObjective(nn.Module):
         """The summed loss of the masked tokens."""
         n = batch.scored_tokens // len(batch.tokens)
         masked, places = mask_tokens(batch.tokens, n, self.mask_id, self.text_ids, self.frame, _draw(self))
-        encoded = cast(Encodes, self.model).encode(masked)
+        encoded = cast(EncoderModel, self.model).encode(masked)
         chosen = encoded.gather(1, places[:, :, None].expand(-1, -1, encoded.size(2)))
         head: Any = self.model.get_submodule("masked_head")
         return _loss(head, head.hidden(chosen), batch.tokens.gather(1, places), batch.scored_tokens, 0.0)

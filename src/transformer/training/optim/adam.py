@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.optim.state_dict import begin_memory
 
 
-def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Adam:
+def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Adam:
     """Adam over all parameters, a shared one counted once; the learning rate is set before each step.
 
     With `weight_decay`, parameters with two axes or more shrink by learning rate x weight decay at each step; biases

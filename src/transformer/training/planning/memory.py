@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.errors import ConfigError
-from transformer.interfaces import Source
+from transformer.interfaces import Dataset
 from transformer.training.step import TrainingState
 
 Examples = NDArray[np.integer[Any]]
@@ -56,7 +56,7 @@ class MemoryPlan:
         return f"memory: {said} for the largest batch or validation"
 
 
-def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]:
+def worst_batches(source: Dataset, batches: Sequence[Examples]) -> list[Examples]:
     """The batches that may need most memory, each once.
 
     They are the one with the most padded tokens on all sides together, which most of a model's memory goes with, and
@@ -71,7 +71,7 @@ def worst_batches(source: Source, batches: Sequence[Examples]) -> list[Examples]
     return [batches[index] for index in chosen]
 
 
-def plan_memory(state: TrainingState, source: Source, ids: Examples) -> MemoryPlan | None:
+def plan_memory(state: TrainingState, source: Dataset, ids: Examples) -> MemoryPlan | None:
     """Tries small parts of a batch and predicts the peak of the whole; None where the system does not tell.
 
     Of one or two rows, the first is tried and taken for each. Ranks try the same, and the one with the least room
@@ -160,7 +160,7 @@ def fitting_tokens(plan: MemoryPlan, batch_tokens: int, share: float = 0.9) -> i
     return max(0, math.floor(rows / plan.rows * batch_tokens / 256) * 256)
 
 
-def try_batch(state: TrainingState, source: Source, ids: Examples) -> None:
+def try_batch(state: TrainingState, source: Dataset, ids: Examples) -> None:
     """Goes forward and back through a batch and forgets it."""
     generator = torch.get_rng_state()
     state.objective.train()

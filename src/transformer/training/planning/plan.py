@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer.data.batches import plan_epoch, split_micro
-from transformer.interfaces import CountsOperations, Source
-from transformer.training.config import TrainingSettings
+from transformer.interfaces import CountsOperations, Dataset
+from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import unwrapped
 from transformer.training.planning.memory import (
     MemoryPlan,
@@ -33,7 +33,10 @@ AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
 
 
 def plan_run(
-    state: TrainingState, source: Source, settings: TrainingSettings, rehearse: Callable[[], None] = lambda: None
+    state: TrainingState,
+    source: Dataset,
+    settings: TrainingConfig,
+    warm_up_validation: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
 
@@ -43,7 +46,7 @@ def plan_run(
         state: of the run.
         source: training examples.
         settings: of the run.
-        rehearse: does what validation will do and may take more memory than a batch.
+        warm_up_validation: does what validation will do and may take more memory than a batch.
 
     Returns:
         Lines for the reader.
@@ -65,7 +68,7 @@ def plan_run(
             refuse_too_large(found, settings.budget)
             plans.append(found)
     tried = [*largest, *_others(batches, settings), *largest]
-    trials = [*(partial(try_batch, state, source, ids) for ids in tried), rehearse]
+    trials = [*(partial(try_batch, state, source, ids) for ids in tried), warm_up_validation]
     peaks = [peak_of(state, trial) or 0 for trial in trials]
     if plans:
         of_each = " on each rank" if state.world.size > 1 else ""
@@ -73,7 +76,7 @@ def plan_run(
     return lines
 
 
-def choose_batch_tokens(state: TrainingState, source: Source, settings: TrainingSettings) -> int:
+def choose_batch_tokens(state: TrainingState, source: Dataset, settings: TrainingConfig) -> int:
     """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
     trial = settings.model_copy(update={"batch_tokens": AUTO_FIRST})
     plans = [plan_memory(state, source, largest) for largest in _largest(source, trial)]
@@ -81,13 +84,13 @@ def choose_batch_tokens(state: TrainingState, source: Source, settings: Training
     return max(AUTO_FIRST, min(AUTO_MOST, fitting))
 
 
-def _largest(source: Source, settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+def _largest(source: Dataset, settings: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """The micro-batches of an epoch that may need most memory."""
     batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
     return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
 
 
-def _others(batches: Sequence[NDArray[np.integer[Any]]], settings: TrainingSettings) -> list[NDArray[np.integer[Any]]]:
+def _others(batches: Sequence[NDArray[np.integer[Any]]], settings: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """Micro-batches from all parts of an epoch."""
     chosen = [batches[place] for place in np.linspace(0, len(batches) - 1, min(OTHERS, len(batches))).astype(int)]
     return [split_micro(ids, settings.accumulation or 1)[0] for ids in chosen]

@@ -13,10 +13,10 @@ from transformer.decoding import Sampling, Search
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.inline_tags import count_units, with_tags, without_tags, words_with_tags
-from transformer.pipelines.translation.terminology import PATTERNS, Lexicon, Tally
+from transformer.pipelines.translation.terminology import PATTERNS, Tally, Terminology
 
 ANY_TAG = re.compile(r"<[^<>]+>")
-EVERYTHING = Lexicon(protected=list(PATTERNS))
+EVERYTHING = Terminology(protected=list(PATTERNS))
 SPANS = ["%(name)s", "{count}", "{{a b}}", "3.50", "12:30", "&amp;", "http://a.b/c?d=1", "a.b@c.org"]
 
 
@@ -55,7 +55,7 @@ def test_tags_that_part_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "translation", "origins", "expected"),
+    ("line", "translation", "beam_indices", "expected"),
     [
         (
             "the <b>old man</b> sleeps",
@@ -145,19 +145,19 @@ def test_the_model_sees_no_tags(tiny_run: Path) -> None:
     lines = ["one <b>two</b> three", "<i>seven</i><br/>nine", "<b></b>", "one two", "6 &amp; five"]
     bare = ["one two three", "seven nine", "", "one two", "6 &amp; five"]
     for search in (Search(), Search(4, n_best=3), Search(sampling=Sampling(seed=3))):
-        tagged = load(tiny_run, search=search, lexicon=Lexicon(protected=["tags"])).translations(lines)
+        tagged = load(tiny_run, search=search, lexicon=Terminology(protected=["tags"])).translations(lines)
         plain = load(tiny_run, search=search).translations(bare)
         for line, with_them, without in zip(lines, tagged, plain, strict=True):
             for ours, theirs in zip(with_them.alternatives, without.alternatives, strict=True):
                 assert "".join(ANY_TAG.sub("", ours.text).split()) == "".join(theirs.text.split())
                 assert Counter(ANY_TAG.findall(ours.text)) == Counter(ANY_TAG.findall(line))
                 assert ours.score == theirs.score
-    assert not Lexicon(protected=["tags"]).requires
-    assert Lexicon(protected=["entities"]).spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
+    assert not Terminology(protected=["tags"]).requires
+    assert Terminology(protected=["entities"]).spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
 
 
 @pytest.mark.parametrize(
-    ("line", "translation", "origins", "expected"),
+    ("line", "translation", "beam_indices", "expected"),
     [
         ("<b>Use</b> %(name)s now.", "%(name)s nun", [0, 2, 3, 0, 0, 5], "<b>%(name)s</b> nun"),
         ("a <b>b</b> {count}", "{count} a", [3, 1, 4, 0], "{count} a<b></b>"),
@@ -199,7 +199,7 @@ def test_any_tags_among_any_spans_leave_them_whole(data: st.DataObject) -> None:
 
 def test_a_span_that_a_tag_parts_is_told() -> None:
     """Catches a check of the text before its tags come back, and terms that are lost between tags."""
-    lexicon = Lexicon(glossary=[("old man", "alter Mann")], protected=list(PATTERNS))
+    lexicon = Terminology(glossary=[("old man", "alter Mann")], protected=list(PATTERNS))
     assert lexicon.violations("a <b>{x}</b>", "{<b>x}</b>") == ["'{x}' is missing"]
     assert lexicon.violations("a <b>x</b>", "a <b>x") == ["'</b>' is missing"]
     assert lexicon.violations("<i>old <b>man</b></i>", "<i>alter <b>Mann</b></i>") == []
@@ -226,7 +226,7 @@ def test_words_are_counted_with_tags(text: str, tagged: str, words: list[int]) -
 
 def test_links_are_of_the_lines_as_given_and_written(tiny_run: Path) -> None:
     """Catches links that count the words of lines which nobody sees, without tags."""
-    translator = load(tiny_run, lexicon=Lexicon(protected=["tags"]))
+    translator = load(tiny_run, lexicon=Terminology(protected=["tags"]))
     tagged, plain = translator.translations(["one <br> <i>two</i> three", "one two three"])
     words = [text.split() for text in ("one <br> <i>two</i> three", tagged.text, "one two three", plain.text)]
     links, expected = (word_alignment(translator, found) for found in (tagged, plain))

@@ -16,7 +16,7 @@ from transformer.decoding import Ensemble, Request, Search, search_all
 from transformer.errors import BundleError, ConfigError
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.scoring import score_pairs
-from transformer.tokenizers.config import TokenizerSettings
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer, build_transformer
 
@@ -126,7 +126,7 @@ def another(run: Path, folder: Path, **changes: Any) -> Path:
 
 def other_source(run: Path) -> dict[str, Any]:
     """Tokenizers that split sources, and sources alone, in another way than those of a run."""
-    settings = TokenizerSettings(vocab_size=270)
+    settings = TokenizerConfig(vocab_size=270)
     source = TokenizerPair.train(lambda: ["one three two nine"] * 9, lambda: ["one"] * 9, settings).source
     return {"text": TokenizerPair(source, load_bundle(run).tokenizers.target)}
 
@@ -162,7 +162,7 @@ def test_bundles_translate_together(tiny_run: Path, tmp_path: Path, average: str
 
 def test_bundles_of_other_tokenizers_do_not_join(tiny_run: Path, tmp_path: Path) -> None:
     """Catches tokens of one model read as those of another, and attention to tokens of two kinds that is averaged."""
-    settings = TokenizerSettings(vocab_size=300)
+    settings = TokenizerConfig(vocab_size=300)
     tokenizers = TokenizerPair.train(lambda: ["a b c d"] * 9, lambda: ["e f g h"] * 9, settings)
     other = another(tiny_run, tmp_path / "other", text=tokenizers)
     with pytest.raises(BundleError, match=r"has another target tokenizer than .*; train them with the same one"):

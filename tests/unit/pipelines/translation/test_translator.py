@@ -8,20 +8,21 @@ import pytest
 import torch
 
 from samples import digit_pairs
+from substitution import substitute
 from transformer.blocks import causal_mask
 from transformer.bundle import Bundle
 from transformer.decoding import Hypothesis, Request, Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models.transformer.config import TransformerConfig
 from transformer.pipelines.auto import load, make_translator
-from transformer.pipelines.translation.results import Piece, longest_first
+from transformer.pipelines.translation.results import Segment, longest_first
 from transformer.pipelines.translation.translator import EXTRA_TOKENS, Translator
 
 
 class Echo(Translator):
     """A translator whose search gives the source back, so that what happens around the search can be seen."""
 
-    def _results(self, pieces: Sequence[Piece], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def _results(self, pieces: Sequence[Segment], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
         sources = [pieces[index].tokens for index in longest_first(pieces)]
         self.searched = [*getattr(self, "searched", []), *sources]
         for place, tokens in enumerate(sources):
@@ -108,7 +109,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
             limits.append(request.limit)
             yield index, [Hypothesis([], 0.0, finished=True, value=0.0)]
 
-    monkeypatch.setattr("transformer.pipelines.translation.translator.search_each", no_search)
+    substitute(monkeypatch, "translator.search_each", no_search)
     translator = load(tiny_run)
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1
@@ -224,7 +225,7 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
             loops = not heals and len(request.source) > 2
             yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, value=-1.0)]
 
-    monkeypatch.setattr("transformer.pipelines.translation.translator.search_each", looping)
+    substitute(monkeypatch, "translator.search_each", looping)
     translator = load(tiny_run)
     sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
     assert sizes == [2, 3, 4], "the lines must differ as this test supposes"
@@ -245,7 +246,7 @@ def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: 
         counts.append(len(list(requests)))
         yield from ((index, [Hypothesis([5, 6], -1.0, finished=False, value=-1.0)]) for index in range(counts[-1]))
 
-    monkeypatch.setattr("transformer.pipelines.translation.translator.search_each", cut)
+    substitute(monkeypatch, "translator.search_each", cut)
     for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
         counts.clear()
         found = load(tiny_run, search=search).translations(["one", "one two"])

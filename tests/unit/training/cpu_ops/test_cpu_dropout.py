@@ -8,11 +8,11 @@ from torch import Tensor
 
 from transformer.blocks import attention
 from transformer.blocks.dropout import add_dropped, drop_out
-from transformer.kernels import why_not
+from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import drop_out as dropped
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
 P, LEVELS = 0.3, 19661
 SCALE = 65536 / (65536 - LEVELS)

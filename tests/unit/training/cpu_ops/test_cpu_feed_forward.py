@@ -4,14 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from substitution import substitute
 from transformer.blocks import FeedForwardBlock
 from transformer.blocks.feed_forward import ACTIVATIONS
-from transformer.kernels import why_not
+from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import gelu
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 from transformer.training.cpu_ops.dropout import drop
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
 
 
@@ -90,7 +91,7 @@ def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.
         return gelu(*args, wants_slopes=wants_slopes, **more)  # pyright: ignore[reportArgumentType]
 
     for module in ("linear", "dispatch"):
-        monkeypatch.setattr(f"transformer.training.cpu_ops.{module}.gelu", noted)
+        substitute(monkeypatch, f"{module}.gelu", noted)
     x = torch.randn(3, 5, 8, requires_grad=True)
     block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
     for is_trained in (True, False):

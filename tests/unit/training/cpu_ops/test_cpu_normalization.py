@@ -15,7 +15,7 @@ from transformer.blocks import (
     ResidualConnection,
     RMSNormalization,
 )
-from transformer.kernels import why_not
+from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import drop_out
 from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
 from transformer.training.activation_checkpointing import checkpoint_layers
@@ -23,7 +23,7 @@ from transformer.training.cpu_ops import dispatch as products
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 from transformer.training.cpu_ops.linear import ROUNDED
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 LEVELS, SEED, EPS = 20_000, -7, 1e-3
 
 

@@ -10,9 +10,9 @@ from torch.distributed import HashStore
 
 from transformer.cli import train as command
 from transformer.errors import ConfigError, TrainingError
-from transformer.training.config import TrainingSettings
+from transformer.training.config import TrainingConfig
 from transformer.training.distributed import process_group as distributed
-from transformer.training.distributed.process_group import World, clean_store, join_world, tell_launcher
+from transformer.training.distributed.process_group import DistributedContext, clean_store, join_world, tell_launcher
 
 
 def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> None:
@@ -43,7 +43,7 @@ def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 2, "WORLD_SIZE": 3, "LOCAL_RANK": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     message = "LOCAL_RANK=2, but this machine has 2 GPUs; start as many ranks"
-    with pytest.raises(ConfigError, match=message), join_world(TrainingSettings()):
+    with pytest.raises(ConfigError, match=message), join_world(TrainingConfig()):
         pass
 
 
@@ -75,14 +75,19 @@ def test_one_process_joins_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with join_world(TrainingSettings()) as world:
-        assert (world, world.total(2, 0.5), world.largest(3), world.from_main("x")) == (World(), [2.0, 0.5], 3, "x")
+    with join_world(TrainingConfig()) as world:
+        assert (world, world.total(2, 0.5), world.largest(3), world.from_main("x")) == (
+            DistributedContext(),
+            [2.0, 0.5],
+            3,
+            "x",
+        )
 
 
 def test_shares_cover_every_micro_batch_once() -> None:
     """Catches micro-batches that are lost or dealt in another order than the dropout's numbers."""
     for n, size in ((1, 2), (3, 2), (7, 3), (4, 4)):
-        worlds = [World(rank, size) for rank in range(size)]
+        worlds = [DistributedContext(rank, size) for rank in range(size)]
         parts = [world.part_of(range(n)) for world in worlds]
         assert sorted(index for part in parts for index in part) == list(range(n))
         assert all(index == rank + place * size for rank, part in enumerate(parts) for place, index in enumerate(part))

@@ -12,7 +12,7 @@ from samples import write_lines
 from transformer import build_transformer
 from transformer.data.batch import PairBatch
 from transformer.errors import ConfigError
-from transformer.kernels import why_not
+from transformer.kernels import unavailable_reason
 from transformer.kernels.cross_entropy import to_gradient
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
@@ -46,7 +46,7 @@ def test_chunked_loss_is_the_formula(bias: bool, monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.skipif(why_not() is not None, reason=f"no compiled kernels: {why_not()}")
+@pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 @pytest.mark.parametrize("size", [2, 64, 1001])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_kernel_is_the_formula(size: int, dtype: torch.dtype) -> None:

@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from substitution import substitute
 from transformer import build_transformer
 from transformer.data.batch import ImageBatch, NeighbourBatch, PairBatch, TextBatch, WindowBatch
 from transformer.data.source import pair_batch
 from transformer.errors import ConfigError
 from transformer.models import family
-from transformer.runtime.allocator import keep_freed_memory
-from transformer.training.config import TrainingSettings
+from transformer.runtime.allocator import retain_heap
+from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import LabelObjective, NeighbourObjective
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
@@ -61,7 +62,7 @@ class Pairs:
 def state_of(dropout: float = 0.1, *, checkpointing: bool = False, vocab_size: int = 31, **sizes: int) -> TrainingState:
     model = build_transformer(vocab_size, vocab_size, 40, 40, dropout=dropout, share_embeddings="all", **sizes)
     objective = TranslationObjective(model, 0.1, activation_checkpointing=checkpointing)
-    return TrainingState(objective, make_optimizer(objective, TrainingSettings()), 0, 1)
+    return TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1)
 
 
 @pytest.mark.usefixtures("_by_torch")
@@ -81,7 +82,7 @@ def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointi
 @pytest.fixture
 def _by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch counts its own products alone."""
-    monkeypatch.setattr("transformer.kernels.gemm.library", lambda: None)
+    substitute(monkeypatch, "gemm.library", lambda: None)
 
 
 TOKENS = torch.randint(4, 31, (3, 21))
@@ -150,10 +151,11 @@ def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_pos
 def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a plan that is made and not heeded, and a largest batch that is told of and not tried."""
     state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
-    settings = TrainingSettings(batch_tokens=200, max_steps=10)
+    settings = TrainingConfig(batch_tokens=200, max_steps=10)
     tried: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        "transformer.training.planning.plan.try_batch",
+    substitute(
+        monkeypatch,
+        "plan.try_batch",
         lambda state, source, ids: tried.append((len(ids), int(source.lengths[ids].max()))),
     )
     plan_run(state, source, settings)
@@ -173,7 +175,7 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    lines = plan_run(state, Pairs([(5, 4)] * 40), TrainingSettings(batch_tokens=100, max_steps=10))
+    lines = plan_run(state, Pairs([(5, 4)] * 40), TrainingConfig(batch_tokens=100, max_steps=10))
     assert torch.equal(torch.rand(3), expected)
     for parameter, earlier in zip(state.objective.parameters(), before, strict=True):
         assert torch.equal(parameter, earlier)
@@ -193,7 +195,7 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         return 3 * GIB if rehearsed else GIB
 
     monkeypatch.setattr(memory, "_meter", lambda _: peak)
-    settings = TrainingSettings(batch_tokens=100, max_steps=10)
+    settings = TrainingConfig(batch_tokens=100, max_steps=10)
     assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
     told = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
     assert "about 3.00 GiB" in told
@@ -214,7 +216,7 @@ def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
 def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a budget beyond the paper's, and none at all where memory is short."""
     state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
-    settings = TrainingSettings(batch_tokens="auto")
+    settings = TrainingConfig(batch_tokens="auto")
     for available, expected in ((10**15, 25_000), (1, 1024)):
         monkeypatch.setattr(memory, "available_bytes", lambda _, available=available: available)
         assert choose_batch_tokens(state, source, settings) == expected
@@ -295,10 +297,10 @@ def test_few_rows_are_planned_for_too(rows: int) -> None:
 
 def ratio_to_peak(state: TrainingState, source: Pairs) -> float:
     """What is told of memory over the peak of three updates, both of this process."""
-    keep_freed_memory()
+    retain_heap()
     ids = np.arange(len(source.lengths))
     tokens = int(source.lengths.max()) * len(ids)
-    told = plan_run(state, source, TrainingSettings(batch_tokens=tokens, max_steps=3))[-1]
+    told = plan_run(state, source, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak is what is held now
     for _ in range(3):
         train_step(state, [source.fetch(ids)], 1e-3, 1.0)

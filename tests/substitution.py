@@ -1,0 +1,39 @@
+"""Functions and constants of the package that tests replace, each under a short name.
+
+Where one of them moves or is renamed, this table alone changes.
+"""
+
+import pytest
+
+TARGETS = {
+    "activation_checkpointing.trim_heap": "transformer.training.activation_checkpointing.trim_heap",
+    "attention.library": "transformer.kernels.attention.library",
+    "backend.CompiledProducts": "transformer.training.backend.CompiledProducts",
+    "backend.kind": "transformer.training.backend.kind",
+    "batches.CHUNK": "transformer.data.batches.CHUNK",
+    "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",
+    "gemm.library": "transformer.kernels.gemm.library",
+    "inputs.Input.read": "transformer.data.inputs.Input.read",
+    "linear.gelu": "transformer.training.cpu_ops.linear.gelu",
+    "linear.matmul": "transformer.training.cpu_ops.linear.matmul",
+    "normalization.library": "transformer.kernels.normalization.library",
+    "plan.try_batch": "transformer.training.planning.plan.try_batch",
+    "prepare.Preparation.survey": "transformer.data.prepare.Preparation.survey",
+    "packed_linear.library": "transformer.kernels.packed_linear.library",
+    "progress.LINE_SECONDS": "transformer.data.progress.LINE_SECONDS",
+    "topk.library": "transformer.kernels.topk.library",
+    "running_text.LINES": "transformer.tokenizers.running_text.LINES",
+    "text_generation.BATCH_NUMBERS": "transformer.pipelines.text_generation.BATCH_NUMBERS",
+    "text_generation.MOST_LOGITS": "transformer.pipelines.text_generation.MOST_LOGITS",
+    "text_generation.write_each": "transformer.pipelines.text_generation.write_each",
+    "tokens.BLOCK_PAIRS": "transformer.data.tokens.BLOCK_PAIRS",
+    "translation.BATCH_TOKENS": "transformer.run.tasks.translation.BATCH_TOKENS",
+    "translator.search_each": "transformer.pipelines.translation.translator.search_each",
+    "worker_pool.BATCHES_TO_HOLES": "transformer.decoding.worker_pool.BATCHES_TO_HOLES",
+    "worker_pool.trim_heap": "transformer.decoding.worker_pool.trim_heap",
+}
+
+
+def substitute(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+    """Replaces one of `TARGETS` until the test ends."""
+    monkeypatch.setattr(TARGETS[name], value)

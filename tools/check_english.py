@@ -1,0 +1,605 @@
+"""Checks the English of docstrings, comments, messages and names.
+
+Usage: python tools/check_english.py [FILE_OR_FOLDER ...]        (default: src tools)
+
+Reported are docstrings that open with a word that cannot begin a verb or a noun phrase, sentences without a verb,
+sentences of more than 35 words, phrases that read like a word-for-word translation, private metaphors, and names of
+variables that give neither a type nor a role. Exits with 1 if there are any.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+MOST_WORDS = 35
+
+OPENERS = frozenset(
+    [
+        "as",
+        "at",
+        "beside",
+        "but",
+        "by",
+        "for",
+        "from",
+        "here",
+        "how",
+        "in",
+        "into",
+        "likewise",
+        "of",
+        "on",
+        "out",
+        "so",
+        "than",
+        "that",
+        "then",
+        "there",
+        "these",
+        "this",
+        "those",
+        "to",
+        "under",
+        "until",
+        "upon",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "why",
+        "with",
+        "within",
+        "without",
+    ]
+)
+"""Words that do not open a docstring: it begins with a verb in the third person or a noun phrase."""
+
+PHRASES = {
+    r"in place of": "instead of",
+    r"\b(?:is|are|was|were) no (?!longer|more|later|less|fewer|larger|smaller|match)": "is not a ...",
+    r"\bis what\b|\bare what\b|\bwhat is .{1,40} is\b": "name the thing",
+    r"\b(?:is|are|was|were|be) told\b|\btells? (?:of|that|which|how|where|why)\b": "reports, logs, warns",
+    r"\bmend(?:s|ed|ing)?\b": "fix, repair",
+    r"\bby and by\b": "gradually",
+    r"\bkeeps? (?:the )?books\b|\bbooks of\b": "tracks",
+    r"\bholes?\b": "fragmentation, gap, free pages",
+    r"\b(?:gives?|given|giving) back\b|\bhands? .{1,20}back\b|\bgo(?:es)? back to the\b": "returns, frees",
+    r"\bheeds?\b": "checks, obeys",
+    r"\btherefrom\b|\bthereof\b|\bthereupon\b|\bwhereupon\b|\bwherefrom\b": "plain words",
+    r"\bof its own accord\b|\bof themselves\b": "plain words",
+    r"\bas large as they may be\b|\bas it may\b": "plain words",
+    r"\b(?:goes|go|went|going) on (?:with|from|in|at|where|as|if|until|exactly)\b": "continues, resumes",
+    r"\bis put together\b|\bputs? together\b": "combines, joins, assembles",
+    r"\btaken off\b|\btakes? off\b": "removes, strips",
+    r"\blooks? into\b": "inspects",
+    r"\bsays? so\b|\bdoes so\b|\bdo so\b": "say what happens",
+    r"\bthe house\b|\brooms?\b": "package, project, capacity",
+    r"\bhas to do\b|\bhave to do\b": "name the work",
+    r"\bevery one of\b": "each",
+    r"\bon its way\b|\bunder way\b": "plain words",
+}
+"""What is not written, as regular expressions, and what is written instead."""
+
+NAMES = frozenset({"each", "found", "own", "given"})
+"""Names of variables that say neither type nor role."""
+
+VERBS = frozenset(
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "being",
+        "has",
+        "have",
+        "had",
+        "do",
+        "does",
+        "did",
+        "can",
+        "cannot",
+        "could",
+        "may",
+        "might",
+        "must",
+        "shall",
+        "should",
+        "will",
+        "would",
+        "need",
+        "needs",
+        "isn't",
+        "aren't",
+        "doesn't",
+        "don't",
+        "won't",
+        "can't",
+        "let",
+        "accept",
+        "add",
+        "allocate",
+        "allow",
+        "append",
+        "apply",
+        "ask",
+        "assemble",
+        "assign",
+        "attend",
+        "avoid",
+        "begin",
+        "belong",
+        "bound",
+        "break",
+        "bring",
+        "build",
+        "cache",
+        "call",
+        "cancel",
+        "cast",
+        "catch",
+        "cause",
+        "change",
+        "check",
+        "choose",
+        "clear",
+        "clip",
+        "close",
+        "collect",
+        "combine",
+        "come",
+        "compare",
+        "compile",
+        "complete",
+        "compute",
+        "concatenate",
+        "condition",
+        "configure",
+        "connect",
+        "consist",
+        "contain",
+        "continue",
+        "contribute",
+        "control",
+        "convert",
+        "copy",
+        "correspond",
+        "cost",
+        "count",
+        "cover",
+        "create",
+        "cut",
+        "decide",
+        "decode",
+        "decrease",
+        "default",
+        "define",
+        "delete",
+        "depend",
+        "describe",
+        "detect",
+        "determine",
+        "differ",
+        "disable",
+        "discard",
+        "divide",
+        "double",
+        "draw",
+        "drop",
+        "emit",
+        "enable",
+        "encode",
+        "end",
+        "ensure",
+        "enter",
+        "equal",
+        "escape",
+        "estimate",
+        "evaluate",
+        "exceed",
+        "exclude",
+        "execute",
+        "exist",
+        "exit",
+        "expand",
+        "expect",
+        "export",
+        "extend",
+        "fail",
+        "fall",
+        "feed",
+        "fill",
+        "filter",
+        "find",
+        "finish",
+        "fit",
+        "flush",
+        "follow",
+        "force",
+        "forget",
+        "form",
+        "format",
+        "free",
+        "freeze",
+        "gather",
+        "generate",
+        "get",
+        "give",
+        "go",
+        "group",
+        "grow",
+        "guarantee",
+        "guard",
+        "handle",
+        "happen",
+        "help",
+        "hold",
+        "ignore",
+        "implement",
+        "import",
+        "improve",
+        "include",
+        "increase",
+        "indicate",
+        "inherit",
+        "initialize",
+        "insert",
+        "install",
+        "interpret",
+        "interrupt",
+        "iterate",
+        "join",
+        "keep",
+        "kill",
+        "know",
+        "label",
+        "lack",
+        "launch",
+        "lead",
+        "learn",
+        "leave",
+        "let",
+        "lie",
+        "limit",
+        "link",
+        "list",
+        "load",
+        "lock",
+        "log",
+        "look",
+        "lose",
+        "make",
+        "map",
+        "mark",
+        "mask",
+        "match",
+        "matter",
+        "mean",
+        "measure",
+        "meet",
+        "merge",
+        "miss",
+        "move",
+        "multiply",
+        "name",
+        "normalize",
+        "note",
+        "occur",
+        "omit",
+        "open",
+        "optimize",
+        "order",
+        "overwrite",
+        "own",
+        "pack",
+        "pad",
+        "pair",
+        "parse",
+        "pass",
+        "patch",
+        "penalize",
+        "perform",
+        "permit",
+        "place",
+        "plan",
+        "point",
+        "predict",
+        "prefer",
+        "prepare",
+        "prevent",
+        "print",
+        "process",
+        "produce",
+        "project",
+        "propagate",
+        "protect",
+        "provide",
+        "prune",
+        "quantize",
+        "raise",
+        "reach",
+        "read",
+        "rebuild",
+        "receive",
+        "recompute",
+        "record",
+        "recover",
+        "reduce",
+        "refer",
+        "refuse",
+        "reject",
+        "release",
+        "rely",
+        "remain",
+        "remember",
+        "remove",
+        "rename",
+        "reorder",
+        "repeat",
+        "replace",
+        "report",
+        "represent",
+        "request",
+        "require",
+        "reserve",
+        "reset",
+        "resolve",
+        "respect",
+        "restart",
+        "restore",
+        "resume",
+        "retry",
+        "return",
+        "reuse",
+        "reverse",
+        "rewrite",
+        "round",
+        "run",
+        "sample",
+        "satisfy",
+        "save",
+        "say",
+        "scale",
+        "scan",
+        "score",
+        "search",
+        "see",
+        "seem",
+        "select",
+        "send",
+        "separate",
+        "serve",
+        "set",
+        "share",
+        "shift",
+        "show",
+        "shuffle",
+        "sit",
+        "skip",
+        "slice",
+        "slow",
+        "sort",
+        "span",
+        "specify",
+        "spend",
+        "split",
+        "spread",
+        "stand",
+        "start",
+        "state",
+        "stay",
+        "stop",
+        "store",
+        "strip",
+        "subtract",
+        "suffer",
+        "sum",
+        "support",
+        "surround",
+        "switch",
+        "synchronize",
+        "take",
+        "tell",
+        "terminate",
+        "test",
+        "tie",
+        "tokenize",
+        "track",
+        "train",
+        "transfer",
+        "transform",
+        "translate",
+        "treat",
+        "trigger",
+        "trim",
+        "truncate",
+        "try",
+        "turn",
+        "understand",
+        "unpack",
+        "update",
+        "upgrade",
+        "use",
+        "validate",
+        "vary",
+        "verify",
+        "wait",
+        "walk",
+        "want",
+        "warm",
+        "warn",
+        "win",
+        "work",
+        "wrap",
+        "write",
+        "yield",
+    ]
+)
+IRREGULAR = frozenset(
+    [
+        "began",
+        "begun",
+        "brought",
+        "built",
+        "came",
+        "chose",
+        "chosen",
+        "cut",
+        "did",
+        "done",
+        "drawn",
+        "drew",
+        "fed",
+        "fell",
+        "felt",
+        "found",
+        "gave",
+        "given",
+        "gone",
+        "got",
+        "grew",
+        "grown",
+        "held",
+        "kept",
+        "knew",
+        "known",
+        "laid",
+        "led",
+        "left",
+        "lost",
+        "made",
+        "meant",
+        "met",
+        "paid",
+        "ran",
+        "read",
+        "run",
+        "said",
+        "sat",
+        "saw",
+        "seen",
+        "sent",
+        "set",
+        "shown",
+        "spent",
+        "spoke",
+        "stood",
+        "stuck",
+        "taken",
+        "taught",
+        "thought",
+        "threw",
+        "told",
+        "took",
+        "understood",
+        "went",
+        "won",
+        "wrote",
+        "written",
+    ]
+)
+
+
+def is_verb(word: str) -> bool:
+    """Whether a word may be a verb, by its form."""
+    word = word.lower()
+    stems = {word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ed"), word.removesuffix("d")}
+    stems |= {word.removesuffix("ing"), word.removesuffix("ing") + "e", word.removesuffix("ies") + "y"}
+    stems |= {word.removesuffix("ied") + "y", re.sub(r"(.)\1(?:ed|ing)$", r"\1", word)}
+    return not stems.isdisjoint(VERBS) or word in IRREGULAR
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of running text; code, lists of arguments and tables are left out."""
+    text = re.sub(r"`[^`]*`", "X", text)
+    text = re.sub(r"\b(e\.g|i\.e|cf|etc|Sec|Eq|Fig|vs|al|No|approx)\.", r"\1", text)
+    for sentence in re.split(r"(?<=[.!?:;])\s+", " ".join(text.split())):
+        if sentence:
+            yield sentence
+
+
+def prose(docstring: str) -> Iterator[str]:
+    """The paragraphs of a docstring after its summary that are neither sections nor indented blocks."""
+    for paragraph in re.split(r"\n\s*\n", docstring)[1:]:
+        lines = paragraph.splitlines()
+        if not re.match(
+            r"\s*(?:Args|Attributes|Raises|Returns|Yields|Source|Example|Usage)\b.*:", lines[0]
+        ) and not any(line.startswith(("    ", "|", "-", "*")) for line in lines):
+            yield paragraph
+
+
+def phrases(text: str) -> Iterator[str]:
+    """What is wrong with a text, whatever kind it is of."""
+    flat = " ".join(re.sub(r"`[^`]*`", "X", text).split())
+    for pattern, instead in PHRASES.items():
+        if hit := re.search(pattern, flat, re.IGNORECASE):
+            yield f'"{hit[0]}": write {instead}'
+    for sentence in sentences(text):
+        if len(words := re.findall(r"[\w'-]+", sentence)) > MOST_WORDS:
+            yield f'{len(words)} words in one sentence: "{sentence[:50]}..."'
+
+
+def docstring_faults(docstring: str) -> Iterator[str]:
+    """What is wrong with a docstring."""
+    first = re.match(r"\W*(\w+)", docstring)
+    if first and first[1].lower() in OPENERS:
+        yield f'opens with "{first[1]}": begin with a verb in the third person or a noun phrase'
+    sections = re.sub(r"\n\s*(?:Args|Attributes|Raises|Returns|Yields):\n", "\n\n", docstring)
+    yield from phrases(re.sub(r"\n\s*(?=\w+(?: \([^)]*\))?: )", ". ", sections))
+    for paragraph in prose(docstring):
+        for sentence in sentences(paragraph):
+            words = re.findall(r"[A-Za-z']+", sentence)
+            if len(words) > 3 and sentence.endswith((".", "!", "?")) and not any(map(is_verb, words)):
+                yield f'no verb in "{sentence[:60]}"'
+
+
+def faults(path: Path) -> Iterator[tuple[int, str]]:
+    """The line numbers and descriptions of everything that is wrong in a file."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if (docstring := ast.get_docstring(node)) is not None:
+                docstrings.add(node.body[0].lineno)
+                for fault in docstring_faults(docstring):
+                    yield node.body[0].lineno, fault
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.lineno not in docstrings:
+            if " " in node.value:
+                for fault in phrases(node.value):
+                    yield node.lineno, fault
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES:
+            yield node.lineno, f'the variable "{node.id}" says neither type nor role'
+        elif isinstance(node, ast.arg) and node.arg in NAMES:
+            yield node.lineno, f'the parameter "{node.arg}" says neither type nor role'
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            for fault in phrases(token.string.lstrip("# ")):
+                yield token.start[0], fault
+
+
+def main(paths: list[str]) -> int:
+    """Prints the faults of files and folders; returns the exit code."""
+    count = 0
+    for name in paths or ["src", "tools"]:
+        path = Path(name)
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if file.resolve() == Path(__file__).resolve():
+                continue  # it quotes what it forbids
+            for line, fault in sorted(set(faults(file))):
+                print(f"{file}:{line}: {fault}")
+                count += 1
+    if count:
+        print(f"{count} faults of English")
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
