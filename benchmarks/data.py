@@ -91,12 +91,12 @@ def phase(name: str, figures: dict[str, Any]) -> Generator[None]:
 
 def preparation_of(folder: Path) -> Any:
     """The steps from the text of a folder to a corpus."""
-    from transformer.data.prepare import Preparation
+    from transformer.data.prepare import CorpusBuilder
 
     settings = DataConfig(
         source=str(folder / "source.txt"), target=str(folder / "target.txt"), prepared=str(folder / "prepared")
     )
-    return Preparation(settings, SEED, folder)
+    return CorpusBuilder(settings, SEED, folder)
 
 
 def learn(folder: Path) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def learn(folder: Path) -> dict[str, Any]:
     with phase("fingerprint", figures):
         preparation = preparation_of(folder)
     with phase("survey", figures):
-        figures["pairs"] = preparation.survey().pairs
+        figures["pairs"] = preparation.scan().pairs
     with phase("tokenizer", figures):
         preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
     return figures
@@ -131,7 +131,7 @@ def iterate(folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     with phase("start_again", figures):
         preparation = preparation_of(folder)
-        preparation.survey()
+        preparation.scan()
         tokenizers = preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
         corpus = preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
     with phase("plan", figures):
@@ -164,8 +164,8 @@ def steps(folder: Path) -> dict[str, Any]:
 
     from transformer import build_transformer
     from transformer.data.batches import plan_epoch
+    from transformer.data.dataset import PairDataset
     from transformer.data.prefetch import prefetch
-    from transformer.data.source import PairDataset
     from transformer.data.token_store import TokenStore
     from transformer.training.config import TrainingConfig
     from transformer.training.objectives.translation import TranslationObjective

@@ -61,7 +61,7 @@ CASES: dict[str, dict[str, Any]] = {
     "training step, GPT-2 small": case("step", model="gpt2", rows=4, length=128),
     "training step, ViT-B/16": case("step", model="vit", rows=8),
 }
-OURS: dict[str, list[str]] = {
+DEFAULT_SPECIAL_TOKENS: dict[str, list[str]] = {
     "embed": ["float32", "bf16", "int8"], "generate": ["float32", "bf16", "int8"],
     "images": ["float32", "bf16", "int8"], "step": ["float32", "bf16"],
 }  # fmt: skip
@@ -235,7 +235,7 @@ def compare(
     title: str, each: dict[str, Any], folder: Path, pythons: dict[str, Path], rounds: int, threads: int
 ) -> dict[str, Any]:
     """One case: seconds of every engine and precision, round by round."""
-    entries = [("ours", precision) for precision in OURS[each["job"]]]
+    entries = [("ours", precision) for precision in DEFAULT_SPECIAL_TOKENS[each["job"]]]
     entries += [(peer, precision) for peer, jobs in PEERS.items() for precision in jobs.get(each["job"], [])]
     seconds: dict[tuple[str, str], list[float]] = {entry: [] for entry in entries}
     outputs: dict[tuple[str, str], np.ndarray] = {}

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer.data.quality.alignment import align
-from transformer.data.quality.shifts import Shift, stretches
+from transformer.data.quality.shifts import Shift, align_in_blocks
 from transformer.runtime.machine import machine
 
 SEEDS, NEAR_LINES, TATOEBA_LINES, SEVERAL = 20, 50, 50_000, (2, 5, 20)
@@ -67,7 +67,7 @@ def load(stem: Path, most: int | None = None) -> Corpus:
 
 def shifts(source: list[str], target: list[str]) -> list[Shift]:
     """All shifts that are told."""
-    return [shift for part in stretches(source, target, len(source), len(target)) for shift in part.shifts()]
+    return [shift for part in align_in_blocks(source, target, len(source), len(target)) for shift in part.shifts()]
 
 
 def one_line_lost(corpus: Corpus) -> dict[str, object]:

@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from transformer import build_transformer
 from transformer.data.batch import PairBatch
 from transformer.data.batches import plan_epoch
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.special_tokens import N_CONTROL
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS
 
 HERE = Path(__file__).parent / "training_engines"
 FILES = {
@@ -109,7 +109,9 @@ def multi30k(vocabulary: int, n_batches: int) -> tuple[list[PairBatch], int]:
 
 def random_pairs(vocabulary: int, n_batches: int, pairs: int, length: int) -> list[PairBatch]:
     """Batches of sentence pairs of one length, EOS included, without padding."""
-    sides = np.random.default_rng(1).integers(N_CONTROL, vocabulary, (2, n_batches, pairs, length - 1), dtype=np.int32)
+    sides = np.random.default_rng(1).integers(
+        N_SPECIAL_TOKENS, vocabulary, (2, n_batches, pairs, length - 1), dtype=np.int32
+    )
     return [pair_batch([*source], [*target]) for source, target in zip(*sides, strict=True)]
 
 

@@ -36,7 +36,7 @@ import torch.nn.functional as F
 from transformer import build_transformer
 from transformer.blocks import causal_mask, dropout, padding_mask
 from transformer.data.batch import PairBatch
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.interfaces import LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.runtime.machine import machine

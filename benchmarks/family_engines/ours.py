@@ -14,7 +14,7 @@ from transformer.decoding import Request, Search, search_all
 from transformer.inference.cpu import pack
 from transformer.models import family
 from transformer.pipelines.auto import load
-from transformer.tokenizers.special_tokens import ControlIds
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 from transformer.training.backend import Hardware, keep_compiled_products
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import LabelObjective
@@ -22,7 +22,7 @@ from transformer.training.objectives.language_modelling import LanguageModelObje
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
 
-NOBODY = ControlIds(None, None, None, None)
+NOBODY = SpecialTokenIds(None, None, None, None)
 
 
 def read_model(folder: Path, **changed: Any) -> Bundle:
@@ -54,7 +54,7 @@ def main() -> None:
         requests = [Request(row[:-1], order["written"], first=row[-1]) for row in rows]
 
         def generate() -> np.ndarray:
-            found = search_all(model, requests, Search(), control=NOBODY)
+            found = search_all(model, requests, Search(), special_tokens=NOBODY)
             return np.array([best.tokens for best, *_ in found])
 
         best_of({"default": generate}, order)

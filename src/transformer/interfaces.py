@@ -62,7 +62,7 @@ class Dataset(Protocol):
         ...
 
     @property
-    def parts(self) -> tuple[DatasetMix, ...]:
+    def mix(self) -> tuple[DatasetMix, ...]:
         """Which examples are seen how often, in the order of their numbers; none stands for each once an epoch."""
         ...
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from samples import tiny_recipe
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.errors import ConfigError
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from transformer.data.batch import PairBatch
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.interfaces import DatasetMix, LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.training.config import TrainingConfig
@@ -45,7 +45,7 @@ class Pairs:
         draw = np.random.default_rng(5)
         self.sides = [[draw.integers(4, 29, draw.integers(1, 9)).astype(np.int32) for _ in range(11)] for _ in (0, 1)]
         self.lengths = np.array([[len(row) + 1 for row in side] for side in self.sides], np.int32).T
-        self.parts = (DatasetMix(11),)
+        self.mix = (DatasetMix(11),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The padded pairs."""

@@ -145,9 +145,9 @@ def child(call: dict[str, Any]) -> None:
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
     if "interrupt_data" in call:
-        from transformer.data.tokens import TokenJob
+        from transformer.data.tokens import EncodingJob
 
-        TokenJob.run = lambda job, folder: signal.raise_signal(signal.SIGINT)
+        EncodingJob.run = lambda job, folder: signal.raise_signal(signal.SIGINT)
     if "hang_before_step" in call:
         at_step(call["hang_before_step"], lambda: hang(call["signals"]))
     if "small_files_from_step" in call:

@@ -34,7 +34,7 @@ def test_prepared_ahead_and_used_by_a_run(
     assert result.returncode == 0, result.stderr
     assert "pairs read 600: kept" in result.stdout
     assert not result.stderr
-    substitute(monkeypatch, "inputs.Input.read", None)
+    substitute(monkeypatch, "inputs.CorpusFile.read", None)
     data = recipe.data.model_copy(update={"prepared": str(tmp_path / "prepared")})
     assert train(recipe.model_copy(update={"data": data}), tmp_path / "run", quiet=True).progress.step == 2
     assert not (tmp_path / "run" / "tokens").exists()
@@ -81,7 +81,7 @@ def test_going_on_reads_the_run_s_own_tokens(
     for steps in (2, 3):
         recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=steps, decay_steps=3))
         assert train(recipe, tmp_path / "run", quiet=True).progress.step == steps
-        substitute(monkeypatch, "inputs.Input.read", None)
+        substitute(monkeypatch, "inputs.CorpusFile.read", None)
 
 
 def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

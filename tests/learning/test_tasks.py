@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.decoding import GREEDY, Request, search_all
 from transformer.tokenizers.special_tokens import EOS_ID
 from transformer.training.config import TrainingConfig

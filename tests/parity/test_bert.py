@@ -111,7 +111,7 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
     again = AutoTokenizer.from_pretrained(tmp_path / "again")
     assert again.model_max_length == config.max_position_embeddings, "or longer texts reach the model, which fails"
     ours = bundle.tokenizers.source
-    before, after = ours.frame
+    before, after = ours.boundary_tokens
     for text in TEXTS:
         expected = theirs(text, split_special_tokens=True)
         assert [*before, *ours.encode(text), *after] == expected["input_ids"]
@@ -120,8 +120,8 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
     (tmp_path / "again" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
     with pytest.raises(BundleError, match=f"do_lower_case={not lowercase} in tokenizer_config.json is not what"):
         read_published(tmp_path / "again")
-    assert ours.control.mask == theirs.mask_token_id
-    assert ours.control.mask not in ours.encode("[MASK]")
+    assert ours.special_tokens.mask == theirs.mask_token_id
+    assert ours.special_tokens.mask not in ours.encode("[MASK]")
 
 
 @pytest.mark.parametrize(

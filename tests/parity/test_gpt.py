@@ -29,7 +29,7 @@ from parity.published import (
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
-from transformer.tokenizers.special_tokens import ControlIds
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
@@ -119,7 +119,7 @@ def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path:
     prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3, 2, 7, 4, 8)]
     search = Search(beam, length_normalization(1.0), limit_ends=True)
     requests = [Request(prompt[:-1], 25, first=prompt[-1]) for prompt in prompts]
-    found = search_all(bundle.model, requests, search, control=bundle.tokenizers.source.control)  # pyright: ignore[reportArgumentType]
+    found = search_all(bundle.model, requests, search, special_tokens=bundle.tokenizers.source.special_tokens)  # pyright: ignore[reportArgumentType]
     ended: list[bool] = []
     written: set[int] = set()
     for prompt, (best,) in zip(prompts, found, strict=True):
@@ -180,7 +180,9 @@ def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Pat
     plain, n_never = again.generation_config.bad_words_ids, 0
     for start in range(8, 40):
         prompt = torch.tensor([[start]])
-        (ours,) = search_all(bundle.model, [Request([], 20, first=start)], Search(), control=ControlIds(5, 7, 0, None))  # pyright: ignore[reportArgumentType]
+        (ours,) = search_all(
+            bundle.model, [Request([], 20, first=start)], Search(), special_tokens=SpecialTokenIds(5, 7, 0, None)
+        )  # pyright: ignore[reportArgumentType]
         written = again.generate(prompt, do_sample=False, max_new_tokens=20)[0, 1:].tolist()
         assert ours[0].tokens == (written[: written.index(0)] if 0 in written else written)
         n_never += bool({5, 7} & {*again.generate(prompt, max_new_tokens=20, bad_words_ids=None)[0].tolist()})

@@ -58,7 +58,7 @@ def test_texts_are_read_as_far_as_sentence_transformers_read_them(minilm: Path, 
     assert ours.config["text_tokens"] == 256
     vectors = ours.embed(["word " * 254, "word " * 254 + "other things " * 50])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
-    assert ours.cut == 1
+    assert ours.n_truncated == 1
     write_published(read_published(minilm), tmp_path / "again")
     assert json.loads((tmp_path / "again" / "sentence_bert_config.json").read_text())["max_seq_length"] == 256
 

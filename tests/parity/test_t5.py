@@ -91,12 +91,12 @@ def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path:
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     bundle = imported(theirs, tmp_path / "hf")
     assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
-    control = bundle.tokenizers.source.control
+    special_tokens = bundle.tokenizers.source.special_tokens
     generator = torch.Generator().manual_seed(1)
     sources = [[*torch.randint(3, SIZE, (n,), generator=generator).tolist(), 1] for n in (5, 1, 9, 3)]
-    requests = [Request(source, 20, first=control.bos) for source in sources]
+    requests = [Request(source, 20, first=special_tokens.bos) for source in sources]
     search = Search(beam, length_normalization(1.0))
-    found = search_all(bundle.model, requests, search, control=control)
+    found = search_all(bundle.model, requests, search, special_tokens=special_tokens)
     for source, (best,) in zip(sources, found, strict=True):
         expected = theirs.generate(
             torch.tensor([source]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=1.0,

@@ -19,7 +19,7 @@ from transformers import (
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
 from transformer.bundle import Bundle
 from transformer.bundle.huggingface import read_published, write_published
-from transformer.data.images import Pictures
+from transformer.data.images import ImageProcessor
 from transformer.errors import BundleError
 from transformer.models import family
 from transformer.models.vit.model import Vit
@@ -75,7 +75,7 @@ def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], t
     pixels = np.random.default_rng(1).integers(0, 256, (40, 31, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     back = read_published(tmp_path / "hf").config.model_dump()
-    pictures = Pictures(back["image_size"], back["channels"], back["mean"], back["deviation"])
+    pictures = ImageProcessor(back["image_size"], back["channels"], back["mean"], back["deviation"])
     theirs = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
         Image.open(tmp_path / "photo.png"), return_tensors="pt"
     )

@@ -47,7 +47,7 @@ def classify(
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
-    from transformer.text.lines import refuse_broken
+    from transformer.text.lines import check_utf8
 
     refuse_same([input_path], [output_path])
     if evaluate is not None and (given or input_path or output_path or output_format != "text"):
@@ -64,7 +64,7 @@ def classify(
         raise ConfigError("no images; name the files to classify")
     if isinstance(found, TextEncoder):
         for text in given or ():
-            refuse_broken(text, "a text")
+            check_utf8(text, "a text")
     items = given or read_texts(input_path, invalid_utf8)
     with written_to(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
@@ -108,8 +108,8 @@ def _told(
     import numpy as np
 
     from transformer.cli.translate import invalid_choice
-    from transformer.data.images import IdxImages, ImageFiles
-    from transformer.data.labelled import label_numbers, read_rows
+    from transformer.data.images import IdxImages, ImageFolder
+    from transformer.data.labelled import label_ids, read_rows
     from transformer.errors import DataError
     from transformer.pipelines.classification import TextEncoder
 
@@ -117,7 +117,7 @@ def _told(
         rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text and its label a line")
-        label_numbers([label for _, label in rows], found.config["labels"], str(path))
+        label_ids([label for _, label in rows], found.config["labels"], str(path))
         told: list[str] = []
         with counted("texts", len(rows)) as done:
             for chunk in _chunks([text for text, _ in rows]):
@@ -127,8 +127,8 @@ def _told(
     if not path.is_dir() and labels is None:
         raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")
     names = found.config["labels"]
-    images = ImageFiles(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
-    label_numbers(images.names, names, str(path))
+    images = ImageFolder(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
+    label_ids(images.names, names, str(path))
     given: list[str] = []
     with counted("images", len(images.labels)) as done:
         for start in range(0, len(images.labels), CHUNK):

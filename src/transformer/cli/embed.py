@@ -52,7 +52,7 @@ def embed(
     """
     import numpy as np
 
-    from transformer.text.lines import refuse_broken
+    from transformer.text.lines import check_utf8
 
     refuse_same([input_path], [output_path])
     if evaluate is not None and (input_path or output_path or nearest is not None):
@@ -60,7 +60,7 @@ def embed(
     if nearest is not None:
         if output_path is not None:
             raise ConfigError("--nearest prints lines in place of vectors; leave out --output")
-        refuse_broken(nearest, "the text of --nearest")
+        check_utf8(nearest, "the text of --nearest")
     encoder = loaded_encoder(model, precision)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8)
@@ -137,11 +137,11 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
 
 def say_cut(encoder: "TextEncoder") -> None:
     """Tells how many texts lost their end."""
-    if encoder.cut:
-        from transformer.data.labelled import longest_text
+    if encoder.n_truncated:
+        from transformer.data.labelled import max_text_tokens
 
-        most = longest_text(encoder.config)
+        most = max_text_tokens(encoder.config)
         print(
-            f"note: {encoder.cut:,} texts are longer than the model's {most} tokens; their ends are not read",
+            f"note: {encoder.n_truncated:,} texts are longer than the model's {most} tokens; their ends are not read",
             file=sys.stderr,
         )

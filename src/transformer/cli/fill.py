@@ -24,9 +24,9 @@ def fill(
 
     Example: transformer fill bert "The capital of France is [MASK]."
     """
-    from transformer.text.lines import refuse_broken
+    from transformer.text.lines import check_utf8
 
-    refuse_broken(text, "the text")
+    check_utf8(text, "the text")
     for number, guesses in enumerate(loaded_encoder(model, precision).fill(text, top), start=1):
         if output_format == "jsonl":
             each = [{"piece": g.piece, "probability": g.probability, "text": g.text} for g in guesses]

@@ -52,12 +52,12 @@ def generate(
 
     Example: transformer generate runs/shakespeare "ROMEO:" --sample --temperature 0.8 --max-tokens 300
     """
-    from transformer.text.lines import read_lines, refuse_broken
+    from transformer.text.lines import check_utf8, read_lines
 
     if (prompt is None) == (input_path is None):
         raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
     if prompt is not None:
-        refuse_broken(prompt, "the prompt")
+        check_utf8(prompt, "the prompt")
     refuse_same([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)

@@ -116,10 +116,10 @@ def loading_of(
         ConfigError: an average of one model.
         DataError: the task is not UTF-8.
     """
-    from transformer.text.lines import refuse_broken
+    from transformer.text.lines import check_utf8
 
     refuse_average(average, ensemble)
-    refuse_broken(task, "the task")
+    check_utf8(task, "the task")
     return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task, device)
 
 

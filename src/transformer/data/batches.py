@@ -14,7 +14,7 @@ CHUNK: Final = 1 << 18
 
 
 def plan_epoch(
-    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, parts: Sequence[DatasetMix] = ()
+    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, mix: Sequence[DatasetMix] = ()
 ) -> list[NDArray[np.uint32]]:
     """Cuts one epoch into batches of examples of like length, in random order.
 
@@ -28,13 +28,13 @@ def plan_epoch(
         batch_tokens: budget of a batch, padding included.
         seed: of the run.
         epoch: counted from 0.
-        parts: see `epoch_examples`.
+        mix: see `epoch_examples`.
 
     Returns:
         The example ids of each batch.
     """
     generator = np.random.default_rng([seed, epoch])
-    order = epoch_examples(len(lengths), parts, seed, epoch)
+    order = epoch_examples(len(lengths), mix, seed, epoch)
     if not len(order):
         return []
     generator.shuffle(order)
@@ -44,7 +44,7 @@ def plan_epoch(
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def epoch_examples(count: int, parts: Sequence[DatasetMix], seed: int, epoch: int) -> NDArray[np.uint32]:
+def epoch_examples(count: int, mix: Sequence[DatasetMix], seed: int, epoch: int) -> NDArray[np.uint32]:
     """The examples of one epoch: each as often as its part's weight says.
 
     The fraction of a weight takes the examples of its part in turn: with 0.5, each half every other epoch; over many
@@ -52,15 +52,15 @@ def epoch_examples(count: int, parts: Sequence[DatasetMix], seed: int, epoch: in
 
     Args:
         count: of all examples.
-        parts: consecutive examples and their weight; none stands for all examples once.
+        mix: consecutive examples and their weight; none stands for all examples once.
         seed: of the run.
         epoch: counted from 0.
     """
-    if all(part.weight == 1 for part in parts):
+    if all(part.weight == 1 for part in mix):
         return np.arange(count, dtype=np.uint32)
     chosen: list[NDArray[np.uint32]] = []
     first = 0
-    for index, part in enumerate(parts):
+    for index, part in enumerate(mix):
         every = np.arange(first, first + part.examples, dtype=np.uint32)
         copies, fraction = divmod(Fraction(str(part.weight)), 1)
         chosen.extend([every] * copies)

@@ -22,7 +22,7 @@ class PreparedManifest(Manifest):
 PREPARED: Final = FolderType("prepared corpus", DataError, PreparedManifest, format=1, depth=2)
 
 
-class PreparedFolder:
+class PreparedDataCache:
     """Holds entries, sealed folders that never change; one that is damaged is written again.
 
     A lock lets one process at a time write an entry, and the others find it done.

@@ -61,17 +61,17 @@ class DataConfig(TaskConfig):
     @property
     def text_files(self) -> list[tuple[str, str]]:
         """Source files with their target files."""
-        return list(zip(listed(self.source), listed(self.target), strict=True))
+        return list(zip(as_list(self.source), as_list(self.target), strict=True))
 
     @property
     def pair_files(self) -> list[str]:
         """Files that hold both sides."""
-        return listed(self.pairs)
+        return as_list(self.pairs)
 
     @property
     def name(self) -> str:
         """What to call the corpus in messages: its first file."""
-        return (listed(self.source) + self.pair_files)[0]
+        return (as_list(self.source) + self.pair_files)[0]
 
     @model_validator(mode="after")
     def _validation_has_both_sides(self) -> "DataConfig":
@@ -81,7 +81,7 @@ class DataConfig(TaskConfig):
 
     @model_validator(mode="after")
     def _training_text_has_both_sides(self) -> "DataConfig":
-        sides = len(listed(self.source)), len(listed(self.target))
+        sides = len(as_list(self.source)), len(as_list(self.target))
         if sides[0] != sides[1]:
             if not all(sides):
                 missing = "source" if sides[1] else "target"
@@ -122,6 +122,6 @@ def kind_of(path: str) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def listed(paths: Paths | None) -> list[str]:
+def as_list(paths: Paths | None) -> list[str]:
     """None, one path or several, as a list."""
     return [paths] if isinstance(paths, str) else list(paths or ())

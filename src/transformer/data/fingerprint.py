@@ -10,13 +10,13 @@ from transformer.data.config import DataConfig
 from transformer.errors import DataError
 
 
-class Stamps:
+class FileSnapshot:
     """Sizes and times of files, taken before they are read: to tell whether one changed meanwhile."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._stamps = {path: _stamp(path) for path in paths}
 
-    def refuse_changed(self) -> None:
+    def check_unchanged(self) -> None:
         """Compares them with what is there now.
 
         Raises:
@@ -47,10 +47,10 @@ def fingerprint_inputs(settings: DataConfig) -> dict[str, str]:
         DataError: a file cannot be read.
     """
     given = {key: getattr(settings, key) for key in INPUTS}
-    return {f"data.{key}": sum_of(paths) for key, paths in given.items() if paths is not None}
+    return {f"data.{key}": combined_checksum(paths) for key, paths in given.items() if paths is not None}
 
 
-def file_sum(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     """The SHA-256 of a file's bytes.
 
     Raises:
@@ -68,12 +68,12 @@ def fingerprint_of(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def sum_of(paths: str | tuple[str, ...]) -> str:
+def combined_checksum(paths: str | tuple[str, ...]) -> str:
     """The sum of a file, or of the sums of a list of files.
 
     Raises:
         DataError: one cannot be read.
     """
     if isinstance(paths, str):
-        return file_sum(Path(paths))
-    return hashlib.sha256("\n".join(file_sum(Path(path)) for path in paths).encode()).hexdigest()
+        return file_checksum(Path(paths))
+    return hashlib.sha256("\n".join(file_checksum(Path(path)) for path in paths).encode()).hexdigest()

@@ -58,7 +58,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-class Pictures:
+class ImageProcessor:
     """Images by number, normalized."""
 
     def __init__(self, size: tuple[int, int], channels: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
@@ -115,7 +115,7 @@ class Pictures:
         return pixels[None] if self.channels == GREY else pixels.transpose(2, 0, 1)
 
 
-class ImageFiles:
+class ImageFolder:
     """The files of a folder that has one folder a label; folders without images and hidden ones are none.
 
     Attributes:
@@ -127,11 +127,11 @@ class ImageFiles:
         DataError: there is none.
     """
 
-    def __init__(self, folder: Path, pictures: Pictures) -> None:
+    def __init__(self, folder: Path, pictures: ImageProcessor) -> None:
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         files = {each.name: _visible_files(each) for each in folders}
         found = {name: [path for path in paths if path.suffix.lower() in IMAGE_FILES] for name, paths in files.items()}
-        self.left_out = sum(map(len, files.values())) - sum(map(len, found.values()))
+        self.n_skipped_files = sum(map(len, files.values())) - sum(map(len, found.values()))
         found = {name: paths for name, paths in found.items() if paths}
         if not found:
             raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
@@ -157,13 +157,13 @@ class IdxImages:
     Attributes:
         names: of the labels.
         labels: the number of each image's label.
-        left_out: 0, see `ImageFiles`.
+        left_out: 0, see `ImageFolder`.
 
     Raises:
         DataError: images and labels do not fit together, or to the model.
     """
 
-    def __init__(self, images: Path, labels: Path, names: tuple[str, ...] | None, pictures: Pictures) -> None:
+    def __init__(self, images: Path, labels: Path, names: tuple[str, ...] | None, pictures: ImageProcessor) -> None:
         pixels, self.labels = read_idx(images), read_idx(labels).astype(np.int64)
         if pixels.ndim == 3:
             pixels = pixels[:, None]
@@ -177,7 +177,7 @@ class IdxImages:
                 f"the model reads {pictures.channels} and {pictures.size[0]} x {pictures.size[1]}; set "
                 "model.channels and model.image_size"
             )
-        self.left_out = 0
+        self.n_skipped_files = 0
         n_labels = int(self.labels.max(initial=0)) + 1
         self.names = names or tuple(map(str, range(n_labels)))
         if len(self.names) < n_labels:
@@ -198,10 +198,10 @@ class ImageDataset:
         tokens: positions that the model makes of one.
     """
 
-    def __init__(self, images: ImageFiles | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
+    def __init__(self, images: ImageFolder | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
         self._images, self._chosen = images, chosen
         self.lengths: NDArray[np.int32] = np.full((len(chosen), 1), tokens, np.int32)
-        self.parts: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> ImageBatch:
         """The images of the given numbers."""

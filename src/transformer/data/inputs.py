@@ -12,7 +12,7 @@ from transformer.errors import DataError
 
 
 @dataclass(frozen=True)
-class Input:
+class CorpusFile:
     """A file of pairs, or a source file and its target file.
 
     Attributes:
@@ -63,15 +63,15 @@ class Input:
         return read_parquet(path, columns)
 
 
-def training_inputs(settings: DataConfig) -> list[Input]:
+def training_files(settings: DataConfig) -> list[CorpusFile]:
     """The files of the training text in the order of their weights: source files, then files that hold both sides."""
     files = [(Path(source), Path(target)) for source, target in settings.text_files]
     files = [*files, *((Path(path),) for path in settings.pair_files)]
     weights = settings.weights or (1.0,) * len(files)
-    return [Input(paths, weight, settings) for paths, weight in zip(files, weights, strict=True)]
+    return [CorpusFile(paths, weight, settings) for paths, weight in zip(files, weights, strict=True)]
 
 
-def read_inputs(inputs: list[Input], counts: PairCounts | None = None) -> Iterator[Pair]:
+def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Iterator[Pair]:
     """Yields the pairs of all files, one file after another; of the counts, line numbers are those of each file."""
     for file in inputs:
         own = PairCounts()

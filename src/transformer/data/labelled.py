@@ -13,9 +13,9 @@ from torch import Tensor
 
 from transformer.data.batch import NeighbourBatch, TextBatch
 from transformer.data.config import kind_of
+from transformer.data.dataset import pad
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts
-from transformer.data.source import pad
 from transformer.data.tables import Columns, read_jsonl, read_parquet, read_tsv
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
@@ -53,7 +53,7 @@ def read_rows(
             yield from read_tsv(path, columns or (1, 2), PairCounts(), invalid)
 
 
-class Texts:
+class EncodedTexts:
     """Texts as tokens, each in its frame.
 
     Attributes:
@@ -69,15 +69,15 @@ class Texts:
             tokenizer: of the model, which knows the frame.
             most_tokens: of a text, the frame included.
         """
-        before, after = tokenizer.frame
+        before, after = tokenizer.boundary_tokens
         room = most_tokens - len(before) - len(after)
         ids = tokenizer.encode_batch(texts)
-        self.cut = sum(len(each) > room for each in ids)
+        self.n_truncated = sum(len(each) > room for each in ids)
         rows = [np.array([*before, *each[:room], *after], np.int32) for each in ids]
         whole = Ragged.from_rows(rows)
         self._values, self.lengths = whole.values, whole.lengths
         self._starts = np.cumsum(self.lengths) - self.lengths
-        self._pad = tokenizer.control.pad or 0
+        self._pad = tokenizer.special_tokens.pad or 0
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:
         """The texts of the given numbers, padded, and which of their tokens are no padding."""
@@ -88,7 +88,7 @@ class Texts:
         return tokens, stands[:, None, None, :]
 
 
-def longest_text(config: dict[str, Any]) -> int:
+def max_text_tokens(config: dict[str, Any]) -> int:
     """Most tokens of a text that a model reads as a whole, its frame included."""
     return config["text_tokens"] or config["seq_len"]
 
@@ -101,10 +101,10 @@ class LabelledDataset:
         labels: the number of each one's label.
     """
 
-    def __init__(self, texts: Texts, labels: NDArray[np.int64]) -> None:
+    def __init__(self, texts: EncodedTexts, labels: NDArray[np.int64]) -> None:
         self._texts, self._labels = texts, labels
         self.lengths: NDArray[np.int32] = texts.lengths[:, None].astype(np.int32)
-        self.parts: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> TextBatch:
         """The padded batch of the given texts."""
@@ -119,17 +119,17 @@ class NeighbourDataset:
         second: the other.
     """
 
-    def __init__(self, first: Texts, second: Texts) -> None:
+    def __init__(self, first: EncodedTexts, second: EncodedTexts) -> None:
         self._sides = first, second
         self.lengths: NDArray[np.int32] = np.stack([first.lengths, second.lengths], axis=1).astype(np.int32)
-        self.parts: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> NeighbourBatch:
         """The padded batch of the given pairs."""
         return NeighbourBatch(*self._sides[0].fetch(ids), *self._sides[1].fetch(ids))
 
 
-def label_numbers(labels: Sequence[str], known: Sequence[str], where: str) -> NDArray[np.int64]:
+def label_ids(labels: Sequence[str], known: Sequence[str], where: str) -> NDArray[np.int64]:
     """The number of each label among those that are known.
 
     Raises:

@@ -15,7 +15,7 @@ def silent(stage: str, done: int, total: int | None) -> None:
 
 
 @contextmanager
-def shown_progress(*, quiet: bool = False) -> Generator[Progress]:
+def show_progress(*, quiet: bool = False) -> Generator[Progress]:
     """A `Progress` that is shown until the context ends."""
     from rich.console import Console
 

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.data.config import Column, DataConfig, Paths, TaskConfig, listed
+from transformer.data.config import Column, DataConfig, Paths, TaskConfig, as_list
 
 Share = Field(default=0.1, gt=0, lt=1, description="held out, where no validation files are given")
 
@@ -31,7 +31,7 @@ class TextConfig(TaskConfig):
     @property
     def name(self) -> str:
         """The first file."""
-        return listed(self.text)[0]
+        return as_list(self.text)[0]
 
     @model_validator(mode="after")
     def _spans_alone(self) -> "TextConfig":
@@ -56,7 +56,7 @@ class LabelConfig(TaskConfig):
     @property
     def name(self) -> str:
         """The first file."""
-        return listed(self.examples)[0]
+        return as_list(self.examples)[0]
 
 
 class NeighbourConfig(TaskConfig):
@@ -73,7 +73,7 @@ class NeighbourConfig(TaskConfig):
     @property
     def name(self) -> str:
         """The first file."""
-        return listed(self.examples)[0]
+        return as_list(self.examples)[0]
 
 
 class ImageConfig(TaskConfig):

@@ -16,7 +16,7 @@ from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder
 from transformer.data.encoding import BlockEncoder, EncodedBlock
 from transformer.data.filters import DataReport, PairFilter
-from transformer.data.inputs import training_inputs
+from transformer.data.inputs import training_files
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
@@ -30,7 +30,7 @@ ACCOUNT_FILE: Final = "account.json"
 
 
 @dataclass(frozen=True)
-class TokenJob:
+class EncodingJob:
     """What is encoded and how.
 
     Attributes:
@@ -109,7 +109,7 @@ class TokenJob:
 
 
 def read_text(folder: Path) -> tuple[DataReport, list[Pair]]:
-    """The account and the validation pairs that `TokenJob.run` wrote."""
+    """The account and the validation pairs that `EncodingJob.run` wrote."""
     account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
     return DataReport.from_dict(account["report"]), [(source, target) for source, target in account["validation"]]
 
@@ -117,12 +117,12 @@ def read_text(folder: Path) -> tuple[DataReport, list[Pair]]:
 class _Counted:
     """The encoding of the training text, and what it counts on the way."""
 
-    def __init__(self, job: TokenJob, test_sources: frozenset[str]) -> None:
+    def __init__(self, job: EncodingJob, test_sources: frozenset[str]) -> None:
         self.report = DataReport()
         self.held_out_text: dict[str, str] = {}  # the first pair of each held-out source
         self.test_sources: set[str] = set()
         self._job = job
-        self._inputs = training_inputs(job.settings)
+        self._inputs = training_files(job.settings)
         self._origins: deque[int] = deque()  # files of the blocks under way
         self._read, self._rows = [0] * len(self._inputs), [0] * len(self._inputs)
         self._held_out = [np.zeros(0, bool)]  # a byte a pair

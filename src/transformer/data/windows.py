@@ -85,7 +85,7 @@ class WindowDataset:
         self._tokens, self._window, self._stride, self._scored, self._frame = tokens, window, stride, scored, frame
         length = window + sum(map(len, frame))
         self.lengths: NDArray[np.int32] = np.full((count, 1), length, np.int32)
-        self.parts: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> WindowBatch:
         """The windows of the given numbers."""

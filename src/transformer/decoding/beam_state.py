@@ -17,7 +17,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.sampling import uniforms
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
-from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID, ControlIds
+from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID, SpecialTokenIds
 
 INITIAL_CAPACITY = 32
 """Places for tokens that are added when those at hand are full."""
@@ -81,7 +81,7 @@ class BeamState:
         scores: sums of log-probabilities.
         values: what hypotheses are compared by; the same tensor as `scores` where no rule changes it.
         written: tokens of each hypothesis, of which each sentence has `length`.
-        control: the ids that steer the model.
+        special_tokens: Ids of the special tokens.
         uniform: random numbers of each sentence, where tokens are drawn.
     """
 
@@ -91,7 +91,7 @@ class BeamState:
     scores: Float[Tensor, "N W"]
     values: Float[Tensor, "N W"]
     written: Int[Tensor, "N W L"]
-    control: ControlIds
+    special_tokens: SpecialTokenIds
     uniform: Float[Tensor, "N W M"] | None = None
 
     @classmethod
@@ -101,7 +101,7 @@ class BeamState:
         numbered: Sequence[tuple[int, Request]],
         search: Search,
         device: torch.device,
-        control: ControlIds,
+        special_tokens: SpecialTokenIds,
         *,
         filled_up_to: int = 0,
     ) -> "BeamState":
@@ -129,14 +129,14 @@ class BeamState:
             scores=scores,
             values=scores,
             written=torch.full((n, width, min(limit, INITIAL_CAPACITY)), PAD_ID, device=device),
-            control=control,
+            special_tokens=special_tokens,
             uniform=uniform,
         )
 
     @property
     def end_id(self) -> int:
         """The token that ends a sentence; -1, which is none, where only the limit does."""
-        return end_of(self.control)
+        return end_of(self.special_tokens)
 
     @property
     def lengths(self) -> Int[Tensor, " N"]:
@@ -157,7 +157,7 @@ class BeamState:
             scores,
             scores if are_same else torch.cat([self.values, other.values]),
             _below(self.written, other.written),
-            self.control,
+            self.special_tokens,
             uniform,
         )
 
@@ -248,14 +248,14 @@ class BeamState:
             scores,
             scores if self.values is self.scores else self.values[rows],
             self.written[rows],
-            self.control,
+            self.special_tokens,
             None if self.uniform is None else self.uniform[rows],
         )
 
 
-def end_of(control: ControlIds) -> int:
+def end_of(special_tokens: SpecialTokenIds) -> int:
     """The token that ends a sentence; -1, which is none, where there is none."""
-    return -1 if control.eos is None else control.eos
+    return -1 if special_tokens.eos is None else special_tokens.eos
 
 
 def _different(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -24,7 +24,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import search_each
 from transformer.interfaces import GenerativeModel, GraphCapturableState
 from transformer.kernels import best_tokens
-from transformer.tokenizers.special_tokens import OURS, ControlIds
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 STEPS: Final = 8
 """That are made before the host looks at them."""
@@ -64,7 +64,7 @@ class GraphedSearcher:
         search: how.
         device: a GPU; on any other the same steps are made one by one, which is for tests.
         longest_source: most tokens that the model reads.
-        control: as in `search_each`.
+        special_tokens: as in `search_each`.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class GraphedSearcher:
         search: Search,
         device: torch.device,
         longest_source: int,
-        control: ControlIds = OURS,
+        special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
     ) -> None:
-        self.model, self.search, self.device, self.control = model, search, device, control
+        self.model, self.search, self.device, self.special_tokens = model, search, device, special_tokens
         self.longest_source = longest_source
         self._boards: dict[BatchShape, GraphedBatch] = {}
         self._recorder = GraphCapturer(device) if device.type == "cuda" else None
@@ -94,7 +94,7 @@ class GraphedSearcher:
             if begun is None:
                 found = search_each(
                     self.model, batch, self.search, batch_tokens=len(batch) * batch_tokens, device=self.device,
-                    control=self.control,
+                    special_tokens=self.special_tokens,
                 )  # fmt: skip
             else:
                 found = self._finish(*begun)
@@ -108,7 +108,9 @@ class GraphedSearcher:
         numbered = list(enumerate(filled))
         length = self._filled_up(max(len(request.source) for request in batch))
         with torch.inference_mode():
-            table = BeamState.begin(self.model, numbered, self.search, self.device, self.control, filled_up_to=length)
+            table = BeamState.begin(
+                self.model, numbered, self.search, self.device, self.special_tokens, filled_up_to=length
+            )
             if not isinstance(table.state, GraphCapturableState):
                 self._is_able = False
                 return None
@@ -117,7 +119,9 @@ class GraphedSearcher:
             board = self._boards.pop(shape, None)
             if board is None:
                 self._give_up()
-                board = GraphedBatch(self.model, self.search, self.control, table, shape.steps * STEPS, self._recorder)
+                board = GraphedBatch(
+                    self.model, self.search, self.special_tokens, table, shape.steps * STEPS, self._recorder
+                )
             else:
                 board.place(table)
             self._boards[shape] = board  # the one used last stands last
@@ -194,7 +198,7 @@ class GraphedBatch:
     Args:
         model: of the state.
         search: that follows the model alone.
-        control: ids that steer the model.
+        special_tokens: Ids of the special tokens.
         table: the first sentences; their tensors become the places.
         room: most tokens of a hypothesis.
         recorder: of steps as graphs, on a GPU.
@@ -207,13 +211,13 @@ class GraphedBatch:
         self,
         model: GenerativeModel,
         search: Search,
-        control: ControlIds,
+        special_tokens: SpecialTokenIds,
         table: BeamState,
         room: int,
         recorder: "GraphCapturer | None",
     ) -> None:
         state = cast(GraphCapturableState, table.state)
-        self.model, self.search, self.end_id = model, search, end_of(control)
+        self.model, self.search, self.end_id = model, search, end_of(special_tokens)
         self.longest, self.room = state.longest, room
         self.state, self.tokens, self.scores = state.resized(self.longest + room), table.tokens, table.scores
         everything = self.state.resized(self.longest + room)
@@ -221,7 +225,7 @@ class GraphedBatch:
         self.nbytes = sum(x.nbytes for x in everything.tensors())
         n, width = self.scores.shape
         self.first_rows = width * torch.arange(n, device=self.scores.device)[:, None]
-        self.control = control
+        self.special_tokens = special_tokens
         self.sums = self.scores.new_empty(STEPS, 2, n, width)
         self.ids = self.tokens.new_empty(STEPS, 3, n, width, dtype=torch.int32)
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
@@ -282,7 +286,7 @@ class GraphedBatch:
         """Which tokens do not follow on so many."""
         if self._never is None:
             late = torch.zeros(vocabulary, dtype=torch.bool, device=self.scores.device)
-            for token in self.control.never_written(allow_unknown=self.search.allow_unknown):
+            for token in self.special_tokens.suppressed_ids(allow_unknown=self.search.allow_unknown):
                 late[token] = True
             early = late.clone()
             if self.end_id >= 0:

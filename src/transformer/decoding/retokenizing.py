@@ -28,7 +28,7 @@ def rereader(theirs: Tokenizer, own: Tokenizer, room: int) -> Reread:
         own: what they become tokens of.
         room: most tokens of a source, EOS counted; what is beyond is cut.
     """
-    pad, eos = own.control.pad or 0, own.control.eos or 0
+    pad, eos = own.special_tokens.pad or 0, own.special_tokens.eos or 0
 
     def reread(src: Int[Tensor, "B S"]) -> Int[Tensor, "B Z"]:
         rows = own.encode_batch([theirs.decode(row) for row in src.tolist()])

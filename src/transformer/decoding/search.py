@@ -33,7 +33,7 @@ from transformer.decoding.shortlist import ShortlistModel, SupportsOutputSubset,
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
 from transformer.kernels import PackedMatrix, best_tokens
-from transformer.tokenizers.special_tokens import OURS, ControlIds
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 
 def search_each(
@@ -44,7 +44,7 @@ def search_each(
     batch_tokens: int = 4096,
     refill_below: float = 0.0,
     device: torch.device | None = None,
-    control: ControlIds = OURS,
+    special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Searches for every request; yields its index and up to `n_best` hypotheses, best first, as they are found.
 
@@ -58,7 +58,7 @@ def search_each(
         refill_below: waiting sentences enter once less than this share of the batch is left; 0 waits for the last.
             Among sentences of like length, joining costs more than it gains (`docs/log.md`).
         device: of the model; None is the CPU.
-        control: which of the model's tokens end a sentence, and which are never written.
+        special_tokens: which of the model's tokens end a sentence, and which are never written.
 
     Raises:
         ConfigError: a source or a limit exceeds the model's positions.
@@ -68,13 +68,13 @@ def search_each(
     """
     waiting = RequestQueue(enumerate(requests), batch_tokens // search.beam, refill_below)
     table: BeamState | None = None
-    rules = make_logits_processors(search, end_of(control))
+    rules = make_logits_processors(search, end_of(special_tokens))
     while True:
         done = list[SentenceState]()
         with inference():
             while not done:
                 if newcomers := waiting.admit(table):
-                    entered = BeamState.begin(model, newcomers, search, device or torch.device("cpu"), control)
+                    entered = BeamState.begin(model, newcomers, search, device or torch.device("cpu"), special_tokens)
                     table = entered if table is None else table.join(entered)
                 if table is None:
                     return
@@ -92,11 +92,13 @@ def search_all(
     *,
     batch_tokens: int = 4096,
     refill_below: float = 0.0,
-    control: ControlIds = OURS,
+    special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
 ) -> list[list[Hypothesis]]:
     """As `search_each`, in the order of the requests, on the CPU."""
     found = dict(
-        search_each(model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, control=control)
+        search_each(
+            model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, special_tokens=special_tokens
+        )
     )
     return [found[index] for index in range(len(requests))]
 
@@ -105,7 +107,7 @@ def write_each(
     model: GenerativeModel,
     request: Request,
     search: Search,
-    control: ControlIds = OURS,
+    special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
     device: torch.device | None = None,
 ) -> Iterator[int]:
     """Yields the tokens of one request as they are chosen, without the one that ends it.
@@ -114,7 +116,7 @@ def write_each(
         model: in evaluation mode.
         request: what is to be written.
         search: of one hypothesis: greedy, or drawing a single sample.
-        control: as in `search_each`.
+        special_tokens: as in `search_each`.
         device: of the model; None is the CPU.
 
     Raises:
@@ -122,9 +124,9 @@ def write_each(
     """
     if search.beam != 1:
         raise ConfigError(f"beam={search.beam}: what is written is known at the end alone; choose 1 to see it grow")
-    rules = make_logits_processors(search, end_of(control))
+    rules = make_logits_processors(search, end_of(special_tokens))
     with inference():
-        table = BeamState.begin(model, [(0, request)], search, device or torch.device("cpu"), control)
+        table = BeamState.begin(model, [(0, request)], search, device or torch.device("cpu"), special_tokens)
     (sentence,) = table.sentences
     while not sentence.done:
         with inference():
@@ -152,7 +154,7 @@ def advance(
         logits, table.state = model.step(table.tokens.flatten(), table.state)
         logits, listed = logits.unflatten(0, table.tokens.shape), shortlisted(table.state)
         logits = logits if listed is None else spread(logits, listed.ids, listed.vocab_size)
-        log_p = log_probabilities(logits, table.control.never_written(allow_unknown=search.allow_unknown))
+        log_p = log_probabilities(logits, table.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown))
         worth = apply_logits_processors(log_p, table, rules)
         if search.sampling:
             followed = sample(table, log_p, worth, search.sampling)
@@ -180,7 +182,7 @@ def choose_plain(model: GenerativeModel, table: BeamState, search: Search) -> Ca
     """As `choose` after a step of the model, from its most probable tokens alone."""
     is_early = table.sentences[0].length < search.min_tokens
     never = (
-        *table.control.never_written(allow_unknown=search.allow_unknown),
+        *table.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown),
         *((table.end_id,) if is_early and table.end_id >= 0 else ()),
     )
     offered, table.state = top_k_tokens(model, table.tokens, table.state, 2 * search.beam, never)

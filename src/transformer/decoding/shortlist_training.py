@@ -108,7 +108,7 @@ def refuse_other_ids(tokenizers: TokenizerPair) -> None:
     Raises:
         ConfigError: the ids that steer the model are not ours.
     """
-    if (tokenizers.source.control.eos, tokenizers.target.control.eos) != (EOS_ID, EOS_ID):
+    if (tokenizers.source.special_tokens.eos, tokenizers.target.special_tokens.eos) != (EOS_ID, EOS_ID):
         raise ConfigError("shortlists are of translators that are trained here, or of Marian; leave the shortlist out")
 
 

@@ -27,7 +27,7 @@ from transformer.decoding.search import search_all
 from transformer.errors import WorkerError
 from transformer.interfaces import GenerativeModel
 from transformer.runtime.allocator import leave_out_of_collections, retain_heap, trim_heap
-from transformer.tokenizers.special_tokens import OURS, ControlIds
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 MOST_WORKERS: Final = 8
 """By default; each keeps caches of its own."""
@@ -48,16 +48,18 @@ class Workers:
         model: in evaluation mode, on the CPU; it must not change any more.
         search: how.
         n: how many.
-        control: ids that steer the model.
+        special_tokens: Ids of the special tokens.
 
     """
 
-    def __init__(self, model: GenerativeModel, search: Search, n: int, control: ControlIds = OURS) -> None:
-        self.model, self.search, self.n, self.control = model, search, n, control
+    def __init__(
+        self, model: GenerativeModel, search: Search, n: int, special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
+    ) -> None:
+        self.model, self.search, self.n, self.special_tokens = model, search, n, special_tokens
         self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
         self._made_by = os.getpid()
         context = multiprocessing.get_context("fork")
-        given = model, search, control, self._made_by
+        given = model, search, special_tokens, self._made_by
         self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=given)
 
     def serve(self, model: GenerativeModel, search: Search, n: int) -> bool:
@@ -142,7 +144,7 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
         yield batch
 
 
-_searches: list[tuple[GenerativeModel, Search, ControlIds]] = []
+_searches: list[tuple[GenerativeModel, Search, SpecialTokenIds]] = []
 """In a worker: what it searches with, and how."""
 _batches = count(1)
 """Of a worker."""
@@ -150,7 +152,7 @@ _mode = torch.inference_mode()
 """Of a worker, from its beginning to its end."""
 
 
-def _begin(model: GenerativeModel, search: Search, control: ControlIds, parent: int) -> None:
+def _begin(model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, parent: int) -> None:
     """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -160,7 +162,7 @@ def _begin(model: GenerativeModel, search: Search, control: ControlIds, parent: 
     retain_heap()
     leave_out_of_collections()
     _mode.__enter__()
-    _searches[:] = [(model, search, control)]
+    _searches[:] = [(model, search, special_tokens)]
 
 
 def _end_with(parent: int) -> None:
@@ -171,9 +173,9 @@ def _end_with(parent: int) -> None:
 
 
 def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
-    model, search, control = _searches[0]
+    model, search, special_tokens = _searches[0]
     everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
-    found = search_all(model, requests, search, batch_tokens=everything, control=control)
+    found = search_all(model, requests, search, batch_tokens=everything, special_tokens=special_tokens)
     if next(_batches) % BATCHES_TO_HOLES == 0:
         trim_heap()
     return found

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer.config import Config
-from transformer.data.images import Pictures
-from transformer.data.labelled import Texts, longest_text
+from transformer.data.images import ImageProcessor
+from transformer.data.labelled import EncodedTexts, max_text_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 
@@ -87,7 +87,7 @@ class TextEncoder:
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.config = config.model_dump()
-        self.cut = 0
+        self.n_truncated = 0
         self.description = ""
 
     def embed(self, texts: Sequence[str]) -> Float[NDArray[Any], "n D"]:
@@ -125,13 +125,13 @@ class TextEncoder:
             ConfigError: the model does not guess words.
             DataError: the text has no mask, or is longer than the model takes.
         """
-        control = self.tokenizer.control
-        if self.model.masked_head is None or control.mask is None:
+        special_tokens = self.tokenizer.special_tokens
+        if self.model.masked_head is None or special_tokens.mask is None:
             raise ConfigError("this model does not guess words; give one that was trained with masked words")
         parts = text.split(MASK)
         if len(parts) < 2:
             raise DataError(f"the text has no {MASK}; write it where a word is to be guessed")
-        before, after = self.tokenizer.frame
+        before, after = self.tokenizer.boundary_tokens
         tokens = [*before]
         places: list[int] = []
         # The space before a word belongs to its token, and so to the mask.
@@ -139,14 +139,14 @@ class TextEncoder:
         tokens += self.tokenizer.encode(first)
         for part in self.tokenizer.encode_running(rest):
             places.append(len(tokens))
-            tokens += [control.mask, *part]
+            tokens += [special_tokens.mask, *part]
         tokens += after
         if len(tokens) > self.config["seq_len"]:
             raise DataError(f"the text has {len(tokens)} tokens, more than the model's {self.config['seq_len']}")
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
             p = self.model.masked_head(encoded[0, places]).float().softmax(dim=-1)
-            no_words = {*before, *after, control.mask, *control.never_written(allow_unknown=False)}
+            no_words = {*before, *after, special_tokens.mask, *special_tokens.suppressed_ids(allow_unknown=False)}
             p[:, list(no_words)] = 0
         best = p.topk(min(top, p.size(1) - len(no_words)), dim=1)
         return [
@@ -168,8 +168,8 @@ class TextEncoder:
             raise DataError("texts is one text, and would be read letter by letter; give a list, e.g. [text]")
         if not texts:
             return
-        encoded = Texts(texts, self.tokenizer, longest_text(self.config))
-        self.cut += encoded.cut
+        encoded = EncodedTexts(texts, self.tokenizer, max_text_tokens(self.config))
+        self.n_truncated += encoded.n_truncated
         order = np.argsort(-encoded.lengths, kind="stable")
         while len(order):
             size = max(1, BATCH_TOKENS // max(1, int(encoded.lengths[order[0]])))
@@ -189,7 +189,7 @@ class ImageClassifier:
         self.model: Any = model.eval()
         self.config = config.model_dump()
         sizes = self.config["image_size"], self.config["channels"]
-        self.pictures = Pictures(*sizes, self.config["mean"], self.config["deviation"])
+        self.pictures = ImageProcessor(*sizes, self.config["mean"], self.config["deviation"])
         self.description = ""
 
     def classify(self, images: Sequence[Path | str]) -> list[Label]:

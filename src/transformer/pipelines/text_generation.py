@@ -123,7 +123,7 @@ class Generator:
                 start += 1
                 continue
             requests = [self._request(begun[at], max_tokens, at * PIECES_A_PROMPT) for at in range(start, end)]
-            found = search_all(self.model, requests, self.search, control=self.tokenizer.control)
+            found = search_all(self.model, requests, self.search, special_tokens=self.tokenizer.special_tokens)
             for tokens, hypotheses in zip(begun[start:end], found, strict=True):
                 yield [self._continuation(tokens, each) for each in hypotheses]
             start = end
@@ -208,14 +208,14 @@ class Generator:
 
     def _begin(self, prompt: str) -> list[int]:
         """The tokens of a prompt; of an empty one, what a text begins with."""
-        before, _ = self.tokenizer.frame
-        control = self.tokenizer.control
+        before, _ = self.tokenizer.boundary_tokens
+        special_tokens = self.tokenizer.special_tokens
         tokens = self.tokenizer.encode_running([prompt])[0] if prompt else []
         is_published = self.tokenizer.kind == "published"
         tokens = [*(before if is_published else ()), *tokens]
         if tokens:
             return tokens
-        first = control.bos if control.bos is not None else control.eos
+        first = special_tokens.bos if special_tokens.bos is not None else special_tokens.eos
         return [first] if is_published and first is not None else self.tokenizer.encode_running(["\n"])[0]
 
     def _request(self, tokens: list[int], limit: int, number: int) -> Request:
@@ -238,7 +238,7 @@ class Generator:
         """The continuation, token by token; appended to `tokens` too."""
         for request in self._parts(tokens, max_tokens, number):
             wrote = 0
-            for token in write_each(self.model, request, self.search, self.tokenizer.control, self.device):
+            for token in write_each(self.model, request, self.search, self.tokenizer.special_tokens, self.device):
                 tokens.append(token)
                 wrote += 1
                 yield token
@@ -250,7 +250,7 @@ class Generator:
         first, begun, score = list(tokens), len(tokens), 0.0
         for request in self._parts(tokens, max_tokens, number):
             search = replace(self.search, n_best=1)
-            ((found,),) = search_all(self.model, [request], search, control=self.tokenizer.control)
+            ((found,),) = search_all(self.model, [request], search, special_tokens=self.tokenizer.special_tokens)
             tokens += found.tokens
             score += found.score
             if found.finished:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from transformer.data.quality.examination import Examination
-from transformer.data.quality.findings import Example, Finding, Place
+from transformer.data.quality.findings import CorpusLine, Example, Finding
 from transformer.data.quality.pairs import WorstPair
 from transformer.data.quality.report import fit_line, headline, overlap_line
 from transformer.errors import printable
@@ -77,7 +77,7 @@ def _example(example: Example) -> Markup:
     return element("tr", _grey("td", example.reason), element("td", _places(example.places)))
 
 
-def _places(places: Sequence[Place]) -> Markup:
+def _places(places: Sequence[CorpusLine]) -> Markup:
     """Lines of files, one below the other."""
     lines = [join(_grey("span", f"{place.file}:{place.line}"), " ", printable(place.text)) for place in places]
     return join(*(join(element("br") if number else None, line) for number, line in enumerate(lines)))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from transformer.config import Config
-from transformer.data.progress import shown_progress
+from transformer.data.progress import show_progress
 from transformer.models import family
 from transformer.run.fine_tuning import inherit_settings, load_pretrained, read_start
 from transformer.run.recipe import Recipe
@@ -60,7 +60,7 @@ def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskData:
         TransformerError: a wrong setting or unusable data.
     """
     data = recipe.data.model_copy(update={"prepared": None})
-    with shown_progress(quiet=quiet) as progress:
+    with show_progress(quiet=quiet) as progress:
         task = make_task(data, recipe.training.seed, folder, progress)
         start = read_start(recipe, task.kinds)
         filled = task.complete(start.recipe if start else recipe)

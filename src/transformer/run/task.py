@@ -150,11 +150,12 @@ def sized(config: Config, tokenizers: TokenizerPair, extra: int = 0, known: Bund
     """
     given = config.model_dump()
     least = known.config.model_dump().get("vocab_size") or 0 if known else 0
-    control = tokenizers.source.control
+    special_tokens = tokenizers.source.special_tokens
     sizes = {
         "src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size,
         "vocab_size": max(tokenizers.source.vocab_size + extra, least),
-        "bos_id": control.bos, "eos_id": control.eos, "pad_id": control.pad, "start_id": control.bos,
+        "bos_id": special_tokens.bos, "eos_id": special_tokens.eos,
+        "pad_id": special_tokens.pad, "start_id": special_tokens.bos,
     }  # fmt: skip
     fields = type(config).model_fields
     unset = {key: value for key, value in sizes.items() if key in fields and fields[key].default is None}

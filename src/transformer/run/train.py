@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from transformer.data.progress import shown_progress
+from transformer.data.progress import show_progress
 from transformer.reporting import write_report
 from transformer.run.recipe import Recipe, load_recipe, refuse_unwritable
 from transformer.run.run_folder import fresh_folder, hold_run, nothing_left
@@ -88,7 +88,7 @@ def train(
             notes.append(f"starts anew in {folder}")
         with hold_run(folder) if world.is_main else nullcontext():
             left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()
-            with nothing_left(folder, left, "tokens-*"), shown_progress(quiet=quiet) as progress:
+            with nothing_left(folder, left, "tokens-*"), show_progress(quiet=quiet) as progress:
                 task = make_task(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
                 parts = assemble(given, folder, task, allow_changed, notes, world)
             interruption = _train(parts, quiet=quiet)

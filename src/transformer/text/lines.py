@@ -96,7 +96,7 @@ def read_lines(
         yield from decode_lines(stream, str(path), counts, invalid, remedy)
 
 
-def refuse_broken(text: str, name: str) -> None:
+def check_utf8(text: str, name: str) -> None:
     """Refuses what was given on the command line in another encoding.
 
     Args:

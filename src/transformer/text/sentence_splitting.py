@@ -23,7 +23,7 @@ class SplitLine:
     is_clean: bool = True
     words: list[int] | None = None
 
-    def led_by(self, lead: str, *, is_apart: bool = True) -> "SplitLine":
+    def with_prefix(self, lead: str, *, is_apart: bool = True) -> "SplitLine":
         """Each piece with what must lead it, whose words are those that the line begins with.
 
         Args:

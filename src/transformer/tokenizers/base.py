@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer.tokenizers.config import NormalizationConfig
-from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL, OURS, ControlIds
+from transformer.tokenizers.special_tokens import (
+    DEFAULT_SPECIAL_TOKENS,
+    N_SPECIAL_TOKENS,
+    SPECIAL_TOKEN_NAMES,
+    SpecialTokenIds,
+)
 
 
 class Tokenizer(ABC):
@@ -19,11 +24,11 @@ class Tokenizer(ABC):
 
     Attributes:
         normalization: what is changed in a text before.
-        control: the ids that steer a model of this vocabulary.
+        special_tokens: Ids of the special tokens.
         kind: in words.
     """
 
-    control: ControlIds = OURS
+    special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
     kind: str
 
     def __init__(self, normalization: NormalizationConfig) -> None:
@@ -32,13 +37,13 @@ class Tokenizer(ABC):
     @property
     def first_text_id(self) -> int:
         """The first id that stands for text."""
-        return N_CONTROL
+        return N_SPECIAL_TOKENS
 
     @property
-    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids that stand before and after a text that an encoder reads as a whole."""
-        return tuple(each for each in (self.control.bos,) if each is not None), tuple(
-            each for each in (self.control.eos,) if each is not None
+        return tuple(each for each in (self.special_tokens.bos,) if each is not None), tuple(
+            each for each in (self.special_tokens.eos,) if each is not None
         )
 
     @property
@@ -50,7 +55,7 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, without control ids."""
 
-    def lead(self, text: str) -> str:
+    def language_prefix(self, text: str) -> str:
         """What must stand before every part of a text that is translated in parts; empty for most."""
         del text
         return ""
@@ -107,7 +112,7 @@ class Tokenizer(ABC):
         printed = self._printed
         for i in ids:
             if i not in printed:
-                printed[i] = CONTROL_NAMES[i] if i < N_CONTROL else self._piece(i)
+                printed[i] = SPECIAL_TOKEN_NAMES[i] if i < N_SPECIAL_TOKENS else self._piece(i)
         return [printed[i] for i in ids]
 
     @cached_property

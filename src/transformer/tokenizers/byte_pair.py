@@ -12,7 +12,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
-from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
 
 N_BYTES = 256
 # A word with the space before it, one digit, a run of other signs, or white space: merges never cross these.
@@ -44,12 +44,12 @@ class BytePairTokenizer(Tokenizer):
             ConfigError: `settings.vocab_size` is not set.
             DataError: there is no text.
         """
-        vocab_size = N_CONTROL + N_BYTES if settings.kind == "bytes" else settings.vocab_size
+        vocab_size = N_SPECIAL_TOKENS + N_BYTES if settings.kind == "bytes" else settings.vocab_size
         if vocab_size is None:
             raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
         tokenizer = cls(_untrained(), settings.normalization)
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size - N_CONTROL,
+            vocab_size=vocab_size - N_SPECIAL_TOKENS,
             min_frequency=settings.min_frequency,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -63,7 +63,7 @@ class BytePairTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids, control ids included."""
-        return self._merges.get_vocab_size() + N_CONTROL
+        return self._merges.get_vocab_size() + N_SPECIAL_TOKENS
 
     def prepare(self, text: str) -> str:
         """The normalized text with the space that makes a first word like any other; empty text stays empty."""
@@ -71,21 +71,23 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts, encoded in parallel."""
-        return [[token + N_CONTROL for token in encoding.ids] for encoding in self._encode(texts)]
+        return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in self._encode(texts)]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The token ids of many texts one after another, and the number of tokens of each: no list a text is kept."""
         encodings = self._encode(texts)
         lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
-        return ids + np.int32(N_CONTROL), lengths
+        return ids + np.int32(N_SPECIAL_TOKENS), lengths
 
     def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
         return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""
-        text = self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
+        text = self._merges.decode(
+            [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
+        )
         return text.removeprefix(" ")
 
     def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
@@ -93,11 +95,13 @@ class BytePairTokenizer(Tokenizer):
         del around
         prepared = [self.normalize(text) for text in texts]
         encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
-        return [[token + N_CONTROL for token in encoding.ids] for encoding in encodings]
+        return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in encodings]
 
     def decode_running(self, ids: Sequence[int]) -> str:
         """As of `Tokenizer`."""
-        return self._merges.decode([i - N_CONTROL for i in ids if i >= N_CONTROL], skip_special_tokens=False)
+        return self._merges.decode(
+            [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
+        )
 
     def fallback_bytes(self) -> list[int]:
         """For each id, the bytes it spends on a character that it holds only a part of.
@@ -108,7 +112,7 @@ class BytePairTokenizer(Tokenizer):
         sizes = [0] * self.vocab_size
         for piece, token in self._merges.get_vocab().items():
             raw = _bytes_of(piece)
-            sizes[token + N_CONTROL] = 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
+            sizes[token + N_SPECIAL_TOKENS] = 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
         return sizes
 
     def to_json(self) -> str:
@@ -132,9 +136,9 @@ class BytePairTokenizer(Tokenizer):
 
     def _piece(self, token: int) -> str:
         """As `Tokenizer._piece`."""
-        piece = self._merges.id_to_token(token - N_CONTROL)
+        piece = self._merges.id_to_token(token - N_SPECIAL_TOKENS)
         if piece is None:
-            return CONTROL_NAMES[-1]
+            return SPECIAL_TOKEN_NAMES[-1]
         raw = _bytes_of(piece)
         text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
         return text.replace(" ", "▁")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from transformer.errors import DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
-from transformer.tokenizers.special_tokens import N_CONTROL, UNK_ID
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, UNK_ID
 
 
 class CharacterTokenizer(Tokenizer):
@@ -22,7 +22,7 @@ class CharacterTokenizer(Tokenizer):
     def __init__(self, characters: Sequence[str], normalization: NormalizationConfig) -> None:
         super().__init__(normalization)
         self.characters = list(characters)
-        self._ids = {character: token for token, character in enumerate(self.characters, start=N_CONTROL)}
+        self._ids = {character: token for token, character in enumerate(self.characters, start=N_SPECIAL_TOKENS)}
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TokenizerConfig) -> "CharacterTokenizer":
@@ -42,7 +42,7 @@ class CharacterTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids, control ids included."""
-        return len(self.characters) + N_CONTROL
+        return len(self.characters) + N_SPECIAL_TOKENS
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts."""
@@ -51,7 +51,7 @@ class CharacterTokenizer(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out."""
         last = self.vocab_size
-        return "".join(self.characters[i - N_CONTROL] for i in ids if N_CONTROL <= i < last)
+        return "".join(self.characters[i - N_SPECIAL_TOKENS] for i in ids if N_SPECIAL_TOKENS <= i < last)
 
     def fallback_bytes(self) -> list[int]:
         """No id spends bytes."""
@@ -78,5 +78,5 @@ class CharacterTokenizer(Tokenizer):
 
     def _piece(self, token: int) -> str:
         """As `Tokenizer._piece`."""
-        place = token - N_CONTROL
+        place = token - N_SPECIAL_TOKENS
         return self.characters[place].replace(" ", "▁") if place < len(self.characters) else f"[{token}]"

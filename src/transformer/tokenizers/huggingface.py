@@ -13,7 +13,7 @@ from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig
-from transformer.tokenizers.special_tokens import CONTROL_NAMES, N_CONTROL, UNK_ID, ControlIds
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES, UNK_ID, SpecialTokenIds
 
 WHOLE, WORDS, PIECES, MERGES, FACTS = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
@@ -38,7 +38,7 @@ KIND: Final = "published"
 """The key that a stored form begins with."""
 
 
-class PublishedTokenizer(Tokenizer):
+class HuggingFaceTokenizer(Tokenizer):
     """Encodes text as a published model was trained to read it: WordPiece, byte-level BPE, Unigram.
 
     Tokens that steer the model are not found in typed text: `[MASK]` is read as what it looks like. What is decoded is
@@ -46,7 +46,7 @@ class PublishedTokenizer(Tokenizer):
 
     Args:
         content: of a tokenizer.json.
-        control: the ids that steer the model.
+        special_tokens: Ids of the special tokens.
 
     Raises:
         DataError: the content is something else.
@@ -54,7 +54,7 @@ class PublishedTokenizer(Tokenizer):
 
     kind = "published"
 
-    def __init__(self, content: str, control: ControlIds) -> None:
+    def __init__(self, content: str, special_tokens: SpecialTokenIds) -> None:
         super().__init__(NormalizationConfig())
         try:
             self._library = tokenizers.Tokenizer.from_str(content)
@@ -63,7 +63,7 @@ class PublishedTokenizer(Tokenizer):
                 f"not a tokenizer.json that the tokenizers library reads ({error}); copy it again"
             ) from error
         self.content = content
-        self.control = control
+        self.special_tokens = special_tokens
         self._library.no_truncation()
         self._library.no_padding()
         try:
@@ -75,10 +75,10 @@ class PublishedTokenizer(Tokenizer):
         self._frame = tuple(with_frame.ids[:first]), tuple(with_frame.ids[last:])
         self._library.encode_special_tokens = True
         added = self._library.get_added_tokens_decoder()
-        self._special = {token for token, facts in added.items() if facts.special and token != control.unk}
+        self._special = {token for token, facts in added.items() if facts.special and token != special_tokens.unk}
 
     @property
-    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """As of `Tokenizer`: what the published tokenizer puts around a text."""
         return self._frame
 
@@ -126,7 +126,7 @@ class PublishedTokenizer(Tokenizer):
         """The ids without those that steer the model, which some vocabularies (Unigram) also find in typed text."""
         if self._special.isdisjoint(ids):
             return ids
-        unk = self.control.unk
+        unk = self.special_tokens.unk
         found = (unk if token in self._special else token for token in ids)
         return [token for token in found if token is not None]
 
@@ -154,11 +154,11 @@ class PublishedTokenizer(Tokenizer):
 
     def to_json(self) -> str:
         """The file content from which `from_json` makes the same tokenizer."""
-        control = {name: getattr(self.control, name) for name in ("pad", "bos", "eos", "unk", "mask")}
-        return json.dumps({KIND: self.content, "control": control}, ensure_ascii=False)
+        special_tokens = {name: getattr(self.special_tokens, name) for name in ("pad", "bos", "eos", "unk", "mask")}
+        return json.dumps({KIND: self.content, "control": special_tokens}, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, content: str) -> "PublishedTokenizer":
+    def from_json(cls, content: str) -> "HuggingFaceTokenizer":
         """Reads what `to_json` wrote.
 
         Raises:
@@ -166,25 +166,25 @@ class PublishedTokenizer(Tokenizer):
         """
         try:
             fields = json.loads(content)
-            return cls(fields[KIND], ControlIds(**fields["control"]))
+            return cls(fields[KIND], SpecialTokenIds(**fields["control"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a tokenizer of this package ({error}); import the model again") from error
 
 
-def read_tokenizer(files: Mapping[str, bytes], control: ControlIds) -> PublishedTokenizer:
+def read_tokenizer(files: Mapping[str, bytes], special_tokens: SpecialTokenIds) -> HuggingFaceTokenizer:
     """The tokenizer of a published folder: tokenizer.json, or vocab.txt, or vocab.json with merges.txt.
 
     Args:
         files: the small files of the folder by name.
-        control: the ids that steer the model, see `published_ids`.
+        special_tokens: Ids of the special tokens, see `read_special_token_ids`.
 
     Raises:
         BundleError: none of them is there.
     """
-    return PublishedTokenizer(_content(files), control)
+    return HuggingFaceTokenizer(_content(files), special_tokens)
 
 
-def published_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[str, int | None]:
+def read_special_token_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[str, int | None]:
     """The ids of control tokens.
 
     Args:
@@ -328,7 +328,7 @@ def write_tokenizer(
     Raises:
         BundleError: another one.
     """
-    if isinstance(tokenizer, PublishedTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
         content = tokenizer.content
     elif isinstance(tokenizer, BytePairTokenizer):
         content = _framed(_merges_of_ours(tokenizer), tokenizer.normalization, frame, spaced=True)
@@ -336,7 +336,7 @@ def write_tokenizer(
         content = _framed(_characters_of_ours(tokenizer), tokenizer.normalization, frame, spaced=False)
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
-    names = {role: getattr(tokenizer.control, role) for role in ("pad", "bos", "eos", "unk", "mask")}
+    names = {role: getattr(tokenizer.special_tokens, role) for role in ("pad", "bos", "eos", "unk", "mask")}
     facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
     facts |= {} if longest is None else {"model_max_length": longest}
     facts |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
@@ -353,7 +353,7 @@ def _merges_of_ours(tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
 def _characters_of_ours(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
     """Our characters, of which each is a word."""
     vocabulary = {character: token for token, character in enumerate(tokenizer.characters)}
-    library = tokenizers.Tokenizer(models.WordLevel(_after_control(vocabulary), unk_token=CONTROL_NAMES[UNK_ID]))
+    library = tokenizers.Tokenizer(models.WordLevel(_after_control(vocabulary), unk_token=SPECIAL_TOKEN_NAMES[UNK_ID]))
     library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     library.decoder = decoders.Fuse()
     return library
@@ -361,8 +361,8 @@ def _characters_of_ours(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
 
 def _after_control(vocabulary: Mapping[str, int]) -> dict[str, int]:
     """The control ids, and after them those of text, counted from 0 here."""
-    return {name: token for token, name in enumerate(CONTROL_NAMES)} | {
-        piece: token + N_CONTROL for piece, token in vocabulary.items()
+    return {name: token for token, name in enumerate(SPECIAL_TOKEN_NAMES)} | {
+        piece: token + N_SPECIAL_TOKENS for piece, token in vocabulary.items()
     }
 
 
@@ -372,10 +372,10 @@ def _framed(library: tokenizers.Tokenizer, normalization: NormalizationConfig, f
     steps += [normalizers.Lowercase()] * normalization.lowercase
     spaced = spaced and bool(frame)
     library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * spaced])
-    library.add_special_tokens(list(CONTROL_NAMES))
+    library.add_special_tokens(list(SPECIAL_TOKEN_NAMES))
     if spaced:
         library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     if frame:
-        special = [(name, token) for token, name in enumerate(CONTROL_NAMES)]
+        special = [(name, token) for token, name in enumerate(SPECIAL_TOKEN_NAMES)]
         library.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
     return library.to_str()

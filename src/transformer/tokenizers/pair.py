@@ -8,7 +8,7 @@ from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.huggingface import PublishedTokenizer
+from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 JOINT_FILE = "tokenizer.json"
@@ -86,7 +86,7 @@ def train_tokenizer(texts: Iterable[str], settings: TokenizerConfig) -> Tokenize
 def _read(content: str) -> Tokenizer:
     kinds = {
         '{"sentencepiece"': SentencePieceTokenizer,
-        '{"published"': PublishedTokenizer,
+        '{"published"': HuggingFaceTokenizer,
         '{"characters"': CharacterTokenizer,
     }
     found = next((kind for start, kind in kinds.items() if content.startswith(start)), BytePairTokenizer)

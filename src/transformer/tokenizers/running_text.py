@@ -13,7 +13,7 @@ AT_ONCE, MOST_CHARACTERS = 16, 1 << 20
 
 
 @dataclass(frozen=True)
-class Passage:
+class TextChunk:
     """Some lines of a running text, their ends included.
 
     Attributes:
@@ -29,7 +29,7 @@ class Passage:
     after: str = ""
 
 
-def passages(lines: Iterable[str]) -> Iterator[Passage]:
+def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
     """Yields the lines of a text in passages.
 
     A tokenizer may make one token of line ends and spaces that stand together, wherever they are cut; what stands
@@ -42,11 +42,11 @@ def passages(lines: Iterable[str]) -> Iterator[Passage]:
     before = ""
     for line in lines:
         if (len(own) >= LINES and not line.isspace()) or len(own) >= MOST_LINES:
-            yield Passage(len(own), "".join(own), before, line)
+            yield TextChunk(len(own), "".join(own), before, line)
             before, own = _end(own), []
         own.append(line)
     if own:
-        yield Passage(len(own), "".join(own), before)
+        yield TextChunk(len(own), "".join(own), before)
 
 
 def _end(lines: list[str]) -> str:
@@ -55,9 +55,9 @@ def _end(lines: list[str]) -> str:
     return "".join(lines[next(signs, -LINES) :])
 
 
-def _side_by_side(waiting: Iterator[Passage]) -> Iterator[list[Passage]]:
+def _side_by_side(waiting: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
     """Some passages at a time."""
-    some: list[Passage] = []
+    some: list[TextChunk] = []
     characters = 0
     for each in waiting:
         some.append(each)
@@ -76,6 +76,6 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> Iterator[tuple[i
         tokenizer: of the text.
         lines: with their ends.
     """
-    for some in _side_by_side(passages(lines)):
+    for some in _side_by_side(split_chunks(lines)):
         found = tokenizer.encode_running([each.text for each in some], [(each.before, each.after) for each in some])
         yield sum(each.lines for each in some), list(chain.from_iterable(found))

@@ -9,7 +9,7 @@ from typing import Any
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig
-from transformer.tokenizers.special_tokens import N_CONTROL, UNK_ID
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, UNK_ID
 
 SPACE = "\u2581"
 LANGUAGE_CODE = re.compile(r">>[^<>]*<<")
@@ -23,7 +23,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     Args:
         model: the content of a `.spm` file.
-        vocabulary: the piece of each id from `N_CONTROL` on.
+        vocabulary: the piece of each id from `N_SPECIAL_TOKENS` on.
 
     Raises:
         ConfigError: the package sentencepiece is missing.
@@ -41,7 +41,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ImportError as error:
             raise ConfigError("the package sentencepiece is missing; pip install 'transformer[marian]'") from error
         self._model, self._vocabulary = model, list(vocabulary)
-        self._id_of = {piece: token for token, piece in enumerate(self._vocabulary, start=N_CONTROL)}
+        self._id_of = {piece: token for token, piece in enumerate(self._vocabulary, start=N_SPECIAL_TOKENS)}
         try:
             self._processor: Any = SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError) as error:
@@ -50,7 +50,7 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids, control ids included."""
-        return len(self._vocabulary) + N_CONTROL
+        return len(self._vocabulary) + N_SPECIAL_TOKENS
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of many texts."""
@@ -61,14 +61,14 @@ class SentencePieceTokenizer(Tokenizer):
             for code, pieces in zip(codes, self._processor.encode(rests, out_type=str), strict=True)
         ]
 
-    def lead(self, text: str) -> str:
+    def language_prefix(self, text: str) -> str:
         """The code of the target language, e.g. `>>fra<<`, of a model that has several."""
         code = LANGUAGE_CODE.match(text)
         return code.group() if code else ""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids; control ids are left out."""
-        pieces = [self._vocabulary[i - N_CONTROL] for i in ids if i >= N_CONTROL]
+        pieces = [self._vocabulary[i - N_SPECIAL_TOKENS] for i in ids if i >= N_SPECIAL_TOKENS]
         return str(self._processor.decode_pieces(pieces)).replace(SPACE, " ").strip()
 
     def fallback_bytes(self) -> list[int]:
@@ -100,9 +100,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def vocabulary(self) -> list[str]:
-        """The piece of each id from `N_CONTROL` on."""
+        """The piece of each id from `N_SPECIAL_TOKENS` on."""
         return self._vocabulary
 
     def _piece(self, token: int) -> str:
         """As `Tokenizer._piece`."""
-        return self._vocabulary[token - N_CONTROL] if token < self.vocab_size else "[UNK]"
+        return self._vocabulary[token - N_SPECIAL_TOKENS] if token < self.vocab_size else "[UNK]"

@@ -8,12 +8,12 @@ BOS_ID: Final = 1
 EOS_ID: Final = 2
 UNK_ID: Final = 3
 
-CONTROL_NAMES: Final = ("[PAD]", "[SOS]", "[EOS]", "[UNK]")
-N_CONTROL: Final = len(CONTROL_NAMES)
+SPECIAL_TOKEN_NAMES: Final = ("[PAD]", "[SOS]", "[EOS]", "[UNK]")
+N_SPECIAL_TOKENS: Final = len(SPECIAL_TOKEN_NAMES)
 
 
 @dataclass(frozen=True)
-class ControlIds:
+class SpecialTokenIds:
     """Which ids of a vocabulary steer the model; None for what it does not have.
 
     Attributes:
@@ -30,11 +30,11 @@ class ControlIds:
     unk: int | None
     mask: int | None = None
 
-    def never_written(self, *, allow_unknown: bool) -> tuple[int, ...]:
+    def suppressed_ids(self, *, allow_unknown: bool) -> tuple[int, ...]:
         """Ids that no text holds that a model writes."""
         never = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
         return tuple(dict.fromkeys(each for each in never if each is not None and each != self.eos))
 
 
-OURS: Final = ControlIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)
+DEFAULT_SPECIAL_TOKENS: Final = SpecialTokenIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)
 """Those of the tokenizers that are trained here. Their texts hold hardly an unknown token: its id can mean a mask."""

@@ -43,7 +43,7 @@ class Hooks:
 
 def steps_per_epoch(source: Dataset, settings: TrainingConfig) -> int:
     """Updates of the first epoch; of every epoch where all examples are seen once in each."""
-    return len(plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts))
+    return len(plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix))
 
 
 def batches_from(
@@ -52,7 +52,7 @@ def batches_from(
     """The batches from a position on, each with the position after it: a function of seed and position alone."""
     epoch, first = position.epoch, position.index
     while True:
-        plan = plan_epoch(source.lengths, settings.budget, settings.seed, epoch, source.parts)
+        plan = plan_epoch(source.lengths, settings.budget, settings.seed, epoch, source.mix)
         for index, ids in enumerate(plan[first:], start=first + 1):
             yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
         epoch, first = epoch + 1, 0

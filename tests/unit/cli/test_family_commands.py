@@ -25,7 +25,7 @@ from transformer.pipelines.text_generation import Generator
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.tokenizers.special_tokens import OURS
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
 
 SIZES: dict[str, dict[str, Any]] = {
     "gpt": {"seq_len": 12},
@@ -303,4 +303,4 @@ def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]
     assert len(generator.generate(["ab", "c"], max_tokens=5)) == 2
     with pytest.raises(ConfigError, match="a prompt of 4 tokens and 20 new ones exceed seq_len=12"):
         generator.model.begin(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 1, 1, 3, dtype=torch.bool), 20)
-    assert generator.tokenizer.control == OURS
+    assert generator.tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS

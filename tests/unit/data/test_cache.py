@@ -12,10 +12,10 @@ import pytest
 from samples import write_lines
 from substitution import substitute
 from transformer.data import workers
-from transformer.data.cache import PreparedFolder
+from transformer.data.cache import PreparedDataCache
 from transformer.data.config import DataConfig
-from transformer.data.prepare import Corpus, Preparation
-from transformer.data.progress import shown_progress
+from transformer.data.prepare import Corpus, CorpusBuilder
+from transformer.data.progress import show_progress
 from transformer.data.workers import SMALL_PAIRS, worker_count
 from transformer.errors import DataError
 from transformer.tokenizers.config import TokenizerConfig
@@ -37,7 +37,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
 
 
 def prepared(settings: DataConfig, folder: Path, seed: int = 1) -> Corpus:
-    preparation = Preparation(settings, seed, folder)
+    preparation = CorpusBuilder(settings, seed, folder)
     return preparation.prepare(preparation.train_tokenizers(TOKENIZER), (60, 60))
 
 
@@ -66,21 +66,21 @@ def test_account_of_several_files(settings: DataConfig, tmp_path: Path) -> None:
     assert report.dropped["duplicate"] == len(texts) - len(seen) > 0
     assert [file["read"] for file in report.files] == [500, 110]
     assert report.kept == sum(file["kept"] for file in report.files) == len(corpus.train.lengths)
-    assert [part.weight for part in corpus.train.parts] == [1, 2]
+    assert [part.weight for part in corpus.train.mix] == [1, 2]
     assert any(f"b.tsv: read 110, kept {report.files[1]['kept']}, weight 2" in line for line in report.lines())
 
 
 def test_what_is_there_is_not_done_again(settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a start that encodes the corpus once more: nothing may be read as pairs the second time."""
     first = prepared(settings, tmp_path / "x")
-    substitute(monkeypatch, "inputs.Input.read", None)
+    substitute(monkeypatch, "inputs.CorpusFile.read", None)
     again = prepared(settings.model_copy(update={"weights": (1.0, 3.0), "workers": 2}), tmp_path / "x")
     assert again.validation_text == first.validation_text
     assert {**again.report.to_dict(), "files": 0} == {**first.report.to_dict(), "files": 0}
     assert (again.train.lengths == first.train.lengths).all()
     ids = np.arange(7, dtype=np.uint32)
     assert (again.train.fetch(ids).src == first.train.fetch(ids).src).all()
-    assert again.train.parts[1].weight == 3
+    assert again.train.mix[1].weight == 3
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_an_edited_text_another_seed_and_model_are_other_corpora(settings: DataC
     """Catches a store keyed by file names."""
     prepared(settings, tmp_path / "x")
     prepared(settings, tmp_path / "x", seed=2)
-    tokenizers = Preparation(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
-    Preparation(settings, 1, tmp_path / "x").prepare(tokenizers, (59, 60))
+    tokenizers = CorpusBuilder(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
+    CorpusBuilder(settings, 1, tmp_path / "x").prepare(tokenizers, (59, 60))
     with Path(str(settings.pairs)).open("a") as file:
         file.write("one more\tnoch eins\n")
     assert prepared(settings, tmp_path / "x").report.read == 611
@@ -137,7 +137,7 @@ def test_a_damaged_store_is_made_again(settings: DataConfig, tmp_path: Path, fil
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Catches a half-made store that a later run takes for a whole one, also what a killed process left."""
-    folder = PreparedFolder(tmp_path / "x")
+    folder = PreparedDataCache(tmp_path / "x")
 
     def half(path: Path) -> None:
         (path / "file").write_text("half")
@@ -169,7 +169,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
             written.append(name)
             (path / "file").write_text(name)
 
-        found.append(PreparedFolder(tmp_path).entry("thing", {}, write))
+        found.append(PreparedDataCache(tmp_path).entry("thing", {}, write))
 
     threads = [threading.Thread(target=prepare, args=(name,)) for name in "ab"]
     threads[0].start()
@@ -187,7 +187,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
 def test_held_out_files_that_change_meanwhile_are_refused(settings: DataConfig, tmp_path: Path, key: str) -> None:
     """Catches validation pairs kept under the sum of others, by which a later run is then judged."""
     files = {name: write_lines(tmp_path / name, ["word"]) for name in HELD_OUT}
-    preparation = Preparation(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
+    preparation = CorpusBuilder(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
     files[key].write_text("other\n")
     with pytest.raises(DataError, match=f"{key} was changed while it was prepared"):
         preparation.prepare(preparation.train_tokenizers(TokenizerConfig(vocab_size=300)), (99, 99))
@@ -195,13 +195,13 @@ def test_held_out_files_that_change_meanwhile_are_refused(settings: DataConfig, 
 
 def test_a_file_that_changes_meanwhile_is_refused(settings: DataConfig, tmp_path: Path) -> None:
     """Catches tokens kept under the fingerprint of another text."""
-    preparation = Preparation(settings, 1, tmp_path / "x")
+    preparation = CorpusBuilder(settings, 1, tmp_path / "x")
     with Path(str(settings.source)).open("a") as file:
         file.write("one more\n")
     with Path(str(settings.target)).open("a") as file:
         file.write("noch eins\n")
     with pytest.raises(DataError, match=r"a.en was changed while it was prepared; start again"):
-        preparation.survey()
+        preparation.scan()
     assert not list((tmp_path / "x").glob("survey-*"))
 
 
@@ -217,13 +217,13 @@ def test_a_process_that_ends_early_is_told(
 
 def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_path: Path) -> None:
     """Catches processes that outlive a refused corpus, and a store that it leaves."""
-    tokenizers = Preparation(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
+    tokenizers = CorpusBuilder(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
     with Path(str(settings.source)).open("ab") as file:
         file.write(b"\xff\n")
     with Path(str(settings.target)).open("a") as file:
         file.write("x\n")
     with pytest.raises(DataError, match=r"a.en, line 501, byte 1: 0xff is not UTF-8"):
-        Preparation(settings.model_copy(update={"workers": 2}), 1, tmp_path / "x").prepare(tokenizers, (60, 60))
+        CorpusBuilder(settings.model_copy(update={"workers": 2}), 1, tmp_path / "x").prepare(tokenizers, (60, 60))
     assert not list((tmp_path / "x").glob("*tokens-*/*"))
 
 
@@ -240,7 +240,7 @@ def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataConfig, tm
     files = [str(write_lines(tmp_path / name, lines)) for name in ("s", "t")]
     given = DataConfig(source=files[0], target=files[1])
     tokenizer = TokenizerConfig(vocab_size=300, training_pairs=7)
-    tokenizers = Preparation(given, 1, tmp_path / "x").train_tokenizers(tokenizer)
+    tokenizers = CorpusBuilder(given, 1, tmp_path / "x").train_tokenizers(tokenizer)
     whole = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
     assert tokenizers.source.to_json() == whole.source.to_json()
     assert len(tokenizers.source.encode("zzzz")) == 1
@@ -250,12 +250,12 @@ def test_progress_without_a_terminal_is_plain_lines(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches control characters in a log, a command that says nothing for an hour, and one that says too much."""
-    with shown_progress() as progress:
+    with show_progress() as progress:
         for done in range(100):
             progress("tokens", done, 100)
     assert not capfd.readouterr().err
     substitute(monkeypatch, "progress.LINE_SECONDS", 0.0)
-    with shown_progress() as progress:
+    with show_progress() as progress:
         progress("survey", 1, None)
         progress("survey", 2, None)
         progress("tokens", 0, 2000)
@@ -265,7 +265,7 @@ def test_progress_without_a_terminal_is_plain_lines(
         r"survey: 2 pairs, [\d,]+ a second\ntokens: 1,000 of 2,000 \(50%\) pairs, [\d,]+ a second\n", captured.err
     )
     assert not captured.out
-    with shown_progress(quiet=True) as progress:
+    with show_progress(quiet=True) as progress:
         progress("tokens", 1, 3)
         progress("tokens", 2, 3)
     assert not capfd.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from samples import write_lines
 from transformer.data.config import DataConfig
-from transformer.data.inputs import read_inputs, training_inputs
+from transformer.data.inputs import read_files, training_files
 from transformer.data.readers import PairCounts
 from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import parse_recipe
@@ -29,7 +29,7 @@ def compressed(path: Path, content: bytes) -> Path:
 
 
 def read(path: Path, counts: PairCounts | None = None, **settings: object) -> list[tuple[str, str]]:
-    return list(read_inputs(training_inputs(DataConfig(pairs=str(path), **settings)), counts))
+    return list(read_files(training_files(DataConfig(pairs=str(path), **settings)), counts))
 
 
 def tsv(pairs: list[tuple[str, str]]) -> bytes:
@@ -51,8 +51,8 @@ def test_compressed_text_is_read_like_plain_text(tmp_path: Path, ending: str) ->
     sides = ("one\r\ntwo\u2028\n\nlast", "eins\nzwei\n\nletzte")
     files = [compressed(tmp_path / f"{n}.txt{ending}", side.encode()) for n, side in enumerate(sides)]
     counts = PairCounts()
-    inputs = training_inputs(DataConfig(source=str(files[0]), target=str(files[1])))
-    assert list(read_inputs(inputs, counts)) == [
+    inputs = training_files(DataConfig(source=str(files[0]), target=str(files[1])))
+    assert list(read_files(inputs, counts)) == [
         ("one", "eins"), ("two\u2028", "zwei"), ("", ""), ("last", "letzte"),
     ]  # fmt: skip
     assert counts.source.carriage_returns == 1
@@ -80,8 +80,8 @@ def test_several_files_are_read_in_order(tmp_path: Path) -> None:
     paths = [str(write_lines(tmp_path / name, [name, name * 2])) for name in ("a", "A", "b", "B")]
     table = compressed(tmp_path / "c.tsv", b"c\tC\n")
     settings = DataConfig(source=paths[::2], target=paths[1::2], pairs=str(table), weights=(1, 2, 0.5))
-    inputs = training_inputs(settings)
-    assert list(read_inputs(inputs)) == [("a", "A"), ("aa", "AA"), ("b", "B"), ("bb", "BB"), ("c", "C")]
+    inputs = training_files(settings)
+    assert list(read_files(inputs)) == [("a", "A"), ("aa", "AA"), ("b", "B"), ("bb", "BB"), ("c", "C")]
     assert [(file.name, file.weight) for file in inputs] == [(paths[0], 1), (paths[2], 2), (str(table), 0.5)]
 
 

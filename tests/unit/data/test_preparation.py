@@ -13,12 +13,12 @@ from samples import write_lines
 from substitution import substitute
 from transformer.data.batches import epoch_examples, plan_epoch, split_micro
 from transformer.data.config import DataConfig
+from transformer.data.dataset import PairDataset, pair_batch
 from transformer.data.duplicates import DuplicateFinder, digests
 from transformer.data.filters import KEPT, REASONS, DataReport, PairFilter
-from transformer.data.prepare import Preparation
+from transformer.data.prepare import CorpusBuilder
 from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
-from transformer.data.source import PairDataset, pair_batch
 from transformer.data.token_store import MAX_NARROW, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
@@ -261,8 +261,8 @@ def trained_on(lines: list[str], vocab_size: int) -> TokenizerPair:
 def test_every_pair_is_accounted_for(corpus_settings: DataConfig, tmp_path: Path, workers: int | None) -> None:
     """Catches a pair that vanishes without a reason, a held-out pair that is trained on, a wrong overlap."""
     settings = corpus_settings.model_copy(update={"workers": workers})
-    preparation = Preparation(settings, 1, tmp_path / "tokens")
-    surveyed = preparation.survey()
+    preparation = CorpusBuilder(settings, 1, tmp_path / "tokens")
+    surveyed = preparation.scan()
     assert surveyed.pairs == 65
     texts = (Path(path).read_text().split("\n") for path in (corpus_settings.source, corpus_settings.target))
     tokenizers = trained_on([line for text in texts for line in text], 300)
@@ -293,7 +293,7 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataConfig, tm
     with pytest.raises(
         DataError, match=r"s.txt, line 63: \d+ source and \d+ target tokens exceed the model's 60 and 60"
     ):
-        Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word long"], 260), (60, 60))
+        CorpusBuilder(settings, 1, tmp_path / "tokens").prepare(trained_on(["word long"], 260), (60, 60))
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
@@ -313,7 +313,7 @@ def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix,
 def test_nothing_left_is_refused(corpus_settings: DataConfig, tmp_path: Path) -> None:
     """Catches an empty token store that fails later, in numpy, and a half-made store that stays."""
     with pytest.raises(DataError, match="no pair is left to train on; pairs read 65: kept 0"):
-        Preparation(corpus_settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (2, 2))
+        CorpusBuilder(corpus_settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (2, 2))
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
@@ -322,7 +322,7 @@ def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
     paths = [write_lines(tmp_path / name, ["", ""]) for name in "st"]
     settings = DataConfig(source=str(paths[0]), target=str(paths[1]), max_length_ratio=99)
     with pytest.raises(DataError, match="no pair is left"):
-        Preparation(settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (9, 9))
+        CorpusBuilder(settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (9, 9))
 
 
 def test_a_filter_that_takes_most_pairs_is_named() -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from samples import write_lines
-from transformer.data.images import IdxImages, ImageDataset, ImageFiles, Pictures, read_idx
-from transformer.data.labelled import LabelledDataset, Texts, label_numbers, read_rows
+from transformer.data.images import IdxImages, ImageDataset, ImageFolder, ImageProcessor, read_idx
+from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, read_rows
 from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
 from transformer.errors import DataError
 from transformer.tokenizers.character import CharacterTokenizer
@@ -81,17 +81,17 @@ def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
     rows = list(read_rows([tmp_path / "a.tsv", tmp_path / "b.jsonl"], None, ("text", "label")))
     assert rows == [("one", "yes"), ("two three four", "no"), ("five", "yes")]
     tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerConfig(kind="characters"))
-    texts = Texts([text for text, _ in rows], tokenizer, 9)
-    assert texts.cut == 1
-    source = LabelledDataset(texts, label_numbers([label for _, label in rows], ("no", "yes"), "a"))
+    texts = EncodedTexts([text for text, _ in rows], tokenizer, 9)
+    assert texts.n_truncated == 1
+    source = LabelledDataset(texts, label_ids([label for _, label in rows], ("no", "yes"), "a"))
     assert source.lengths.tolist() == [[5], [9], [6]]
     batch = source.fetch(np.array([1, 0]))
     assert batch.labels.tolist() == [0, 1]
     assert batch.mask[:, 0, 0].sum(dim=1).tolist() == [9, 5]
-    before, after = tokenizer.frame
+    before, after = tokenizer.boundary_tokens
     assert batch.tokens[1].tolist() == [*before, *tokenizer.encode("one"), *after, 0, 0, 0, 0]
     with pytest.raises(DataError, match="label 'maybe'"):
-        label_numbers(["yes", "maybe"], ("no", "yes"), "a")
+        label_ids(["yes", "maybe"], ("no", "yes"), "a")
 
 
 def idx(path: Path, values: np.ndarray) -> Path:
@@ -119,7 +119,7 @@ def test_images_and_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """Catches labels of other images, another size, and names that are too few."""
     images = idx(tmp_path / "images", np.zeros((3, 4, 5), np.uint8))
     labels = idx(tmp_path / "labels", np.array([0, 2, 1], np.uint8))
-    pictures = Pictures((4, 5), 1, (0.5,), (0.5,))
+    pictures = ImageProcessor((4, 5), 1, (0.5,), (0.5,))
     found = IdxImages(images, labels, None, pictures)
     assert found.names == ("0", "1", "2")
     assert found.take(np.array([1])).tolist() == torch.full((1, 1, 4, 5), -1.0).tolist()
@@ -127,7 +127,7 @@ def test_images_and_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="they do not go together"):
         IdxImages(images, few, None, pictures)
     with pytest.raises(DataError, match=r"set model\.channels and model\.image_size"):
-        IdxImages(images, labels, None, Pictures((28, 28), 1, (0.5,), (0.5,)))
+        IdxImages(images, labels, None, ImageProcessor((28, 28), 1, (0.5,), (0.5,)))
     with pytest.raises(DataError, match=r"has labels up to 2, data\.label_names 2 names"):
         IdxImages(images, labels, ("a", "b"), pictures)
 
@@ -141,8 +141,8 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
         pixels = np.full((6, 9, 3), (255, 0, 51), np.uint8)
         pixels[0, :] = number
         Image.fromarray(pixels).save(tmp_path / "all" / name / "1.png")
-    pictures = Pictures((6, 9), 3, (0.0,), (1.0,))
-    images = ImageFiles(tmp_path / "all", pictures)
+    pictures = ImageProcessor((6, 9), 3, (0.0,), (1.0,))
+    images = ImageFolder(tmp_path / "all", pictures)
     assert images.names == ("cat", "dog")
     batch = ImageDataset(images, np.array([1, 0]), 5).fetch(np.array([0]))
     assert batch.labels.tolist() == [1]
@@ -166,7 +166,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
         images.take(np.array([0]))
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="has no folders of images"):
-        ImageFiles(tmp_path / "none", pictures)
+        ImageFolder(tmp_path / "none", pictures)
 
 
 def test_images_are_moved_mirrored_and_blanked() -> None:

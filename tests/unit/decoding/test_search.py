@@ -22,7 +22,7 @@ from transformer.decoding import (
 )
 from transformer.decoding.candidates import log_probabilities
 from transformer.errors import ConfigError
-from transformer.tokenizers.special_tokens import OURS
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
 from transformer.transformer import Transformer
 from unit.decoding.tiny_search import model_of, requests
 
@@ -257,7 +257,7 @@ def test_a_beam_wider_than_the_vocabulary() -> None:
 def test_control_tokens_are_never_written_and_scores_are_the_models() -> None:
     """Catches a renormalized score after a ban, and padding as output."""
     logits = torch.tensor([[9.0, 8.0, 1.0, 7.0, 2.0, 0.0]])
-    log_p = log_probabilities(logits, OURS.never_written(allow_unknown=False))
+    log_p = log_probabilities(logits, DEFAULT_SPECIAL_TOKENS.suppressed_ids(allow_unknown=False))
     assert log_p.argmax(-1).tolist() == [4]
     assert log_p.isinf()[0].tolist() == [True, True, False, True, False, False]
     torch.testing.assert_close(log_p[:, 4], logits.log_softmax(-1)[:, 4])

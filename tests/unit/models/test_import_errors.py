@@ -15,7 +15,7 @@ from unit.test_task_data import idx
 from samples import digit_pairs, write_lines
 from transformer.bundle import Bundle
 from transformer.bundle.huggingface import read_published, read_tensors, write_published
-from transformer.data.images import ImageFiles, Pictures
+from transformer.data.images import ImageFolder, ImageProcessor
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
@@ -27,8 +27,13 @@ from transformer.run.fine_tuning import load_pretrained
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.huggingface import PublishedTokenizer, published_ids, read_tokenizer, write_tokenizer
-from transformer.tokenizers.special_tokens import OURS, ControlIds
+from transformer.tokenizers.huggingface import (
+    HuggingFaceTokenizer,
+    read_special_token_ids,
+    read_tokenizer,
+    write_tokenizer,
+)
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 TEXT = ["abc def ghi"] * 40
 
@@ -85,10 +90,10 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
     named = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
     refused(tmp_path, named, "data.label_names are those of an IDX file", ConfigError, model={**small, "channels": 1})
     (tmp_path / "a" / "cat" / "notes.txt").write_text("")
-    found = ImageFiles(tmp_path / "a", Pictures((8, 8), 1, (0.5,), (0.5,)))
-    assert (len(found.labels), found.left_out) == (2, 1)
+    found = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
+    assert (len(found.labels), found.n_skipped_files) == (2, 1)
     with pytest.raises(ConfigError, match="a model of 4 channels reads no image files"):
-        Pictures((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
+        ImageProcessor((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
     (tmp_path / "b" / "config.json").write_text('{"model_type": "vit"}')
     refused(tmp_path, data, "is a published folder; make a model of it: transformer import", BundleError,
             training={"start_from": str(tmp_path / "b")})  # fmt: skip
@@ -240,11 +245,11 @@ def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message:
     files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
     distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
     for read in ({}, distilled):
-        assert read_tokenizer(files | read, OURS).encode("A") == [4]
+        assert read_tokenizer(files | read, DEFAULT_SPECIAL_TOKENS).encode("A") == [4]
     from_windows = {"vocab.txt": files["vocab.txt"].replace(b"\n", b"\r\n")}
-    assert read_tokenizer(from_windows, OURS).encode("A") == [4]
+    assert read_tokenizer(from_windows, DEFAULT_SPECIAL_TOKENS).encode("A") == [4]
     with pytest.raises(BundleError, match=message):
-        read_tokenizer(files | more, OURS)
+        read_tokenizer(files | more, DEFAULT_SPECIAL_TOKENS)
 
 
 def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None:
@@ -256,7 +261,7 @@ def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None
     library = Library(models.Unigram(pieces, unk_id=2))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.add_special_tokens(["<pad>", "</s>", "<unk>"])
-    tokenizer = PublishedTokenizer(library.to_str(), ControlIds(0, 0, 1, 2))
+    tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, 2))
     assert tokenizer.encode("a b") == [3, 4, 5]
     for typed in ("a </s> b", "<pad>", "a</s>"):
         assert not {0, 1} & set(tokenizer.encode(typed))
@@ -304,7 +309,7 @@ def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
     from tokenizers import models
 
     library = Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]"))
-    tokenizer = PublishedTokenizer(library.to_str(), ControlIds(0, 0, 1, None))
+    tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, None))
     with pytest.raises(DataError, match="the tokenizer lacks what it needs for this text"):
         tokenizer.encode("never seen")
 
@@ -355,17 +360,17 @@ class Strange(Tokenizer):
 def test_tokenizers_that_are_none() -> None:
     """Catches a folder without a tokenizer, a damaged one, and one that cannot be written."""
     with pytest.raises(BundleError, match=r"there is no tokenizer\.json, nor vocab\.txt"):
-        published_ids({}, {})
+        read_special_token_ids({}, {})
     with pytest.raises(BundleError, match=r"lacks \[UNK\], \[CLS\] or \[SEP\]"):
-        read_tokenizer({"vocab.txt": b"a\nb\n"}, OURS)
+        read_tokenizer({"vocab.txt": b"a\nb\n"}, DEFAULT_SPECIAL_TOKENS)
     with pytest.raises(DataError, match=r"not a tokenizer\.json"):
-        PublishedTokenizer("{}", OURS)
+        HuggingFaceTokenizer("{}", DEFAULT_SPECIAL_TOKENS)
     with pytest.raises(BundleError, match="not a tokenizer that the tokenizers library reads"):
-        published_ids({"tokenizer.json": b"{}"}, {})
+        read_special_token_ids({"tokenizer.json": b"{}"}, {})
     with pytest.raises(BundleError, match="is damaged"):
-        read_tokenizer({"vocab.json": b'{"a": 0}', "merges.txt": b"a b\n"}, OURS)
+        read_tokenizer({"vocab.json": b'{"a": 0}', "merges.txt": b"a b\n"}, DEFAULT_SPECIAL_TOKENS)
     with pytest.raises(DataError, match="not a tokenizer of this package"):
-        PublishedTokenizer.from_json(json.dumps({"published": 3}))
+        HuggingFaceTokenizer.from_json(json.dumps({"published": 3}))
     from transformer.tokenizers.config import NormalizationConfig
 
     with pytest.raises(BundleError, match="a Strange has no published form"):

@@ -14,7 +14,7 @@ from transformer.text.sentence_splitting import split_line
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
-from transformer.tokenizers.special_tokens import N_CONTROL
+from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS
 
 TEXT = ["the cat sat on the mat", "der Hund läuft über die Straße", "12 345 times", "ein Äpfel und Öl"] * 30
 CONTROL_LOOKALIKES = "</s> <pad> [SOS] [EOS] [PAD] <unk> <0x0A> ▁ Ġ"
@@ -98,7 +98,7 @@ def test_any_text_comes_back(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
-    assert all(i >= N_CONTROL for i in ids)
+    assert all(i >= N_SPECIAL_TOKENS for i in ids)
 
 
 def _shared_tokenizer(cache: list[BytePairTokenizer] = []) -> BytePairTokenizer:  # noqa: B006
@@ -111,7 +111,7 @@ def _shared_tokenizer(cache: list[BytePairTokenizer] = []) -> BytePairTokenizer:
 def test_lookalikes_of_control_tokens_stay_text(tokenizer: BytePairTokenizer, text: str) -> None:
     """Catches special-token matching in typed text, even when the training text is full of it."""
     ids = tokenizer.encode(text)
-    assert min(ids) >= N_CONTROL
+    assert min(ids) >= N_SPECIAL_TOKENS
     assert tokenizer.decode(ids) == text
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == text
 
@@ -202,10 +202,10 @@ def test_words_of_pieces_are_counted_in_the_line() -> None:
     """Catches links of an alignment that go to words which the line does not have, behind one that is cut."""
     split = split_line("one abcdefghij two", 3, letters)
     assert (split.pieces, split.words) == (["one", "ab", "cde", "fg", "hij", "two"], [0, 1, 1, 1, 1, 2])
-    led = split.led_by(">>de<< to")
+    led = split.with_prefix(">>de<< to")
     assert led.pieces == [f">>de<< to {piece}" for piece in split.pieces]
     assert led.words == [word for own in (2, 3, 3, 3, 3, 4) for word in (0, 1, own)]
-    glued = split.led_by(">>de<<", is_apart=False)
+    glued = split.with_prefix(">>de<<", is_apart=False)
     assert glued.words == [word for own in (0, 1, 1, 1, 1, 2) for word in (0, own)]
     assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within what spaces part
 

@@ -7,14 +7,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from substitution import substitute
 from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.huggingface import PublishedTokenizer
+from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.pair import train_tokenizer
-from transformer.tokenizers.running_text import LINES, MOST_LINES, encode_lines, passages
-from transformer.tokenizers.special_tokens import ControlIds
+from transformer.tokenizers.running_text import LINES, MOST_LINES, encode_lines, split_chunks
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 VERSE = "To be, or not to be:\n\n  that is the question \u2028here\n\t\n\n\n   Whether 'tis\nin the mind \n to suffer\n"
 TEXT = VERSE * (3 * LINES)
-NONE = ControlIds(None, None, None, None)
+NONE = SpecialTokenIds(None, None, None, None)
 
 
 def gpt_like() -> Tokenizer:
@@ -50,11 +50,11 @@ def test_a_published_tokenizer_reads_passages_as_the_whole(make: type[Tokenizer]
     """Catches a space before every passage, a line end that is lost at a cut, and spaces that are cut in two."""
     library = make()
     expected = library.encode(TEXT, add_special_tokens=False).ids
-    tokenizer = PublishedTokenizer(library.to_str(), NONE)
+    tokenizer = HuggingFaceTokenizer(library.to_str(), NONE)
     parts = list(encode_lines(tokenizer, io.StringIO(TEXT)))
     assert [token for _, ids in parts for token in ids] == expected
     assert sum(lines for lines, _ in parts) == TEXT.count("\n")
-    assert sum(1 for _ in passages(io.StringIO(TEXT))) > 3
+    assert sum(1 for _ in split_chunks(io.StringIO(TEXT))) > 3
 
 
 @pytest.mark.parametrize("make", [gpt_like, llama_like, t5_like])
@@ -62,7 +62,7 @@ def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkey
     """Catches line ends that are lost between paragraphs, and in files of which every line begins with a space."""
     substitute(monkeypatch, "running_text.LINES", 2)
     library = make()
-    tokenizer = PublishedTokenizer(library.to_str(), NONE)
+    tokenizer = HuggingFaceTokenizer(library.to_str(), NONE)
     for text in ("To be\n" + "not to be:\n\n" * 50, "mind \n\n\n" * 50, "\n\n  suffer\n" * 50, "in\n \n\t\nin\n" * 50):
         expected = library.encode(text, add_special_tokens=False).ids
         assert [token for _, ids in encode_lines(tokenizer, io.StringIO(text)) for token in ids] == expected, text[:20]
@@ -78,7 +78,7 @@ def test_a_tokenizer_of_ours_does_too(kind: str) -> None:
 
 def test_a_text_without_a_good_place_is_cut_anyway() -> None:
     """Catches a file of empty lines that is held in memory as a whole."""
-    found = list(passages("\n" * (MOST_LINES + 10)))
+    found = list(split_chunks("\n" * (MOST_LINES + 10)))
     assert [each.lines for each in found] == [MOST_LINES, 10]
     assert (found[0].before, found[0].after, found[1].before, found[1].after) == ("", "\n", "\n" * LINES, "")
-    assert not list(passages([]))
+    assert not list(split_chunks([]))

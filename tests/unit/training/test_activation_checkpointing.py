@@ -9,7 +9,7 @@ from torch import Tensor
 
 from substitution import substitute
 from transformer import build_transformer
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.training.backend import CPU_FLOAT32, Hardware
 from transformer.training.objectives.translation import TranslationObjective
 

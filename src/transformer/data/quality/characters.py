@@ -26,7 +26,7 @@ PATTERNS: Final = {
 _SUSPECT = re.compile("[^\x20-\x7e\xa1-\xac\xae-\xc1\xc4-\xcf\xd2-\xe1\xe3-\u024f]|[<&\\[ÃÂâÐÑ]")
 
 
-def odd_characters(line: str) -> Iterator[tuple[str, str]]:
+def find_suspicious_characters(line: str) -> Iterator[tuple[str, str]]:
     """Yields the kind of each thing that is odd in a line, and where: `U+2028 at character 17`."""
     if not _SUSPECT.search(line):  # nearly all lines: one pattern in place of all
         return

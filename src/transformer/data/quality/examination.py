@@ -6,11 +6,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from transformer.data.quality.characters import odd_characters
-from transformer.data.quality.findings import LEVELS, Example, Finding, Findings, Place
+from transformer.data.quality.characters import find_suspicious_characters
+from transformer.data.quality.findings import LEVELS, CorpusLine, Example, Finding, Findings
 from transformer.data.quality.overlap import TestLines
 from transformer.data.quality.pairs import PairChecks, WorstPair
-from transformer.data.quality.shifts import MOST_LINES, Shift, stretches
+from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
 from transformer.errors import DataError
 from transformer.text.lines import LineCounts, read_lines
 
@@ -93,7 +93,7 @@ def examine(
         DataError: a file cannot be read, is UTF-16, or is empty.
     """
     findings, held_out = Findings(), TestLines.read(tests)
-    names = labels(source, target)
+    names = display_names(source, target)
     lines = (
         _read_alone(source, names[0], findings, held_out, progress),
         _read_alone(target, names[1], findings, held_out, progress),
@@ -105,12 +105,12 @@ def examine(
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
     checks, shifts = PairChecks(names, findings), list[Shift]()
     sources, targets = (read_lines(path, invalid="replace") for path in (source, target))
-    for stretch in stretches(sources, targets, lines[0], lines[1], most_lines):
+    for stretch in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
         checks.add(stretch)
         for shift in stretch.shifts():
             shifts.append(shift)
             orphan = stretch.orphan(shift)
-            places = (Place(names[shift.size > 0], *orphan),) if orphan else ()
+            places = (CorpusLine(names[shift.size > 0], *orphan),) if orphan else ()
             findings.add("shift", places, shift.sentence(names[0], names[1]))
         if stretch.alignment is None:
             kind = "unrelated" if len(stretch.source) >= MIN_UNRELATED else "not-judged"
@@ -128,7 +128,7 @@ def examine(
     )
 
 
-def labels(source: Path, target: Path) -> tuple[str, str]:
+def display_names(source: Path, target: Path) -> tuple[str, str]:
     """What the two files are called in the report: their names, or their paths where these are equal."""
     return (str(source), str(target)) if source.name == target.name else (source.name, target.name)
 
@@ -138,12 +138,12 @@ def _read_alone(path: Path, name: str, findings: Findings, tests: TestLines, pro
     counts = LineCounts()
     replaced = 0
     for line in read_lines(path, counts, "replace"):
-        place = Place(name, counts.lines, line)
+        place = CorpusLine(name, counts.lines, line)
         if counts.replaced > replaced:
             replaced = counts.replaced
             _note_replaced(place, findings)
         else:
-            for kind, reason in odd_characters(line):
+            for kind, reason in find_suspicious_characters(line):
                 findings.add(kind, (place,), reason)
         tests.look_up(place, findings)
         if counts.lines % 10_000 == 0:
@@ -158,7 +158,7 @@ def _at_the_end(name: str, n_lines: int) -> str:
     return f"the last {lines} of {name} may be what is too many: no shift before that accounts for it"
 
 
-def _note_replaced(place: Place, findings: Findings) -> None:
+def _note_replaced(place: CorpusLine, findings: Findings) -> None:
     """The reader replaced bytes in a line, or removed a byte order mark from it."""
     position = place.text.find(REPLACEMENT)
     if position < 0:
@@ -175,7 +175,7 @@ def _finish(checks: PairChecks, findings: Findings, source: Path) -> None:
     repeats = dict(checks.repeats())
     texts = enumerate(islice(read_lines(source, invalid="replace"), max(repeats, default=0)), start=1)
     findings["duplicate"].examples += [
-        Example((Place(checks.names[0], line, text),), f"the same pair as line {repeats[line]:,}")
+        Example((CorpusLine(checks.names[0], line, text),), f"the same pair as line {repeats[line]:,}")
         for line, text in texts
         if line in repeats
     ]

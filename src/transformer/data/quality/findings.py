@@ -132,7 +132,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class CorpusLine:
     """A line of a file: its name as given, the line's number from 1, its text."""
 
     file: str
@@ -144,7 +144,7 @@ class Place:
 class Example:
     """One case: the lines concerned, source before target, and what is to be said of them."""
 
-    places: tuple[Place, ...]
+    places: tuple[CorpusLine, ...]
     reason: str = ""
 
 
@@ -178,7 +178,7 @@ class Findings:
     def __init__(self) -> None:
         self._by_kind = {kind: Finding(kind) for kind in KINDS}
 
-    def add(self, kind: str, places: Iterable[Place] = (), reason: str = "", count: int = 1) -> Finding:
+    def add(self, kind: str, places: Iterable[CorpusLine] = (), reason: str = "", count: int = 1) -> Finding:
         """Counts a case, and keeps it where it is among the first."""
         finding = self._by_kind[kind]
         finding.count += count

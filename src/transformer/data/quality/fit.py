@@ -129,13 +129,13 @@ def _calibrated(model: FitModel, sides: Sides, pairs: Pairs, generator: np.rando
     return replace(model, weights=weights, separation=separation)
 
 
-def _logistic_regression(features: Scores, labels: Scores) -> Scores:
+def _logistic_regression(features: Scores, display_names: Scores) -> Scores:
     """Newton's method with a little ridge, so that separable data end too."""
     weights = np.zeros(features.shape[1])
     for _ in range(NEWTON_STEPS):
         chance = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
         curvature = (features * (chance * (1 - chance))[:, None]).T @ features + RIDGE * np.eye(len(weights))
-        weights += np.linalg.solve(curvature, features.T @ (labels - chance) - RIDGE * weights)
+        weights += np.linalg.solve(curvature, features.T @ (display_names - chance) - RIDGE * weights)
     return weights
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformer.data.quality.findings import Findings, Place
+from transformer.data.quality.findings import CorpusLine, Findings
 from transformer.text.lines import read_lines
 
 WORDS = re.compile(r"\w+")
@@ -26,7 +26,7 @@ class TestLines:
         sizes: lines of each file.
     """
 
-    places: dict[str, list[Place]] = field(default_factory=dict)
+    places: dict[str, list[CorpusLine]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     _found: dict[tuple[str, int], bool] = field(default_factory=dict)
 
@@ -45,10 +45,10 @@ class TestLines:
             for number, line in enumerate(read_lines(path, invalid="replace"), start=1):
                 tests.sizes[path.name] = number
                 if loose := loosened(line):
-                    tests.places.setdefault(loose, []).append(Place(path.name, number, line))
+                    tests.places.setdefault(loose, []).append(CorpusLine(path.name, number, line))
         return tests
 
-    def look_up(self, place: Place, findings: Findings) -> None:
+    def look_up(self, place: CorpusLine, findings: Findings) -> None:
         """Notes a training line that is a test line."""
         if not self.places or not (matches := self.places.get(loosened(place.text))):
             return

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.quality.findings import EXAMPLES, Findings, Place
+from transformer.data.quality.findings import EXAMPLES, CorpusLine, Findings
 from transformer.data.quality.language import LanguageModel, language_odds, unusual_scripts
-from transformer.data.quality.shifts import Stretch
+from transformer.data.quality.shifts import AlignedBlock
 
 MOST_WORDS, MOST_CHARACTERS, MOST_RATIO, FEW_CHARACTERS, COPY_WORDS = 200, 1500, 3.0, 15, 3
 OTHER_SIDE_NATS, OTHER_SIDE_MEAN, FOREIGN_DEVIATIONS, FOREIGN_SHARE = -20.0, -0.4, -4.0, 0.25
@@ -32,8 +32,8 @@ class WorstPair:
     """
 
     fit: float
-    source: Place = field(compare=False)
-    target: Place = field(compare=False)
+    source: CorpusLine = field(compare=False)
+    target: CorpusLine = field(compare=False)
     reason: str = field(compare=False)
 
 
@@ -59,7 +59,7 @@ class PairChecks:
     )
     _lines: "array[int]" = field(default_factory=lambda: array("i"))
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, stretch: AlignedBlock) -> None:
         """Judges the pairs of a stretch as its alignment has them."""
         rows = [(row, partner) for row, partner in enumerate(stretch.partners()) if partner is not None]
         pairs = [self._places(stretch, row, partner) for row, partner in rows]
@@ -91,13 +91,13 @@ class PairChecks:
         again = np.flatnonzero(first[inverse] != np.arange(len(pair)))[:EXAMPLES]
         return [(self._lines[row], self._lines[first[inverse[row]]]) for row in again.tolist()]
 
-    def _places(self, stretch: Stretch, row: int, partner: int) -> tuple[Place, Place]:
+    def _places(self, stretch: AlignedBlock, row: int, partner: int) -> tuple[CorpusLine, CorpusLine]:
         return (
-            Place(self.names[0], stretch.first_source + row + 1, stretch.source[row]),
-            Place(self.names[1], stretch.first_target + partner + 1, stretch.target[partner]),
+            CorpusLine(self.names[0], stretch.first_source + row + 1, stretch.source[row]),
+            CorpusLine(self.names[1], stretch.first_target + partner + 1, stretch.target[partner]),
         )
 
-    def _check(self, source: Place, target: Place, log_ratio: float) -> None:
+    def _check(self, source: CorpusLine, target: CorpusLine, log_ratio: float) -> None:
         texts = source.text.strip(), target.text.strip()
         if not all(texts):
             sides = [name for name, text in zip(("source", "target"), texts, strict=True) if not text]
@@ -112,7 +112,7 @@ class PairChecks:
         if n_words > MOST_WORDS or n_characters > MOST_CHARACTERS:
             self.findings.add("too-long", (source, target), f"{n_words:,} words, {n_characters:,} characters")
 
-    def _check_languages(self, pairs: Sequence[tuple[Place, Place]]) -> None:
+    def _check_languages(self, pairs: Sequence[tuple[CorpusLine, CorpusLine]]) -> None:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]
         texts = [[place.text for place in places] for places in sides]
         models = [LanguageModel.learn(lines) for lines in texts]
@@ -126,7 +126,11 @@ class PairChecks:
                     self.findings.add(kind, pairs[row], f"it is {places[row].file} that reads so")
 
     def _rank(
-        self, stretch: Stretch, pairs: Sequence[tuple[Place, Place]], rows: list[int], ratios: NDArray[np.float64]
+        self,
+        stretch: AlignedBlock,
+        pairs: Sequence[tuple[CorpusLine, CorpusLine]],
+        rows: list[int],
+        ratios: NDArray[np.float64],
     ) -> None:
         """Keeps the worst pairs; those of a stretch that fits nowhere are told as a whole."""
         if stretch.alignment is None:
@@ -163,7 +167,7 @@ def _strange_lines(lines: list[str], own: LanguageModel, other: LanguageModel) -
     return [(row, str(kinds[row])) for row in np.argsort(odds).tolist() if kinds[row]]
 
 
-def _reason(source: Place, target: Place, log_ratio: float) -> str:
+def _reason(source: CorpusLine, target: CorpusLine, log_ratio: float) -> str:
     reasons = [_length_reason(log_ratio)] if abs(log_ratio) > np.log(UNUSUAL_LENGTH) else []
     numbers = [set(NUMBER.findall(place.text)) for place in (source, target)]
     if all(numbers) and not numbers[0] & numbers[1]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from transformer.data.quality.examination import Examination
-from transformer.data.quality.findings import LEVELS, Example, Finding, Place
+from transformer.data.quality.findings import LEVELS, CorpusLine, Example, Finding
 from transformer.errors import printable
 
 WIDTH, SHOWN_EXAMPLES, SHOWN_WORST, SHORT_REASON = 110, 3, 10, 50
@@ -79,7 +79,7 @@ def _example_lines(example: Example) -> Iterator[str]:
         reason = ""
 
 
-def _place_line(place: Place, indent: str) -> str:
+def _place_line(place: CorpusLine, indent: str) -> str:
     text = printable(place.text)
     room = max(30, WIDTH - len(indent) - len(place.file) - 10)
     return f"{indent}{printable(place.file)}:{place.line}: {text if len(text) <= room else text[: room - 1] + '…'}"

@@ -71,7 +71,7 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class AlignedBlock:
     """Consecutive source lines and the target lines around their partners.
 
     Attributes:
@@ -135,9 +135,9 @@ class Stretch:
         yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
 
-def stretches(
+def align_in_blocks(
     source: Iterable[str], target: Iterable[str], n_source: int, n_target: int, most_lines: int = MOST_LINES
-) -> Iterator[Stretch]:
+) -> Iterator[AlignedBlock]:
     """Walks through two files in stretches of nearly equal size, each aligned from where the one before ended.
 
     Args:
@@ -160,7 +160,7 @@ def stretches(
         held += islice(targets, max(0, until - base - len(held)))
         end = n_target - n_source - offset if is_last and base + len(held) >= n_target else None
         alignment = align(lines, held, row + offset - base, end)
-        yield Stretch(lines, held, row, base, row + offset - base, alignment, is_last)
+        yield AlignedBlock(lines, held, row, base, row + offset - base, alignment, is_last)
         offset += int(alignment.offsets[-1]) if alignment else 0
         row += len(lines)
 
@@ -173,7 +173,7 @@ def first_shift(source: Path, target: Path) -> Shift | None:
     """
     n_source, n_target = (sum(1 for _ in read_lines(path, invalid="replace")) for path in (source, target))
     sources, targets = (read_lines(path, invalid="replace") for path in (source, target))
-    walk = stretches(sources, targets, n_source, n_target)
+    walk = align_in_blocks(sources, targets, n_source, n_target)
     return next((shift for stretch in walk for shift in stretch.shifts()), None)
 
 

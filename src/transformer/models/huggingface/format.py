@@ -17,9 +17,9 @@ from transformer.models.huggingface.key_mapping import (
     refuse_unknown,
     write_renamed,
 )
-from transformer.tokenizers.huggingface import INPUTS, published_ids, read_tokenizer, write_tokenizer
+from transformer.tokenizers.huggingface import INPUTS, read_special_token_ids, read_tokenizer, write_tokenizer
 from transformer.tokenizers.pair import TokenizerPair
-from transformer.tokenizers.special_tokens import ControlIds
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 Names = Mapping[str, tuple[str, Any]]
 DEPTHS: Final = ("N", "encoder_layers", "decoder_layers")
@@ -129,10 +129,12 @@ class Format:
             BundleError: its files are missing or damaged.
         """
         values = config.model_dump()
-        control = {name.removesuffix("_id").replace("start", "bos"): values[name] for name in self.ids}
-        special = published_ids(files, self.special)
-        control |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
-        tokenizer = read_tokenizer(files, ControlIds(**{"pad": None, "bos": None, "eos": None, "unk": None} | control))
+        special_tokens = {name.removesuffix("_id").replace("start", "bos"): values[name] for name in self.ids}
+        special = read_special_token_ids(files, self.special)
+        special_tokens |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
+        tokenizer = read_tokenizer(
+            files, SpecialTokenIds(**{"pad": None, "bos": None, "eos": None, "unk": None} | special_tokens)
+        )
         return TokenizerPair(tokenizer, tokenizer)
 
     def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ from transformer.models.marian.config import MarianConfig
 from transformer.models.transformer.config import TransformerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
-from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, N_CONTROL, PAD_ID, UNK_ID
+from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, N_SPECIAL_TOKENS, PAD_ID, UNK_ID
 
 SOURCE, TARGET, OUTPUT = "src_embed.embedding.weight", "tgt_embed.embedding.weight", "projection_layer.proj.weight"
 BIAS: Final = "projection_layer.proj.bias"
@@ -110,13 +110,13 @@ def published_order(config: MarianConfig, size: int) -> list[int]:
     """
     control = {PAD_ID: config.pad_id, BOS_ID: config.start_id, EOS_ID: config.eos_id, UNK_ID: config.unk_id}
     taken = set(control.values())
-    return [control[each] for each in range(N_CONTROL)] + [each for each in range(size) if each not in taken]
+    return [control[each] for each in range(N_SPECIAL_TOKENS)] + [each for each in range(size) if each not in taken]
 
 
 def published_size(config: MarianConfig, size: int | None) -> int:
     """How many tokens the published model has where ours has `size`."""
     assert size is not None
-    return size - N_CONTROL + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
+    return size - N_SPECIAL_TOKENS + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
 
 
 def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
@@ -141,7 +141,7 @@ def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair
         pieces, tokens = {token: piece for piece, token in vocabulary.items()}, published_size(config, size)
         if not 0 <= (most := max(pieces)) < tokens:
             raise BundleError(f"{pieces[most]!r} is {most} in {name}, none of the {tokens:,} tokens of the model")
-        order = published_order(config, tokens)[N_CONTROL:]
+        order = published_order(config, tokens)[N_SPECIAL_TOKENS:]
         sides.append(SentencePieceTokenizer(files[model], [pieces.get(each, f"<{each}>") for each in order]))
     return TokenizerPair(*sides)
 
@@ -267,7 +267,7 @@ class MarianFormat(Format):
 def _renumbered(config: MarianConfig, rows: Tensor, start: int) -> Tensor:
     """Rows in the published order; `start` is of which of our two ids the published one is that stands twice."""
     order = published_order(config, published_size(config, len(rows)))
-    found = rows.new_zeros(len(rows) - N_CONTROL + len(set(order[:N_CONTROL])), *rows.shape[1:])
+    found = rows.new_zeros(len(rows) - N_SPECIAL_TOKENS + len(set(order[:N_SPECIAL_TOKENS])), *rows.shape[1:])
     found[order] = rows
     found[config.start_id] = rows[start if config.start_id == config.pad_id else BOS_ID]
     return found

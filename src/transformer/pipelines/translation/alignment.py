@@ -11,7 +11,7 @@ from torch import Tensor
 from transformer.pipelines.translation.coverage import watched_weights, word_layer, written_from
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
-from transformer.tokenizers.special_tokens import CONTROL_NAMES, OURS
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
 from transformer.transformer import Transformer
 
 SPACE: Final = "▁"
@@ -57,7 +57,7 @@ class Aligner:
             source: with EOS.
             target: without EOS.
         """
-        written = written_from(target[:-1], max(1, len(target)), self._tokenizers.target.control.bos)
+        written = written_from(target[:-1], max(1, len(target)), self._tokenizers.target.special_tokens.bos)
         src, tgt = (torch.tensor([tokens], device=self._device) for tokens in (source, written))
         return torch.cat(watched_weights(self._model, src, tgt))[:, :, : len(target)].cpu()
 
@@ -103,8 +103,11 @@ class Aligner:
 
 def _printed(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     """The printable tokens; those that end or begin a text by our names, whatever the vocabulary calls them."""
-    control = tokenizer.control
-    ours = {getattr(control, name): CONTROL_NAMES[getattr(OURS, name)] for name in ("pad", "bos", "eos")}
+    special_tokens = tokenizer.special_tokens
+    ours = {
+        getattr(special_tokens, name): SPECIAL_TOKEN_NAMES[getattr(DEFAULT_SPECIAL_TOKENS, name)]
+        for name in ("pad", "bos", "eos")
+    }
     return [ours.get(token, piece) for token, piece in zip(tokens, tokenizer.pieces(tokens), strict=True)]
 
 
@@ -134,7 +137,7 @@ def word_of_each(pieces: Sequence[str], begins: Begins = begins_word) -> list[in
     owners: list[int] = []
     word, before = -1, " "
     for piece in pieces:
-        if piece in CONTROL_NAMES:
+        if piece in SPECIAL_TOKEN_NAMES:
             owners.append(-1)
             continue
         text = _BYTE.sub(_character, piece).replace(SPACE, " ")

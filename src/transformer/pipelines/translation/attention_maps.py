@@ -33,10 +33,10 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     target_ids = tokenizers.target.encode(target)
     device = translator.device
     src = torch.tensor([source_ids], device=device)
-    control = translator.control
-    tgt = torch.tensor([written_from(target_ids, len(target_ids) + 1, control.bos)], device=device)
+    special_tokens = translator.special_tokens
+    tgt = torch.tensor([written_from(target_ids, len(target_ids) + 1, special_tokens.bos)], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
-        tokenizers.target.pieces([*target_ids, control.eos or 0]),
+        tokenizers.target.pieces([*target_ids, special_tokens.eos or 0]),
         torch.cat(watched_weights(model, src, tgt)),
     )

@@ -41,7 +41,9 @@ class ConstraintTokenizer:
         """A phrase after a space, or also after another character; without spellings if the vocabulary lacks one."""
         first, *others = self._spellings(text)
         joined = {each for each in others if is_joined or each == first}
-        spellings = tuple(each for each in dict.fromkeys((first, *joined)) if self._tokenizer.control.unk not in each)
+        spellings = tuple(
+            each for each in dict.fromkeys((first, *joined)) if self._tokenizer.special_tokens.unk not in each
+        )
         return Constraint(
             spellings,
             times,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.decoding import averaged
 from transformer.pipelines.translation.translator import Translator
 from transformer.tokenizers.special_tokens import PAD_ID
@@ -66,12 +66,12 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     for batch in _batches(fitting, sources, targets, translator.batch_tokens):
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
         device, average = translator.device, translator.search.average
-        control = tokenizers.source.control, tokenizers.target.control
-        pads = control[0].pad or 0, control[1].pad or 0
-        framed = pair_batch(ids[0], ids[1], control).to(device)
+        special_tokens = tokenizers.source.special_tokens, tokenizers.target.special_tokens
+        pads = special_tokens[0].pad or 0, special_tokens[1].pad or 0
+        framed = pair_batch(ids[0], ids[1], special_tokens).to(device)
         own = [reread(framed.src) for reread in translator.rereaders]
         for index, scores in zip(batch, token_scores(models, framed, average, pads, own), strict=True):
-            pieces = tokenizers.target.pieces([*targets[index], control[1].eos or 0])
+            pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].eos or 0])
             found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
     return [found[index] for index in range(len(pairs))]
 

@@ -92,7 +92,7 @@ class Translator:
         deterministic: search for each line alone and on one thread, so that its translation and scores are the same to
             the last bit whatever is translated beside it; otherwise scores may differ in the last digits.
         task: of a text-to-text model, e.g. "summarize: ": put before each line, and each part of one that is split.
-        control: ids that steer the decoder.
+        special_tokens: Ids of the special tokens.
         end_of_source: the id that ends a source.
     """
 
@@ -116,7 +116,7 @@ class Translator:
             for own, member in zip(sources, members, strict=True)
         ]
         readers = [
-            member if reread is as_they_are else RetokenizingModel(member, reread, own.control.pad or 0)
+            member if reread is as_they_are else RetokenizingModel(member, reread, own.special_tokens.pad or 0)
             for own, member, reread in zip(sources, members, self.rereaders, strict=True)
         ]
         each = readers if shortlist is None else [ShortlistModel(one, shortlist, ranks=not ensemble) for one in readers]
@@ -124,8 +124,8 @@ class Translator:
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
         self.max_target_tokens = min(member.tgt_pos.seq_len for member in members)
-        self.control = tokenizers.target.control
-        self.end_of_source = 0 if tokenizers.source.control.eos is None else tokenizers.source.control.eos
+        self.special_tokens = tokenizers.target.special_tokens
+        self.end_of_source = 0 if tokenizers.source.special_tokens.eos is None else tokenizers.source.special_tokens.eos
         on_gpu = self.device.type == "cuda"
         self.batch_tokens = GPU_BATCH * search.beam if on_gpu else BATCH_TOKENS * min(search.beam, 2)
         self.deterministic = False
@@ -269,16 +269,16 @@ class Translator:
         if self.workers > 1 and not is_retry and not current_process().daemon and tokens >= least:
             if pool is None:
                 self.close()
-                self._pool = pool = Workers(self.generator, search, self.workers, self.control)
+                self._pool = pool = Workers(self.generator, search, self.workers, self.special_tokens)
             return pool.search_each(requests, min(most, -(-tokens // self.workers)))
         if self.device.type == "cuda" and not is_retry:
             if self._searcher is None or self._searcher.search != search:
                 self._searcher = GraphedSearcher(
-                    self.generator, search, self.device, self.max_source_tokens, self.control
+                    self.generator, search, self.device, self.max_source_tokens, self.special_tokens
                 )
             return self._searcher.search_each(requests, most)
         return search_each(
-            self.generator, requests, search, batch_tokens=most, device=self.device, control=self.control
+            self.generator, requests, search, batch_tokens=most, device=self.device, special_tokens=self.special_tokens
         )
 
     def _found(
@@ -304,7 +304,7 @@ class Translator:
         """The hypotheses of every piece, those first that ended and cover its source best."""
         most = 1 if self.deterministic else self.batch_tokens
         pairs = [
-            (piece.tokens, written_from(hypothesis.tokens, hypothesis.length, self.control.bos))
+            (piece.tokens, written_from(hypothesis.tokens, hypothesis.length, self.special_tokens.bos))
             for piece, own in zip(pieces, found, strict=True)
             for hypothesis in own
         ]
@@ -358,14 +358,14 @@ class Translator:
 
     def _split(self, line: str, room: int) -> SplitLine:
         """A long line as pieces, each with what must lead it."""
-        lead = self.task.rstrip() or self.tokenizers.source.lead(line)
+        lead = self.task.rstrip() or self.tokenizers.source.language_prefix(line)
         if not lead:
             return split_line(line, room, self.source_sizes)
         left = room - self.source_sizes([lead])[0]
         if left < room // 2:
             raise ConfigError(f"{lead!r} leaves {left} of {room} tokens for the text; give a shorter one")
         rest = line[len(lead) :]
-        return split_line(rest, left, self.source_sizes).led_by(lead, is_apart=rest[:1].isspace())
+        return split_line(rest, left, self.source_sizes).with_prefix(lead, is_apart=rest[:1].isspace())
 
     def _limit(self, piece: Segment) -> int:
         """Most tokens of the translation of a piece, EOS included."""
@@ -375,9 +375,11 @@ class Translator:
 
     def _request(self, piece: Segment) -> Request:
         limit = self._limit(piece)
-        unknown = self.control.unk
+        unknown = self.special_tokens.unk
         known = piece.prefix[: piece.prefix.index(unknown)] if unknown in piece.prefix else piece.prefix
-        return Request(piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.control.bos, True)
+        return Request(
+            piece.tokens, limit, known[: limit - 1], piece.number, piece.required, self.special_tokens.bos, True
+        )
 
     def _join(self, split: SplitLine, own: Sequence[tuple[Segment, list[Hypothesis]]]) -> Translation:
         """The hypotheses of all pieces of a line, the best with the best."""
@@ -394,7 +396,7 @@ class Translator:
         flags += quality_warnings(own, self.search)
         if any(len(piece.prefix) >= self._limit(piece) for piece, _ in own):
             flags.append("the beginning that was asked for is longer than the model's limit; cut")
-        if any(self.control.unk in piece.prefix for piece, _ in own):
+        if any(self.special_tokens.unk in piece.prefix for piece, _ in own):
             flags.append("the beginning that was asked for has characters that the vocabulary lacks; cut before them")
         sources = tuple(tuple(piece.tokens) for piece, _ in own)
         words = None if split.words is None else (split.words, [*range(len(alternatives[0].text.split()))])

@@ -9,8 +9,8 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.config import Config
-from transformer.data.fingerprint import file_sum
-from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFiles, Pictures
+from transformer.data.fingerprint import file_checksum
+from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFolder, ImageProcessor
 from transformer.data.progress import Progress
 from transformer.data.task_configs import ImageConfig
 from transformer.errors import ConfigError, DataError
@@ -91,7 +91,7 @@ class ImageTask(Task):
             f"images: {len(chosen[0]):,} to learn from, {len(chosen[1]):,} held out; {rows * columns} patches each",
             f"{len(images.names)} labels: {shown}{', ...' if len(images.names) > 10 else ''}",
         ]
-        if left_out := sum(each.left_out for each in {id(each): each for each in (images, others)}.values()):
+        if left_out := sum(each.n_skipped_files for each in {id(each): each for each in (images, others)}.values()):
             lines.append(
                 f"left out: {left_out:,} files that do not end as images do ({', '.join(sorted(IMAGE_FILES))})"
             )
@@ -110,7 +110,7 @@ class ImageTask(Task):
         checkpointing = training.activation_checkpointing
         return LabelObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
 
-    def _read(self, images: str, labels: str | None, config: Config) -> ImageFiles | IdxImages:
+    def _read(self, images: str, labels: str | None, config: Config) -> ImageFolder | IdxImages:
         """The images of a folder, or of an IDX file.
 
         Raises:
@@ -118,11 +118,11 @@ class ImageTask(Task):
             DataError: a path does not exist, or an IDX file has no labels.
         """
         sizes = config.model_dump()
-        pictures = Pictures(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
+        pictures = ImageProcessor(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
         if Path(images).is_dir():
             if labels:
                 raise ConfigError(f"{images} is a folder, whose folders are the labels; leave out its labels")
-            return ImageFiles(Path(images), pictures)
+            return ImageFolder(Path(images), pictures)
         if labels is None:
             raise DataError(f"{images} is no folder; of an IDX file give the labels too, as data.labels")
         return IdxImages(Path(images), Path(labels), self._data.label_names, pictures)
@@ -131,6 +131,6 @@ class ImageTask(Task):
 def _sum_of(path: Path) -> str:
     """The sum of a file, or of all files of a folder with their names."""
     if not path.is_dir():
-        return file_sum(path)
-    lines = [f"{file.relative_to(path)} {file_sum(file)}" for file in sorted(path.rglob("*")) if file.is_file()]
+        return file_checksum(path)
+    lines = [f"{file.relative_to(path)} {file_checksum(file)}" for file in sorted(path.rglob("*")) if file.is_file()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -8,9 +8,9 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.config import listed
-from transformer.data.fingerprint import Stamps, file_sum, sum_of
-from transformer.data.labelled import LabelledDataset, Texts, label_numbers, longest_text, read_rows
+from transformer.data.config import as_list
+from transformer.data.fingerprint import FileSnapshot, combined_checksum, file_checksum
+from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, max_text_tokens, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair
 from transformer.data.task_configs import LabelConfig, NeighbourConfig
@@ -39,12 +39,12 @@ class RowTask(Task):
     def __init__(self, data: LabelConfig | NeighbourConfig, seed: int, folder: Path, progress: Progress) -> None:
         del folder, progress  # rows are read anew each time
         self._data, self._seed = data, seed
-        self._paths = [Path(path) for path in listed(data.examples)]
+        self._paths = [Path(path) for path in as_list(data.examples)]
         held_out = [Path(data.validation_examples)] if data.validation_examples else []
-        self._stamps = Stamps([*self._paths, *held_out])
-        self.sums = {"data.examples": sum_of(data.examples)}
+        self._stamps = FileSnapshot([*self._paths, *held_out])
+        self.sums = {"data.examples": combined_checksum(data.examples)}
         if data.validation_examples:
-            self.sums["data.validation_examples"] = file_sum(Path(data.validation_examples))
+            self.sums["data.validation_examples"] = file_checksum(Path(data.validation_examples))
         self._rows: list[Pair] = []
 
     def size(self) -> int:
@@ -96,7 +96,7 @@ class RowTask(Task):
 
     def _read(self, paths: list[Path]) -> list[Pair]:
         rows = list(read_rows(paths, self._data.columns, self.names, self._data.invalid_utf8))
-        self._stamps.refuse_changed()
+        self._stamps.check_unchanged()
         return rows
 
 
@@ -130,19 +130,19 @@ class LabelTask(RowTask):
         needs_pooler = reads_pooler or config.model_dump()["embedding"] == "pooled"
         heads = {"labels": labels, "pooler": needs_pooler, "masked": False, "next_sentence": False}
         config = type(config).model_validate({**config.model_dump(), **heads})
-        most = longest_text(config.model_dump())
-        texts = [Texts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]
+        most = max_text_tokens(config.model_dump())
+        texts = [EncodedTexts([text for text, _ in each], tokenizers.source, most) for each in (rows, held_out)]
         train, validation = (
-            LabelledDataset(text, label_numbers([label for _, label in each], labels, self._data.name))
+            LabelledDataset(text, label_ids([label for _, label in each], labels, self._data.name))
             for text, each in zip(texts, (rows, held_out), strict=True)
         )
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(10))
         lines = [
             f"texts: {len(rows):,} to learn from, {len(held_out):,} held out; longer than {most} tokens, and cut: "
-            f"{texts[0].cut:,} and {texts[1].cut:,}",
+            f"{texts[0].n_truncated:,} and {texts[1].n_truncated:,}",
             f"{len(labels)} labels: {shown}{', ...' if len(labels) > 10 else ''}",
         ]
-        facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].cut, "labels": dict(counts)}
+        facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
         return TaskData(config, tokenizers, train, validation, lines, facts)
 
     def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:

@@ -5,7 +5,7 @@ from typing import Final
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.labelled import NeighbourDataset, Texts, longest_text
+from transformer.data.labelled import EncodedTexts, NeighbourDataset, max_text_tokens
 from transformer.run.recipe import Recipe
 from transformer.run.task import TaskData, sized
 from transformer.run.tasks.labels import RowTask
@@ -29,12 +29,12 @@ class NeighbourTask(RowTask):
         heads = {"labels": (), "masked": False, "next_sentence": False}
         heads["pooler"] = config.model_dump()["embedding"] == "pooled"
         config = type(config).model_validate({**config.model_dump(), **heads})
-        most = longest_text(config.model_dump())
+        most = max_text_tokens(config.model_dump())
         sides = [
-            [Texts([row[side] for row in each], tokenizers.source, most) for side in range(2)]
+            [EncodedTexts([row[side] for row in each], tokenizers.source, most) for side in range(2)]
             for each in (rows, held_out)
         ]
-        cut = [sum(text.cut for text in each) for each in sides]
+        cut = [sum(text.n_truncated for text in each) for each in sides]
         lines = [
             f"pairs: {len(rows):,} to learn from, {len(held_out):,} held out; texts longer than {most} tokens, "
             f"and cut: {cut[0]:,} and {cut[1]:,}"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.cache import PreparedFolder
-from transformer.data.config import listed
-from transformer.data.fingerprint import Stamps, sum_of
+from transformer.data.cache import PreparedDataCache
+from transformer.data.config import as_list
+from transformer.data.fingerprint import FileSnapshot, combined_checksum
 from transformer.data.progress import Progress
 from transformer.data.task_configs import TextConfig
 from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
@@ -20,7 +20,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Task, TaskData, sized
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.huggingface import PublishedTokenizer
+from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.language_modelling import (
@@ -44,14 +44,14 @@ class TextTask(Task):
     def __init__(self, data: TextConfig, seed: int, folder: Path, progress: Progress) -> None:
         del seed  # the end of the text is held out
         self._data, self._progress = data, progress
-        self._folder = PreparedFolder(Path(data.prepared) if data.prepared else folder)
-        self._paths = [Path(path) for path in listed(data.text)]
+        self._folder = PreparedDataCache(Path(data.prepared) if data.prepared else folder)
+        self._paths = [Path(path) for path in as_list(data.text)]
         self.kinds = (KINDS[data.task],)
-        self._held_out = [Path(path) for path in listed(data.validation_text)]
-        self._stamps = Stamps([*self._paths, *self._held_out])
-        self.sums = {"data.text": sum_of(data.text)}
+        self._held_out = [Path(path) for path in as_list(data.validation_text)]
+        self._stamps = FileSnapshot([*self._paths, *self._held_out])
+        self.sums = {"data.text": combined_checksum(data.text)}
         if data.validation_text:
-            self.sums["data.validation_text"] = sum_of(data.validation_text)
+            self.sums["data.validation_text"] = combined_checksum(data.validation_text)
         self.sentinels: tuple[int, ...] = ()
         self._spans = Spans(data.corruption_rate, data.span_length)
 
@@ -88,7 +88,7 @@ class TextTask(Task):
         extra = self._choose_sentinels(tokenizer, window, recipe.model.model_dump())
         folder = self._folder.entry("windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer))
         train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
-        inner = window - (sum(map(len, tokenizer.frame)) if self._data.task == "masked-words" else 0)
+        inner = window - (sum(map(len, tokenizer.boundary_tokens)) if self._data.task == "masked-words" else 0)
         stride = min(self._data.stride or inner, inner)
         sources = self._source(train, window, stride, tokenizer), self._source(validation, window, inner, tokenizer)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
@@ -114,20 +114,20 @@ class TextTask(Task):
         if self._data.task == "language-model":
             return LanguageModelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
         if self._data.task == "masked-words":
-            before, after = tokenizer.frame
-            if tokenizer.control.mask is None:
+            before, after = tokenizer.boundary_tokens
+            if tokenizer.special_tokens.mask is None:
                 raise ConfigError(
                     "the tokenizer has no token for a mask, and so no masked words; begin with another model"
                 )
             text_ids = tokenizer.first_text_id, tokenizer.vocab_size
             frame = len(before), len(after)
             return MaskedObjective(
-                model, tokenizer.control.mask, text_ids, frame, activation_checkpointing=checkpointing
+                model, tokenizer.special_tokens.mask, text_ids, frame, activation_checkpointing=checkpointing
             )
-        assert tokenizer.control.bos is not None
-        assert tokenizer.control.eos is not None
+        assert tokenizer.special_tokens.bos is not None
+        assert tokenizer.special_tokens.eos is not None
         return SpanObjective(
-            model, self.sentinels, tokenizer.control.bos, tokenizer.control.eos, training.label_smoothing,
+            model, self.sentinels, tokenizer.special_tokens.bos, tokenizer.special_tokens.eos, training.label_smoothing,
             self._spans, activation_checkpointing=checkpointing,
         )  # fmt: skip
 
@@ -143,8 +143,8 @@ class TextTask(Task):
             return WindowDataset(tokens, window + 1, stride, window)
         if self._data.task == "spans":
             return WindowDataset(tokens, window, stride, self._spans.lengths(window)[1])
-        inner = window - sum(map(len, tokenizer.frame))
-        return WindowDataset(tokens, inner, stride, n_masked(inner), tokenizer.frame)
+        inner = window - sum(map(len, tokenizer.boundary_tokens))
+        return WindowDataset(tokens, inner, stride, n_masked(inner), tokenizer.boundary_tokens)
 
     def _choose_sentinels(self, tokenizer: Tokenizer, window: int, known: Collection[str]) -> int:
         """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.
@@ -157,7 +157,7 @@ class TextTask(Task):
         if "vocab_size" not in known:
             raise ConfigError("data.task='spans' needs ids for sentinels in one vocabulary; choose model.family='t5'")
         needed = self._spans.sizes(window)[1]
-        if not isinstance(tokenizer, PublishedTokenizer):
+        if not isinstance(tokenizer, HuggingFaceTokenizer):
             self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + needed))
             return needed
         self.sentinels = tokenizer.sentinels
@@ -174,7 +174,7 @@ class TextTask(Task):
         def write(folder: Path) -> None:
             tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
             (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-            self._stamps.refuse_changed()
+            self._stamps.check_unchanged()
 
         facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._reading()}
         path = self._folder.entry("tokenizer", facts, write) / "tokenizer.json"
@@ -210,12 +210,12 @@ class TextTask(Task):
 
             write_tokens(folder / name, lines, tokenizer, progress)
             counts[f"{part}_lines"] = seen
-        unknown = tokenizer.control.unk
+        unknown = tokenizer.special_tokens.unk
         counts["unknown"] = int((open_tokens(folder / TRAIN) == unknown).sum()) if unknown is not None else 0
         if not counts["train_lines"] or not counts["validation_lines"]:
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
         (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        self._stamps.refuse_changed()
+        self._stamps.check_unchanged()
 
 
 def _part(lines: Iterator[str], first: int, last: int) -> Iterator[str]:

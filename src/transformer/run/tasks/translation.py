@@ -10,7 +10,7 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.config import DataConfig
-from transformer.data.prepare import Corpus, Preparation
+from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.data.progress import Progress
 from transformer.decoding import Search
 from transformer.errors import ConfigError
@@ -36,13 +36,13 @@ class TranslationTask(Task):
     metrics = ("bleu", "chrf", "loss")
 
     def __init__(self, data: DataConfig, seed: int, folder: Path, progress: Progress) -> None:
-        self.preparation = Preparation(data, seed, folder, progress)
+        self.preparation = CorpusBuilder(data, seed, folder, progress)
         self.sums = self.preparation.sums
         self.corpus: Corpus | None = None
 
     def size(self) -> int:
         """Pairs of the training text."""
-        return self.preparation.survey().pairs
+        return self.preparation.scan().pairs
 
     def defaults(self, recipe: Recipe) -> Defaults:
         """Not asked for: see `complete`."""
@@ -79,7 +79,7 @@ class TranslationTask(Task):
         """As of `Task`."""
         assert isinstance(model, Transformer)
         assert material.text is not None
-        pads = [side.control.pad or 0 for side in (material.text.source, material.text.target)]
+        pads = [side.special_tokens.pad or 0 for side in (material.text.source, material.text.target)]
         return TranslationObjective(
             model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
             activation_checkpointing=training.activation_checkpointing,

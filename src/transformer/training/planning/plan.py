@@ -54,7 +54,7 @@ def plan_run(
     Raises:
         ConfigError: the largest batch does not fit into memory.
     """
-    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix)
     lines: list[str] = []
     objective = unwrapped(state.objective)
     if isinstance(objective, CountsOperations):
@@ -86,7 +86,7 @@ def choose_batch_tokens(state: TrainingState, source: Dataset, settings: Trainin
 
 def _largest(source: Dataset, settings: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """The micro-batches of an epoch that may need most memory."""
-    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.parts)
+    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix)
     return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from samples import write_lines
 from transformer.data.quality.alignment import JUMP_NATS, MOST_NATS, NO_PARTNER_NATS, _Search, align
 from transformer.data.quality.fit import Pairs, learn_fit
-from transformer.data.quality.shifts import Shift, first_shift, stretches
+from transformer.data.quality.shifts import Shift, align_in_blocks, first_shift
 from transformer.data.quality.words import number_words
 from transformer.data.readers import read_pairs
 from transformer.errors import DataError
@@ -29,7 +29,7 @@ def without(corpus: Corpus, *lost: tuple[int, int]) -> Corpus:
 
 
 def told(corpus: Corpus, most_lines: int = 100_000) -> list[Shift]:
-    parts = stretches(*corpus, len(corpus[0]), len(corpus[1]), most_lines)
+    parts = align_in_blocks(*corpus, len(corpus[0]), len(corpus[1]), most_lines)
     return [shift for part in parts for shift in part.shifts()]
 
 
@@ -96,7 +96,7 @@ def test_stretches_tell_what_the_whole_tells(most_lines: int) -> None:
     assert [(s.source_line, s.target_line, s.size) for s in parts] == [
         (s.source_line, s.target_line, s.size) for s in whole
     ]
-    texts = [part.source for part in stretches(*corpus, len(corpus[0]), len(corpus[1]), most_lines)]
+    texts = [part.source for part in align_in_blocks(*corpus, len(corpus[0]), len(corpus[1]), most_lines)]
     assert sum(texts, []) == corpus[0]  # noqa: RUF017
     assert max(map(len, texts)) <= most_lines
 

@@ -266,9 +266,9 @@ def test_what_is_cut_has_as_many_tokens_as_asked_for(tiny_run: Path, search: Sea
             (tokens,) = each.tokens
             finished.add((len(tokens), each.finished))
             assert len(tokens) == 3 if not each.finished else len(tokens) <= 3
-            control = translator.control
-            steps = [*tokens, control.eos] if each.finished else tokens
-            tgt = torch.tensor([[control.bos, *steps[:-1]]])
+            special_tokens = translator.special_tokens
+            steps = [*tokens, special_tokens.eos] if each.finished else tokens
+            tgt = torch.tensor([[special_tokens.bos, *steps[:-1]]])
             with torch.no_grad():
                 logits = translator.model(torch.tensor([found.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
             log_p = logits[0].log_softmax(-1)[range(len(steps)), list(steps)]

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from substitution import substitute
 from transformer import build_transformer
 from transformer.data.batch import ImageBatch, NeighbourBatch, PairBatch, TextBatch, WindowBatch
-from transformer.data.source import pair_batch
+from transformer.data.dataset import pair_batch
 from transformer.errors import ConfigError
 from transformer.models import family
 from transformer.runtime.allocator import retain_heap

@@ -13,7 +13,7 @@ from transformer.data.batch import PairBatch
 from transformer.data.ragged import Ragged, positions
 from transformer.data.token_store import TokenStore
 from transformer.interfaces import DatasetMix
-from transformer.tokenizers.special_tokens import OURS, PAD_ID, ControlIds
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, PAD_ID, SpecialTokenIds
 
 
 class PairDataset:
@@ -22,20 +22,20 @@ class PairDataset:
     def __init__(
         self,
         store: TokenStore,
-        parts: tuple[DatasetMix, ...] = (),
-        control: tuple[ControlIds, ControlIds] = (OURS, OURS),
+        mix: tuple[DatasetMix, ...] = (),
+        special_tokens: tuple[SpecialTokenIds, SpecialTokenIds] = (DEFAULT_SPECIAL_TOKENS, DEFAULT_SPECIAL_TOKENS),
     ) -> None:
         """A source of the store's examples.
 
         Args:
             store: of the tokens.
-            parts: the files that the examples come from, in order; none sees every example once an epoch.
-            control: the ids that steer the model, of source and of target.
+            mix: the files that the examples come from, in order; none sees every example once an epoch.
+            special_tokens: Ids of the special tokens, of source and of target.
         """
         self._store = store
-        self._control = control
+        self._control = special_tokens
         self.lengths: NDArray[np.int32] = store.lengths
-        self.parts = parts
+        self.mix = mix
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> PairBatch:
         """The padded batch of the given pairs."""
@@ -45,13 +45,13 @@ class PairDataset:
 def pair_batch(
     sources: Sequence[NDArray[np.int32]],
     targets: Sequence[NDArray[np.int32]],
-    control: tuple[ControlIds, ControlIds] = (OURS, OURS),
+    special_tokens: tuple[SpecialTokenIds, SpecialTokenIds] = (DEFAULT_SPECIAL_TOKENS, DEFAULT_SPECIAL_TOKENS),
 ) -> PairBatch:
     """Adds control ids, those of source and of target, and padding to sentence pairs."""
-    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), *control)
+    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), *special_tokens)
 
 
-def _batch(sources: Ragged, targets: Ragged, of_source: ControlIds, of_target: ControlIds) -> PairBatch:
+def _batch(sources: Ragged, targets: Ragged, of_source: SpecialTokenIds, of_target: SpecialTokenIds) -> PairBatch:
     return PairBatch(
         src=pad(sources, after=of_source.eos, fill=of_source.pad or 0),
         tgt=pad(targets, before=of_target.bos, fill=of_target.pad or 0),
