@@ -31,7 +31,7 @@ class Rates:
 
 
 def measure(precision: Precision) -> Rates:
-    """The rates of the compiled products, which were compared with oneDNN's (`docs/log.md`)."""
+    """The rates of the compiled products, which were compared with oneDNN's (`docs/experiments/kernels-avx512.md`)."""
     matrix, x = PackedMatrix(Weight.of(torch.randn(2048, 512), precision)), torch.randn(1792, 512)
     operations = 2 * 1792 * 512 * 2048 / _seconds(lambda: matrix(x))
     large = [PackedMatrix(Weight.of(torch.randn(32000, 512), precision)) for _ in range(8 // BYTES[precision] + 2)]

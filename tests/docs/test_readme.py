@@ -63,11 +63,23 @@ def test_code_of_the_docs(folder: Path) -> None:
             assert result.returncode == 0, f"{page.name}: {result.stderr}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
-    """Catches links to files that moved."""
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            assert link.startswith("https://") or (page.parent / link).exists(), f"{page.name}: {link}"
+    """Catches links to files and headings that moved."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            if link.startswith("https://"):
+                continue
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            assert target.exists(), f"{page.name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
 
 
 def test_every_direct_dependency_is_pinned() -> None:

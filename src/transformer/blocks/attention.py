@@ -35,7 +35,7 @@ def attention(
 
     GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never holds the (B, H, T, S) weights (on a CPU:
     without dropout and a learned bias). For short sentences its backward pass on a CPU takes several times as long as
-    the plain formula (`docs/log.md`).
+    the plain formula (`docs/experiments/training-speed.md`).
 
     Args:
         query: what each position looks for.

@@ -56,7 +56,7 @@ def search_each(
         search: how.
         batch_tokens: most of sentences x hypotheses of each x tokens of the longest source at a time.
         refill_below: waiting sentences enter once less than this share of the batch is left; 0 waits for the last.
-            Among sentences of like length, joining costs more than it gains (`docs/log.md`).
+            Among sentences of like length, joining costs more than it gains (`docs/experiments/decoding-speed.md`).
         device: of the model; None is the CPU.
         special_tokens: which of the model's tokens end a sentence, and which are never written.
 

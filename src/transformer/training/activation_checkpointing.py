@@ -14,7 +14,7 @@ from transformer.training.cpu_ops.dispatch import CompiledProducts
 from transformer.training.cpu_ops.linear import ROUNDED
 
 LAYERS_A_TIDYING: Final = 3
-"""Before every third layer: the memory of doing so before each, at half of its time (`docs/log.md`)."""
+"""Before every third layer: the memory of doing so before each, at half of its time (`docs/experiments/memory.md`)."""
 
 
 def checkpoint_layers(model: nn.Module) -> None:
