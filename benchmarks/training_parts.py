@@ -40,7 +40,7 @@ from transformer.data.dataset import pair_batch
 from transformer.interfaces import LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.runtime.machine import machine
-from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.backend import Backend, enlarge_onednn_cache
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
@@ -91,7 +91,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     if variant != "memory returned":
         retain_heap()
     if variant != "kernels compiled anew":
-        keep_compiled_products()
+        enlarge_onednn_cache()
     if variant == "torch's dropout":
         dropout.BITS.clear()  # no kind of number has its own dropout
     if variant == "fused attention":
@@ -103,10 +103,10 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     model = build_transformer(size, size, 64, 64, norm_order="post", share_embeddings="all", **SIZES[shape])
     kind = WholeLogits if variant == "whole logits" else TranslationObjective
     objective = kind(model, 0.1, activation_checkpointing=variant == AGAIN)
-    hardware = Hardware(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
-    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1, hardware)
+    backend = Backend(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
+    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1, backend)
     batches = batches_of(shape)
-    with torch.no_grad(), hardware.computing():
+    with torch.no_grad(), backend.compute_context():
         first = objective.eval()(batches[0])
     for batch in batches:
         train_step(state, [batch], 1e-3, 1.0)

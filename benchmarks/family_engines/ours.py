@@ -15,9 +15,9 @@ from transformer.inference.cpu import pack
 from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.tokenizers.special_tokens import SpecialTokenIds
-from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.backend import Backend, enlarge_onednn_cache
 from transformer.training.config import TrainingConfig
-from transformer.training.objectives.classification import LabelObjective
+from transformer.training.objectives.classification import ClassificationObjective
 from transformer.training.objectives.language_modelling import LanguageModelObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
@@ -43,7 +43,7 @@ def read_model(folder: Path, **changed: Any) -> Bundle:
 def main() -> None:
     """Does the job of the order."""
     order = order_given()
-    keep_compiled_products()
+    enlarge_onednn_cache()
     folder, precision, job = Path(order["folder"]), order["precision"], order["job"]
     if job == "embed":
         encoder, lines = load(folder / "minilm", precision=precision), texts(order)
@@ -96,13 +96,13 @@ def training(order: dict[str, Any], folder: Path) -> tuple[TrainingState, Any]:
     if order["model"] == "gpt2":
         objective, batch = LanguageModelObjective(model, 0.0), WindowBatch(inputs, inputs[:, 1:].numel())
     elif order["model"] == "vit":
-        objective, batch = LabelObjective(model, 0.0), ImageBatch(inputs, labels)
+        objective, batch = ClassificationObjective(model, 0.0), ImageBatch(inputs, labels)
     else:
         mask = torch.ones(len(inputs), 1, 1, inputs.size(1), dtype=torch.bool)
-        objective, batch = LabelObjective(model, 0.0), TextBatch(inputs, mask, labels)
+        objective, batch = ClassificationObjective(model, 0.0), TextBatch(inputs, mask, labels)
     settings = TrainingConfig(adam_betas=(0.9, 0.999), adam_eps=1e-8)
-    hardware = Hardware(torch.device("cpu"), order["precision"])
-    return TrainingState(objective, make_optimizer(objective, settings), 0, 1, hardware), batch
+    backend = Backend(torch.device("cpu"), order["precision"])
+    return TrainingState(objective, make_optimizer(objective, settings), 0, 1, backend), batch
 
 
 if __name__ == "__main__":

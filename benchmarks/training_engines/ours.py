@@ -11,7 +11,7 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.kernels import elementwise, normalization
 from transformer.runtime.allocator import retain_heap
-from transformer.training.backend import Hardware, keep_compiled_products
+from transformer.training.backend import Backend, enlarge_onednn_cache
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
@@ -56,8 +56,8 @@ class Ours:
 
     def __init__(self, job: Job) -> None:
         retain_heap()
-        keep_compiled_products()
-        self.hardware = Hardware(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
+        enlarge_onednn_cache()
+        self.backend = Backend(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
         sizes = job.sizes
         self.job = job
         self.model = build_transformer(
@@ -70,9 +70,7 @@ class Ours:
         job.weights.clear()  # before Adam's memory is made, which the peers make in their first step
         objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
         settings = TrainingConfig(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
-        self.state = TrainingState(
-            objective, make_optimizer(objective, settings), step=0, seed=1, hardware=self.hardware
-        )
+        self.state = TrainingState(objective, make_optimizer(objective, settings), step=0, seed=1, backend=self.backend)
 
     def step(self, batch: Batch) -> None:
         """One update."""
@@ -82,7 +80,7 @@ class Ours:
     def logits(self, batch: Batch) -> Tensor:
         """Logits of every target position."""
         masks = padding_mask(batch.src), causal_mask(batch.tgt.size(1), batch.src.device)
-        with self.hardware.computing():
+        with self.backend.compute_context():
             return self.model(batch.src, batch.tgt, *masks)
 
 

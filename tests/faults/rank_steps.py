@@ -17,8 +17,8 @@ from transformer.data.dataset import pair_batch
 from transformer.interfaces import DatasetMix, LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.training.config import TrainingConfig
-from transformer.training.distributed.data_parallel import gathered, replicate
-from transformer.training.distributed.process_group import DistributedContext, join_world
+from transformer.training.distributed.data_parallel import distribute_model, gather_on_main
+from transformer.training.distributed.process_group import DistributedContext, join_process_group
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Progress
 from transformer.training.objectives.translation import TranslationObjective
@@ -26,7 +26,7 @@ from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.state_dict import optimizer_tensors, restore_optimizer
 from transformer.training.planning.plan import plan_run
 from transformer.training.step import TrainingState
-from transformer.training.update import Skipped, fetch, update
+from transformer.training.update import SkippedBatch, prepare_batch, train_on_batch
 from transformer.transformer import build_transformer
 
 STRATEGIES = ("ddp", "fsdp")
@@ -77,7 +77,7 @@ class Spoiled(TranslationObjective):
 
 
 def take_steps(
-    world: DistributedContext, accumulation: int, share: str = "all"
+    context: DistributedContext, accumulation: int, share: str = "all"
 ) -> tuple[dict[str, torch.Tensor], list[Any]]:
     """Two updates with plain gradient descent, between them one that is not finite on the last rank alone.
 
@@ -86,29 +86,29 @@ def take_steps(
     torch.manual_seed(5)
     sizes = {"d_model": 8, "N": 2, "h": 2, "d_ff": 12, "dropout": 0.3, "share_embeddings": share}
     model = build_transformer(29, 29, 12, 12, **sizes)
-    objective = Spoiled(model, 0.1, activation_checkpointing=world.size > 1 and accumulation == AGAIN)
-    replicas = replicate(objective, model, world)
-    optimizer = torch.optim.SGD(replicas.model.parameters())
-    state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
-    settings, progress = TrainingConfig(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
+    objective = Spoiled(model, 0.1, activation_checkpointing=context.size > 1 and accumulation == AGAIN)
+    distributed = distribute_model(objective, model, context)
+    optimizer = torch.optim.SGD(distributed.model.parameters())
+    state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
+    config, progress = TrainingConfig(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
     told: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
         spoiled = len(told) == 2
-        objective.spoiled = spoiled and (world.rank == min(world.size, accumulation) - 1)
-        batch = fetch(Pairs(), world, accumulation, (ids, progress.position))
-        outcome = update(state, batch, settings, 0.7, progress)
-        assert isinstance(outcome, Skipped) == spoiled
-        told.append(outcome.reason if isinstance(outcome, Skipped) else [outcome.loss, outcome.nll, outcome.count])
-        told.append(None if isinstance(outcome, Skipped) else outcome.gradient_norm)
-    weights = gathered(dict(replicas.model.named_parameters()), world)
-    replicas.gather()
-    if world.is_main:
-        assert replicas.whole.projection_layer.proj.weight is replicas.whole.tgt_embed.embedding.weight
-        assert all(torch.equal(whole, replicas.whole.get_parameter(name)) for name, whole in weights.items())
+        objective.spoiled = spoiled and (context.rank == min(context.size, accumulation) - 1)
+        batch = prepare_batch(Pairs(), context, accumulation, (ids, progress.position))
+        outcome = train_on_batch(state, batch, config, 0.7, progress)
+        assert isinstance(outcome, SkippedBatch) == spoiled
+        told.append(outcome.reason if isinstance(outcome, SkippedBatch) else [outcome.loss, outcome.nll, outcome.count])
+        told.append(None if isinstance(outcome, SkippedBatch) else outcome.gradient_norm)
+    weights = gather_on_main(dict(distributed.model.named_parameters()), context)
+    distributed.gather()
+    if context.is_main:
+        assert distributed.whole.projection_layer.proj.weight is distributed.whole.tgt_embed.embedding.weight
+        assert all(torch.equal(whole, distributed.whole.get_parameter(name)) for name, whole in weights.items())
     return {name: tensor.detach() for name, tensor in weights.items()}, told
 
 
-def keeps_memory(world: DistributedContext) -> bool:
+def keeps_memory(context: DistributedContext) -> bool:
     """Whether Adam's memory is the same, whole, after it was put back in parts, and every rank holds its part."""
     torch.manual_seed(5)
     model = build_transformer(29, 29, 12, 12, d_model=8, N=1, h=2, d_ff=12, share_embeddings="all")
@@ -116,30 +116,30 @@ def keeps_memory(world: DistributedContext) -> bool:
         f"{key}/{name}": torch.rand_like(p) for name, p in model.named_parameters() for key in ("exp_avg", "exp_avg_sq")
     }
     given |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
-    replicas = replicate(TranslationObjective(model, 0.1), model, world)
-    optimizer = make_optimizer(replicas.model, TrainingConfig())
-    restore_optimizer(replicas.model, optimizer, given)
+    distributed = distribute_model(TranslationObjective(model, 0.1), model, context)
+    optimizer = make_optimizer(distributed.model, TrainingConfig())
+    restore_optimizer(distributed.model, optimizer, given)
     held = sum(state["exp_avg"].untyped_storage().nbytes() for state in map(local, optimizer.state.values()))
-    back = gathered(optimizer_tensors(replicas.model, optimizer), world)
+    back = gather_on_main(optimizer_tensors(distributed.model, optimizer), context)
     whole = sum(tensor.nbytes for name, tensor in given.items() if name.startswith("exp_avg/"))
-    assert world.strategy != "fsdp" or world.size == 1 or held < 0.7 * whole, (held, whole)
-    return not world.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
+    assert context.strategy != "fsdp" or context.size == 1 or held < 0.7 * whole, (held, whole)
+    return not context.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
 
 
-def plans(world: DistributedContext) -> list[float]:
+def plans(context: DistributedContext) -> list[float]:
     """The peak that was predicted for the larger of two batches, over the one of updates on it; on every rank alike."""
     retain_heap()
     torch.manual_seed(5)
     model = build_transformer(29, 29, 40, 40, d_model=128, N=3, h=4, d_ff=512, share_embeddings="all")
-    replicas = replicate(TranslationObjective(model, 0.1), model, world)
-    optimizer = make_optimizer(replicas.model, TrainingConfig())
-    state = TrainingState(replicas.objective, optimizer, step=0, seed=1, world=world)
-    source, settings = Alike(), TrainingConfig(batch_tokens=29 * 400, accumulation=2, max_steps=3)
-    told = plan_run(state, source, settings)
+    distributed = distribute_model(TranslationObjective(model, 0.1), model, context)
+    optimizer = make_optimizer(distributed.model, TrainingConfig())
+    state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
+    dataset, config = Alike(), TrainingConfig(batch_tokens=29 * 400, accumulation=2, max_steps=3)
+    told = plan_run(state, dataset, config)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):
-        batch = fetch(source, world, 2, (np.arange(400), Progress().position))
-        update(state, batch, settings, 1e-3, Progress())
+        batch = prepare_batch(dataset, context, 2, (np.arange(400), Progress().position))
+        train_on_batch(state, batch, config, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     predicted = float(
         re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", told[-1])[0]
@@ -151,31 +151,32 @@ def local(state: dict[str, Any]) -> dict[str, Any]:
     return {key: tensor.to_local().clone() if hasattr(tensor, "to_local") else tensor for key, tensor in state.items()}
 
 
-def talk(world: DistributedContext) -> list[Any]:
+def talk(context: DistributedContext) -> list[Any]:
     """What the ranks hear of each other."""
-    interruption = Interruption(15 if world.rank == 1 else None)
-    text = "Zeichen: \u00e4\u20ac, NaN" * (1 + 3 * world.rank)
+    interruption = Interruption(15 if context.rank == 1 else None)
+    text = "Zeichen: \u00e4\u20ac, NaN" * (1 + 3 * context.rank)
     return [
-        world.total(world.rank, 0.5), world.largest(7 - world.rank), world.from_main({"text": text, "empty": []}),
-        world.from_main(None), world.should_stop(interruption), interruption.signal_number,
-        world.should_stop(Interruption()),
+        context.all_reduce_sum(context.rank, 0.5), context.all_reduce_max(7 - context.rank),
+        context.broadcast({"text": text, "empty": []}),
+        context.broadcast(None), context.should_stop(interruption), interruption.signal_number,
+        context.should_stop(Interruption()),
     ]  # fmt: skip
 
 
 def main(folder: Path) -> None:
     facts: dict[str, Any] = {}
-    with join_world(TrainingConfig(rank_seconds=300)) as joined:
+    with join_process_group(TrainingConfig(rank_seconds=300)) as joined:
         facts["size"], facts["talk"] = joined.size, talk(joined)
         with joined.main_first():
             (folder / f"first-{joined.rank}").touch()
             facts["found"] = len(list(folder.glob("first-*")))
         for strategy in STRATEGIES:
-            world = replace(joined, strategy=strategy)
-            facts[f"{strategy} memory"] = keeps_memory(world)
-            facts[f"{strategy} plan"] = plans(world)
+            context = replace(joined, strategy=strategy)
+            facts[f"{strategy} memory"] = keeps_memory(context)
+            facts[f"{strategy} plan"] = plans(context)
             for accumulation in ACCUMULATIONS:
-                weights, facts[f"{strategy} {accumulation}"] = take_steps(world, accumulation)
-                if world.is_main:
+                weights, facts[f"{strategy} {accumulation}"] = take_steps(context, accumulation)
+                if context.is_main:
                     save_file(weights, folder / f"{strategy}-{accumulation}.safetensors")
         (folder / f"rank-{joined.rank}.json").write_text(json.dumps(facts), encoding="utf-8")
 

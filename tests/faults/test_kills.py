@@ -10,7 +10,7 @@ import pytest
 from faults.run_server import Commands, end_of
 from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import parse_recipe
-from transformer.training.checkpoint import Checkpoints
+from transformer.training.checkpoint import CheckpointManager
 
 STEPS = 6
 SAVED = re.compile(r"os\.rename \S+ \S+/checkpoints/step-(\d{8})$")
@@ -68,7 +68,7 @@ def test_killed_at_any_moment_of_a_save(
         ended = commands("train", recipe, "--run", run, kill_at=index, torn=bool(torn % 2))
         assert ended.code == -9, ended.err
         saved = [int(match[1]) for match in map(SAVED.match, operations[:index]) if match]
-        newest = Checkpoints(run).newest()
+        newest = CheckpointManager(run).latest()
         assert (newest.progress.step if newest else 0) == max(saved, default=0)
         again = commands("train", recipe, "--run", run)
         assert again.code == 0, again.err

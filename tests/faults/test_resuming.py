@@ -13,7 +13,7 @@ import pytest
 from faults.run_server import Commands, Ended, end_of
 from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import load_recipe, parse_recipe
-from transformer.training.checkpoint import Checkpoints
+from transformer.training.checkpoint import CheckpointManager
 
 EPOCH = 6
 """Batches of an epoch of the recipe below."""
@@ -150,7 +150,7 @@ def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp
     run = tmp_path / "run"
     call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"', learning_rate=0.01))
     assert commands(*call, kill_before_step=4).code == -9
-    best = Checkpoints(run).newest().progress.best_step
+    best = CheckpointManager(run).latest().progress.best_step
     assert best == 4
     assert commands(*call, kill_before_step=5).code == -9  # now the newest is not the best
     damage(run / f"checkpoints/step-{best:08d}/model/config.json", None)
@@ -236,7 +236,7 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
     assert "step-00000004 could not be written: " in ended.err.splitlines()[-1]
     assert "File too large" in ended.err.splitlines()[-1]
     assert "the checkpoints before it are whole; make room" in ended.err.splitlines()[-1]
-    assert Checkpoints(run).newest().progress.step == 3
+    assert CheckpointManager(run).latest().progress.step == 3
     assert not list((run / "checkpoints").glob(".*"))
     again = commands("train", recipe, "--run", run)
     assert "continues at step 3" in again.err
@@ -254,7 +254,7 @@ def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Pat
         assert ended.code == 2
         assert "Traceback" not in ended.err
         assert "No space left on device" in ended.err.splitlines()[-1]
-        step = Checkpoints(disk / "run").newest().progress.step
+        step = CheckpointManager(disk / "run").latest().progress.step
         assert step >= 1
         assert not list((disk / "run" / "checkpoints").glob(".*"))
         subprocess.run(["mount", "-o", "remount,size=9m", str(disk)], check=True)
@@ -276,7 +276,7 @@ def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recip
         " parameters, first in model.encoder.layers.0.self_attention_block.W_q.weight); batch 2 of epoch 1, examples "
         in message
     )
-    assert Checkpoints(tmp_path / "run").newest().progress.step == 1
+    assert CheckpointManager(tmp_path / "run").latest().progress.step == 1
     skipping = commands("train", recipe, "--run", tmp_path / "skip", *explode, *settings(skip_nonfinite=2))
     assert skipping.code == 2
     assert "batch 4 of epoch 1" in skipping.err.splitlines()[-1]
@@ -302,4 +302,4 @@ def test_a_step_that_hangs_is_left(
     assert ended.code == 143
     assert ended.err.splitlines()[-1].startswith("stopped at once and without saving: ")
     assert reason in ended.err.splitlines()[-1]
-    assert Checkpoints(tmp_path / "run").newest().progress.step == 2
+    assert CheckpointManager(tmp_path / "run").latest().progress.step == 2

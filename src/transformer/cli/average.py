@@ -59,7 +59,7 @@ def _of_run(models: list[Path], last: int | None, best: int | None) -> list[Path
 
 def _best_steps(run: Path) -> list[int]:
     """The validated steps that the run keeps, best first."""
-    from transformer.training.checkpoint import Checkpoints  # loads torch
+    from transformer.training.checkpoint import CheckpointManager  # loads torch
 
-    newest = Checkpoints(run).newest()
+    newest = CheckpointManager(run).latest()
     return [] if newest is None else newest.progress.leaders

@@ -11,8 +11,8 @@ from torch import nn
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import CheckpointError, ConfigError
 from transformer.run.recipe import Recipe, parse_recipe
-from transformer.training.checkpoint import Checkpoint, Checkpoints
-from transformer.training.optim.ema import AVERAGE, exchange
+from transformer.training.checkpoint import Checkpoint, CheckpointManager
+from transformer.training.optim.ema import EMA_KEY, swap_ema_parameters
 from transformer.training.optim.state_dict import ADAM_KEYS, restore_optimizer
 
 LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
@@ -48,7 +48,7 @@ class ResumePoint:
     warnings: list[str] = field(default_factory=list)
 
 
-def find_earlier(checkpoints: Checkpoints) -> ResumePoint | None:
+def find_earlier(checkpoints: CheckpointManager) -> ResumePoint | None:
     """The newest checkpoint of a run that is whole, or None where there is none at all.
 
     A best that is damaged is forgotten, so that the next validation is the best again.
@@ -56,21 +56,21 @@ def find_earlier(checkpoints: Checkpoints) -> ResumePoint | None:
     Raises:
         CheckpointError: there are checkpoints, but none is whole, or the newest is not of a run of ours.
     """
-    checkpoint = checkpoints.newest()
+    checkpoint = checkpoints.latest()
     if checkpoint is None:
         return None
     progress = checkpoint.progress
     warnings = [f"warning: {reason}; going on from step {progress.step}" for reason in checkpoints.damaged.values()]
-    if progress.best_step is not None and not checkpoints.is_whole(progress.best_step):
+    if progress.best_step is not None and not checkpoints.is_intact(progress.best_step):
         reason = checkpoints.damaged[progress.best_step]
         warnings.append(f"warning: {reason}; it was the best, which is now looked for anew")
         progress.best_step = progress.best_score = None
-    facts = checkpoint.facts
+    facts = checkpoint.metadata
     try:
         recipe, inputs = parse_recipe(facts["recipe"], "its recipe"), dict(facts["inputs"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{checkpoint.sealed.folder} does not tell its run's recipe and texts ({error}); start anew with --fresh"
+            f"{checkpoint.verified.folder} does not tell its run's recipe and texts ({error}); start anew with --fresh"
         ) from error
     return ResumePoint(checkpoint, load_bundle(checkpoint.model), recipe, inputs, warnings)
 
@@ -165,10 +165,10 @@ def restore_memory(earlier: ResumePoint, model: nn.Module, optimizer: torch.opti
     Raises:
         CheckpointError: it is not of this model, or a part of it is missing.
     """
-    if (earlier.checkpoint.sealed.folder / f"{OPTIMIZER}.safetensors").exists():
-        keys = (*ADAM_KEYS, AVERAGE) if earlier.recipe.training.ema_decay else ADAM_KEYS
+    if (earlier.checkpoint.verified.folder / f"{OPTIMIZER}.safetensors").exists():
+        keys = (*ADAM_KEYS, EMA_KEY) if earlier.recipe.training.ema_decay else ADAM_KEYS
         restore_optimizer(model, optimizer, earlier.checkpoint.tensors(OPTIMIZER), keys)
-        exchange(optimizer)  # the stored model is the running mean, where there is one
+        swap_ema_parameters(optimizer)  # the stored model is the running mean, where there is one
     else:
         earlier.warnings.append("warning: the checkpoint has no optimizer.safetensors; Adam starts from nothing")
 
@@ -184,4 +184,4 @@ def _shown(value: Any) -> str:
 
 
 def _run_of(earlier: ResumePoint) -> Path:
-    return earlier.checkpoint.sealed.folder.parents[1]
+    return earlier.checkpoint.verified.folder.parents[1]

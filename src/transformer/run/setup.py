@@ -29,18 +29,18 @@ from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.machine import machine
 from transformer.storage.atomic import replace_text
-from transformer.training.backend import Hardware, choose_hardware
-from transformer.training.checkpoint import Checkpoints
+from transformer.training.backend import Backend, choose_backend
+from transformer.training.checkpoint import CheckpointManager
 from transformer.training.compilation import compile_layers
 from transformer.training.config import TrainingConfig
-from transformer.training.distributed.data_parallel import replicate
+from transformer.training.distributed.data_parallel import distribute_model
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.loop import steps_per_epoch
 from transformer.training.monitoring.progress import Progress
-from transformer.training.monitoring.tensorboard import refuse_missing
+from transformer.training.monitoring.tensorboard import require_tensorboard
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import Schedule, make_schedule
-from transformer.training.planning.memory import refuse_too_large_model
+from transformer.training.planning.memory import check_model_fits
 from transformer.training.planning.plan import choose_batch_tokens
 from transformer.training.rng import reseed
 from transformer.training.step import TrainingState
@@ -73,9 +73,9 @@ def _refuse_early(training: TrainingConfig) -> None:
     Raises:
         ConfigError: there is no such device, precision or package.
     """
-    choose_hardware(training.device, training.precision)
+    choose_backend(training.device, training.precision)
     if training.tensorboard:
-        refuse_missing()
+        require_tensorboard()
 
 
 def assemble(
@@ -84,12 +84,12 @@ def assemble(
     task: Task,
     allow_changed: Collection[str],
     notes: list[str],
-    world: DistributedContext,
+    context: DistributedContext,
 ) -> Trainer:
     """Prepares data and model, from the start or from the newest checkpoint; rank 0 first, for the others to find."""
     _refuse_early(given.training)
-    checkpoints = Checkpoints(folder, given.training.keep_last, may_lack(allow_changed))
-    with world.main_first():
+    checkpoints = CheckpointManager(folder, given.training.keep_last, may_lack(allow_changed))
+    with context.main_first():
         earlier = find_earlier(checkpoints)
         inputs = dict(task.sums)
         if earlier:
@@ -106,37 +106,37 @@ def assemble(
         known = earlier.bundle if earlier else start.bundle if start else None
         material = task.prepare(recipe, known)
     if recipe.training.batch_tokens == "auto":
-        recipe = _with_batch_tokens(recipe, task, material, world)
+        recipe = _with_batch_tokens(recipe, task, material, context)
     epoch_steps = steps_per_epoch(material.train, recipe.training)
     completed = task.complete(recipe, epoch_steps, earlier.recipe if earlier else None)
-    recipe = _with_hardware(completed, earlier, world)
+    recipe = _with_hardware(completed, earlier, context)
     schedule = _schedule(recipe, material.config)
-    hardware = _hardware(recipe.training)
-    model = _model(material.config, recipe.training, world)
+    backend = _hardware(recipe.training)
+    model = _model(material.config, recipe.training, context)
     if start:
         labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
         fresh = load_pretrained(model, start.bundle.model.state_dict(), same_labels=labels[0] == labels[1])
         notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
     if earlier:
         restore_weights(earlier, model)
-    replicas = replicate(_objective(task, model, recipe.training, material), model, world)
-    optimizer = make_optimizer(replicas.model, recipe.training)
+    distributed = distribute_model(_objective(task, model, recipe.training, material), model, context)
+    optimizer = make_optimizer(distributed.model, recipe.training)
     progress = earlier.checkpoint.progress if earlier else Progress()
     if earlier:
-        restore_memory(earlier, replicas.model, optimizer)
-        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance, hardware.device.type)]
-    if world.is_main:
+        restore_memory(earlier, distributed.model, optimizer)
+        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance, backend.device.type)]
+    if context.is_main:
         if earlier:
-            checkpoints.tidy(progress)
+            checkpoints.remove_obsolete(progress)
         replace_text(folder / RECIPE_FILE, recipe.to_toml())
     training = recipe.training
     state = TrainingState(
-        replicas.objective, optimizer, progress.step, training.seed, hardware, training.log_every, world
+        distributed.objective, optimizer, progress.step, training.seed, backend, training.log_every, context
     )
     notes = [*notes, *material.notes]
     origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
     return Trainer(
-        folder, recipe, task, material, replicas, state, schedule, checkpoints, progress, inputs, notes, origin,
+        folder, recipe, task, material, distributed, state, schedule, checkpoints, progress, inputs, notes, origin,
     )  # fmt: skip
 
 
@@ -152,8 +152,8 @@ def computed_otherwise(provenance: dict[str, Any], device: str) -> list[str]:
     return [f"warning: what computes is not what computed before ({shown}); the last bits may differ"] if shown else []
 
 
-def _hardware(training: TrainingConfig) -> Hardware:
-    return replace(choose_hardware(training.device, training.precision), is_compiled=training.compile)
+def _hardware(training: TrainingConfig) -> Backend:
+    return replace(choose_backend(training.device, training.precision), is_compiled=training.compile)
 
 
 def _objective(task: Task, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
@@ -163,36 +163,36 @@ def _objective(task: Task, model: nn.Module, training: TrainingConfig, material:
     return objective
 
 
-def _with_batch_tokens(recipe: Recipe, task: Task, material: TaskData, world: DistributedContext) -> Recipe:
+def _with_batch_tokens(recipe: Recipe, task: Task, material: TaskData, context: DistributedContext) -> Recipe:
     """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
     training = recipe.training
-    hardware = _hardware(training)
-    objective = _objective(task, _model(material.config, training, world), training, material)
-    state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, hardware)
-    tokens = world.from_main(choose_batch_tokens(state, material.train, training))
+    backend = _hardware(training)
+    objective = _objective(task, _model(material.config, training, context), training, material)
+    state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, backend)
+    tokens = context.broadcast(choose_batch_tokens(state, material.train, training))
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
-def _with_hardware(recipe: Recipe, earlier: ResumePoint | None, world: DistributedContext) -> Recipe:
+def _with_hardware(recipe: Recipe, earlier: ResumePoint | None, context: DistributedContext) -> Recipe:
     """Sets precision and accumulation where the recipe leaves them open: the run's own, or what fits to the machines.
 
     That is the precision that they are fast in, and a micro-batch a rank; both are then the run's for good.
     """
     training = recipe.training
     before = earlier.recipe.training if earlier else training
-    precision = choose_hardware(training.device, training.precision or before.precision).precision
-    accumulation = training.accumulation or before.accumulation or world.size
-    update = {"precision": world.from_main(precision), "accumulation": accumulation}
+    precision = choose_backend(training.device, training.precision or before.precision).precision
+    accumulation = training.accumulation or before.accumulation or context.size
+    update = {"precision": context.broadcast(precision), "accumulation": accumulation}
     return recipe.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def _model(config: Config, training: TrainingConfig, world: DistributedContext) -> nn.Module:
+def _model(config: Config, training: TrainingConfig, context: DistributedContext) -> nn.Module:
     """A new model on its device, if there is room for it."""
     build = family(str(config.model_dump()["family"])).build
-    device = choose_hardware(training.device, training.precision).device
+    device = choose_backend(training.device, training.precision).device
     with torch.device("meta"):
         shapes = build(config)
-    refuse_too_large_model(shapes, device, world.size if training.distribution == "fsdp" else 1)
+    check_model_fits(shapes, device, context.size if training.distribution == "fsdp" else 1)
     reseed(training.seed)
     return build(config).to(device)
 

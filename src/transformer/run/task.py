@@ -14,7 +14,7 @@ from transformer.interfaces import Dataset
 from transformer.models import family
 from transformer.run.recipe import Defaults, Recipe, complete
 from transformer.tokenizers.pair import TokenizerPair
-from transformer.training.backend import Hardware
+from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig
 from transformer.training.validation import validation_loss
 
@@ -114,10 +114,10 @@ class Task(ABC):
     def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """The model with its loss."""
 
-    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, hardware: Hardware) -> Scores:
+    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, backend: Backend) -> Scores:
         """Figures of the model on the validation examples."""
         objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
-        return Scores(validation_loss(objective, material.validation, training.budget_at_once, hardware))
+        return Scores(validation_loss(objective, material.validation, training.budget_at_once, backend))
 
     def warm_up_validation(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> None:
         """Does what of `scores` may take more memory than a batch of training does: of the loss alone nothing."""

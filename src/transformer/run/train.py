@@ -16,10 +16,10 @@ from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.allocator import retain_heap
 from transformer.storage.checkpoints import MODEL, resolve_model
-from transformer.training.backend import keep_compiled_products
-from transformer.training.distributed.process_group import FRESH, join_world
+from transformer.training.backend import enlarge_onednn_cache
+from transformer.training.distributed.process_group import FRESH, join_process_group
 from transformer.training.interruption import Interruption, watch_signals
-from transformer.training.loop import Hooks
+from transformer.training.loop import Callbacks
 from transformer.training.loop import train as train_loop
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -78,44 +78,44 @@ def train(
     folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
     refuse_unwritable(str(folder), "run")
     retain_heap()
-    keep_compiled_products()
+    enlarge_onednn_cache()
     torch.set_num_threads(given.training.threads or torch.get_num_threads())
-    with join_world(given.training) as world:
-        quiet = quiet or not world.is_main
+    with join_process_group(given.training) as context:
+        quiet = quiet or not context.is_main
         notes: list[str] = []
-        if fresh and (chosen := Path(world.first_from_main(FRESH, str(fresh_folder(folder))))) != folder:
+        if fresh and (chosen := Path(context.broadcast_across_restarts(FRESH, str(fresh_folder(folder))))) != folder:
             folder = chosen
             notes.append(f"starts anew in {folder}")
-        with hold_run(folder) if world.is_main else nullcontext():
-            left = (RECIPE_FILE, TOKENS_FOLDER) if world.is_main else ()
+        with hold_run(folder) if context.is_main else nullcontext():
+            left = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
             with nothing_left(folder, left, "tokens-*"), show_progress(quiet=quiet) as progress:
                 task = make_task(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
-                parts = assemble(given, folder, task, allow_changed, notes, world)
+                parts = assemble(given, folder, task, allow_changed, notes, context)
             interruption = _train(parts, quiet=quiet)
     model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
-    ranks = world.is_main, world.size
+    ranks = context.is_main, context.size
     return RunResult(folder, model, parts.progress, interruption, parts.average_scores, *ranks)
 
 
 def _train(parts: Trainer, *, quiet: bool) -> Interruption:
     training, progress = parts.recipe.training, parts.progress
-    path, max_steps = parts.folder / METRICS_FILE if parts.world.is_main else None, training.max_steps or 0
+    path, max_steps = parts.folder / METRICS_FILE if parts.context.is_main else None, training.max_steps or 0
     board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard and path else None
     reporter = Reporter(
-        path, max_steps, training.log_every, start=progress, scored=parts.task.scored, quiet=quiet, board=board
+        path, max_steps, training.log_every, start=progress, unit=parts.task.scored, quiet=quiet, tensorboard=board
     )
     try:
         for line in [*parts.opening(), *parts.plan()]:
-            reporter.say(line)
+            reporter.log(line)
         with watch_signals(training.stop_seconds) as interruption:
 
             def save(progress: Progress) -> None:
                 reporter.sync()
                 parts.save(progress)
 
-            hooks = Hooks(parts.validate, save, reporter, interruption)
-            train_loop(parts.state, parts.material.train, training, parts.schedule, progress, hooks)
-        if progress.finished and parts.world.is_main:
+            callbacks = Callbacks(parts.validate, save, reporter, interruption)
+            train_loop(parts.state, parts.material.train, training, parts.schedule, progress, callbacks)
+        if progress.finished and parts.context.is_main:
             parts.average(reporter)
             write_report(parts.folder)
         return interruption

@@ -20,13 +20,13 @@ from transformer.runtime.allocator import trim_heap
 from transformer.runtime.machine import machine
 from transformer.storage.atomic import replace_text
 from transformer.storage.checkpoints import AVERAGE, MODEL, checkpoint_steps, resolve_model
-from transformer.training.checkpoint import Checkpoints
-from transformer.training.distributed.data_parallel import Replicas, gathered
+from transformer.training.checkpoint import CheckpointManager
+from transformer.training.distributed.data_parallel import DistributedModel, gather_on_main
 from transformer.training.distributed.process_group import DistributedContext
-from transformer.training.loop import HIGHER_IS_BETTER, steps_per_epoch, why_finished
+from transformer.training.loop import HIGHER_IS_BETTER, finish_reason, steps_per_epoch
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
-from transformer.training.optim.ema import running_mean_in_place
+from transformer.training.optim.ema import use_ema_parameters
 from transformer.training.optim.schedule import Schedule
 from transformer.training.optim.state_dict import optimizer_tensors
 from transformer.training.planning.plan import plan_run
@@ -41,10 +41,10 @@ class Trainer:
     recipe: Recipe
     task: Task
     material: TaskData
-    replicas: Replicas
+    distributed: DistributedModel
     state: TrainingState
     schedule: Schedule
-    checkpoints: Checkpoints
+    checkpoints: CheckpointManager
     progress: Progress
     inputs: dict[str, str]
     notes: list[str]
@@ -56,24 +56,24 @@ class Trainer:
     average_scores: dict[str, float] = field(default_factory=dict)
 
     @property
-    def world(self) -> DistributedContext:
+    def context(self) -> DistributedContext:
         """The ranks of the run."""
-        return self.state.world
+        return self.state.context
 
     @property
     def model(self) -> nn.Module:
-        """The model, whole; on rank 0 as `replicas.gather` last brought it together."""
-        return self.replicas.whole
+        """The model, whole; on rank 0 as `distributed.gather` last brought it together."""
+        return self.distributed.whole
 
     def validate(self) -> dict[str, float]:
         """The task's figures of the model on the validation examples, worked out by rank 0."""
-        with running_mean_in_place(self.state.optimizer):
-            self.replicas.gather()
-            return self.world.from_main(self._scores(self.model) if self.world.is_main else None)
+        with use_ema_parameters(self.state.optimizer):
+            self.distributed.gather()
+            return self.context.broadcast(self._scores(self.model) if self.context.is_main else None)
 
     def _scores(self, model: nn.Module) -> dict[str, float]:
         trim_heap()  # those that batches leave are of other sizes than what validation asks for, and so back
-        found = self.task.scores(model, self.recipe.training, self.material, self.state.hardware)
+        found = self.task.scores(model, self.recipe.training, self.material, self.state.backend)
         trim_heap()
         self.outputs[:] = found.outputs
         self.signatures.update(found.signatures)
@@ -81,14 +81,16 @@ class Trainer:
 
     def save(self, progress: Progress) -> None:
         """Writes a checkpoint whose model folder is a bundle: whole tensors, whatever the ranks hold of them."""
-        with running_mean_in_place(self.state.optimizer):
-            self.replicas.gather()
-            tensors = {OPTIMIZER: gathered(optimizer_tensors(self.replicas.model, self.state.optimizer), self.world)}
-            if self.world.is_main:
+        with use_ema_parameters(self.state.optimizer):
+            self.distributed.gather()
+            tensors = {
+                OPTIMIZER: gather_on_main(optimizer_tensors(self.distributed.model, self.state.optimizer), self.context)
+            }
+            if self.context.is_main:
                 bundle = Bundle(self.material.config, self.model, self.material.text, self._provenance(progress))
                 facts = record_of(self.recipe, self.inputs)
                 self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
-        if self.world.is_main and progress.best_step == progress.scored_step == progress.step:
+        if self.context.is_main and progress.best_step == progress.scored_step == progress.step:
             self._keep_translations()
 
     def average(self, reporter: Reporter) -> None:
@@ -96,15 +98,15 @@ class Trainer:
         training = self.recipe.training
         metric, asked = training.best_metric, training.average_last or training.average_best or 0
         wanted = steps_to_average(self.progress, training, checkpoint_steps(self.folder))
-        steps = [step for step in wanted if self.checkpoints.is_whole(step)]
+        steps = [step for step in wanted if self.checkpoints.is_intact(step)]
         if len(steps) < asked:
-            reporter.say(f"warning: of {asked} checkpoints to be averaged, {len(steps)} are there and whole")
+            reporter.log(f"warning: of {asked} checkpoints to be averaged, {len(steps)} are there and whole")
         stored = stored_average(self.folder)
         if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
             self.average_scores.update(stored.provenance["validation"]["scores"])
         elif len(steps) > 1:
             bundle = average_bundles([self.checkpoints.folder(step) / MODEL for step in steps])
-            self.average_scores.update(self._scores(bundle.model.to(self.state.hardware.device)))
+            self.average_scores.update(self._scores(bundle.model.to(self.state.backend.device)))
             score = HIGHER_IS_BETTER[metric] * self.average_scores[metric]
             figures = {"score": score if isfinite(score) else None, **self._validation(self.average_scores)}
             bundle.provenance["validation"] = figures
@@ -126,7 +128,7 @@ class Trainer:
             *self.notes,
             *self.material.lines,
             f"model: {self.material.config}",
-            f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.hardware}",
+            f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.backend}",
         ]
         warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
@@ -146,9 +148,9 @@ class Trainer:
             )
         if training.ema_decay:
             lines.append(f"the model is the running mean of the parameters (decay {training.ema_decay})")
-        if self.world.size > 1:
-            lines.append(_ranks_line(self.world, training.accumulation or 1))
-        finished = why_finished(self.progress, training)
+        if self.context.size > 1:
+            lines.append(_ranks_line(self.context, training.accumulation or 1))
+        finished = finish_reason(self.progress, training)
         if finished:
             lines.append(
                 f"already finished by {finished} at step {self.progress.step}; raise training.{finished} to go on"
@@ -167,7 +169,7 @@ class Trainer:
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
             **self._longest(),
             "seconds": progress.seconds,
-            "machine": {**machine(), "device": self.state.hardware.device.type},
+            "machine": {**machine(), "device": self.state.backend.device.type},
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -180,14 +182,14 @@ class Trainer:
 
     def plan(self) -> list[str]:
         """What the rest of the run will cost, found out by all ranks together; nothing where it is finished."""
-        if why_finished(self.progress, self.recipe.training):
+        if finish_reason(self.progress, self.recipe.training):
             return []
         return plan_run(self.state, self.material.train, self.recipe.training, self._rehearse)
 
     def _rehearse(self) -> None:
         """What validation takes most memory for, done once before the first step."""
-        self.replicas.gather()
-        if self.world.is_main:
+        self.distributed.gather()
+        if self.context.is_main:
             trim_heap()
             self.task.warm_up_validation(self.model, self.recipe.training, self.material)
             trim_heap()
@@ -197,11 +199,11 @@ class Trainer:
         return {"scores": finite, "signatures": self.signatures}
 
 
-def _ranks_line(world: DistributedContext, accumulation: int) -> str:
+def _ranks_line(context: DistributedContext, accumulation: int) -> str:
     """What is said of the ranks, and of those that have nothing to do."""
     shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
-    idle = -accumulation % world.size
-    line = f"{world.size} ranks, {shares[world.strategy]}; micro-batches an update: {accumulation}"
+    idle = -accumulation % context.size
+    line = f"{context.size} ranks, {shares[context.strategy]}; micro-batches an update: {accumulation}"
     if not idle:
         return line
     fitting = accumulation + idle

@@ -17,7 +17,7 @@ KEPT_KERNELS: Final = 4096
 
 
 @dataclass(frozen=True)
-class Hardware:
+class Backend:
     """Where a run computes, and in which precision.
 
     Attributes:
@@ -32,7 +32,7 @@ class Hardware:
     is_compiled: bool = False
 
     @contextmanager
-    def computing(self) -> Generator[None]:
+    def compute_context(self) -> Generator[None]:
         """The context that a forward pass runs in: its precision, and on a CPU the compiled products."""
         dtype = PRECISIONS[self.precision]
         products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CompiledProducts()
@@ -48,10 +48,10 @@ class Hardware:
         return f"{kind} on {torch.get_num_threads()} threads"
 
 
-CPU_FLOAT32: Final = Hardware(torch.device("cpu"), "float32")
+CPU_FLOAT32: Final = Backend(torch.device("cpu"), "float32")
 
 
-def choose_hardware(device: str = "auto", precision: str | None = None) -> Hardware:
+def choose_backend(device: str = "auto", precision: str | None = None) -> Backend:
     """The hardware that settings ask for; by default a GPU where there is one, and bf16 where it is fast.
 
     Raises:
@@ -66,7 +66,7 @@ def choose_hardware(device: str = "auto", precision: str | None = None) -> Hardw
     use_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
     chosen = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
     fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_multiplies_bf16()
-    return Hardware(chosen, precision or ("bf16" if fast_bf16 else "float32"))
+    return Backend(chosen, precision or ("bf16" if fast_bf16 else "float32"))
 
 
 def _cpu_multiplies_bf16() -> bool:
@@ -77,7 +77,7 @@ def _cpu_multiplies_bf16() -> bool:
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def keep_compiled_products() -> None:
+def enlarge_onednn_cache() -> None:
     """Tells oneDNN, before its first product, to keep the kernels that it compiles for all batch shapes of an epoch.
 
     It compiles one for each shape of each product and keeps 1,024, where 70 steps of a small model on sentences of

@@ -36,18 +36,18 @@ class Checkpoint:
 
     Attributes:
         progress: what the run had reached.
-        facts: what else the run said of itself.
-        sealed: its folder.
+        metadata: what else the run said of itself.
+        verified: its folder.
     """
 
     progress: Progress
-    facts: dict[str, Any]
-    sealed: VerifiedFolder[Manifest]
+    metadata: dict[str, Any]
+    verified: VerifiedFolder[Manifest]
 
     @property
     def model(self) -> Path:
         """The bundle in it."""
-        return self.sealed.folder / MODEL
+        return self.verified.folder / MODEL
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors saved under a name.
@@ -55,32 +55,32 @@ class Checkpoint:
         Raises:
             CheckpointError: there are none, or the file is not one of tensors.
         """
-        path = self.sealed.checked(f"{name}.safetensors")
+        path = self.verified.checked(f"{name}.safetensors")
         try:
             return load_tensors(path)
         except SafetensorError as error:
             raise CheckpointError(f"{path}: {error}; do not use this checkpoint") from error
 
 
-class Checkpoints:
+class CheckpointManager:
     """The checkpoints of one run, written by one process.
 
     Args:
         run: folder of the run.
         keep_last: how many to keep, besides the best of each.
-        may_lack: files that a checkpoint counts as whole without.
+        optional_files: files that a checkpoint counts as whole without.
     """
 
-    def __init__(self, run: Path, keep_last: int = 2, may_lack: Collection[str] = ()) -> None:
+    def __init__(self, run: Path, keep_last: int = 2, optional_files: Collection[str] = ()) -> None:
         self.run = run
         self.damaged: dict[int, str] = {}
         self._keep_last = keep_last
-        self._may_lack = may_lack
+        self._may_lack = optional_files
 
     def save(
         self,
         progress: Progress,
-        facts: Mapping[str, Any],
+        metadata: Mapping[str, Any],
         write_model: Callable[[Path], None],
         tensors: Mapping[str, dict[str, Tensor]],
     ) -> None:
@@ -88,7 +88,7 @@ class Checkpoints:
 
         Args:
             progress: of this moment.
-            facts: what else the run says of itself, in values of JSON.
+            metadata: Further facts about the run, as JSON values.
             write_model: writes the bundle into the folder it is given.
             tensors: file name without suffix -> what goes into it, e.g. the optimizer's.
 
@@ -100,7 +100,7 @@ class Checkpoints:
             write_model(folder / MODEL)
             for name, content in tensors.items():
                 save_file(content, folder / f"{name}.safetensors")
-            record = {"progress": progress.to_json(), **facts}
+            record = {"progress": progress.to_json(), **metadata}
             (folder / RECORD).write_text(json.dumps(record, indent=2, ensure_ascii=False), encoding="utf-8")
 
         folder = self.folder(progress.step)
@@ -114,12 +114,12 @@ class Checkpoints:
                 "same command goes on from them"
             ) from error
         self.damaged.pop(progress.step, None)
-        self.tidy(progress)
+        self.remove_obsolete(progress)
         for step in self.damaged:  # what they held has now been done again, or is older than what is kept
             self._remove(self.folder(step))
         self.damaged.clear()
 
-    def newest(self) -> Checkpoint | None:
+    def latest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; what was wrong with later ones is noted in `damaged`.
 
         Raises:
@@ -135,7 +135,7 @@ class Checkpoints:
             raise CheckpointError(f"{self.run} has no checkpoint that is whole ({reasons}); start anew with --fresh")
         return None
 
-    def is_whole(self, step: int) -> bool:
+    def is_intact(self, step: int) -> bool:
         """Whether there is a checkpoint of that step with every byte in place; if not, `damaged` says why."""
         try:
             self._open(step)
@@ -149,12 +149,12 @@ class Checkpoints:
         return checkpoint_folder(self.run, step)
 
     def _open(self, step: int) -> Checkpoint:
-        sealed = VerifiedFolder(self.folder(step), CHECKPOINT)
-        sealed.check_all(self._may_lack)
-        facts = read_record(sealed)
-        return Checkpoint(Progress.from_json(facts.pop("progress")), facts, sealed)
+        verified = VerifiedFolder(self.folder(step), CHECKPOINT)
+        verified.check_all(self._may_lack)
+        metadata = read_record(verified)
+        return Checkpoint(Progress.from_json(metadata.pop("progress")), metadata, verified)
 
-    def tidy(self, progress: Progress) -> None:
+    def remove_obsolete(self, progress: Progress) -> None:
         """Removes what a killed process left half-written, and the checkpoints that are no longer needed.
 
         Needed are the last ones that are whole, and those that each of them names; a damaged one is not touched.

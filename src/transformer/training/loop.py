@@ -18,14 +18,14 @@ from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.schedule import Schedule
-from transformer.training.step import StepResult, TrainingState, first_not_finite
-from transformer.training.update import Fetched, Skipped, fetch, update
+from transformer.training.step import StepResult, TrainingState, first_nonfinite_parameter
+from transformer.training.update import PreparedBatch, SkippedBatch, prepare_batch, train_on_batch
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
 
 
 @dataclass(frozen=True)
-class Hooks:
+class Callbacks:
     """What the loop calls and does not know.
 
     Attributes:
@@ -41,18 +41,18 @@ class Hooks:
     interruption: Interruption
 
 
-def steps_per_epoch(source: Dataset, settings: TrainingConfig) -> int:
+def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
     """Updates of the first epoch; of every epoch where all examples are seen once in each."""
-    return len(plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix))
+    return len(plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix))
 
 
-def batches_from(
-    source: Dataset, settings: TrainingConfig, position: Position
+def iterate_batches(
+    dataset: Dataset, config: TrainingConfig, position: Position
 ) -> Iterator[tuple[NDArray[np.uint32], Position]]:
     """The batches from a position on, each with the position after it: a function of seed and position alone."""
     epoch, first = position.epoch, position.index
     while True:
-        plan = plan_epoch(source.lengths, settings.budget, settings.seed, epoch, source.mix)
+        plan = plan_epoch(dataset.lengths, config.budget, config.seed, epoch, dataset.mix)
         for index, ids in enumerate(plan[first:], start=first + 1):
             yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
         epoch, first = epoch + 1, 0
@@ -60,11 +60,11 @@ def batches_from(
 
 def train(
     state: TrainingState,
-    source: Dataset,
-    settings: TrainingConfig,
+    dataset: Dataset,
+    config: TrainingConfig,
     schedule: Schedule,
     progress: Progress,
-    hooks: Hooks,
+    callbacks: Callbacks,
 ) -> Progress:
     """Runs from `progress` to the end of training or to an interruption.
 
@@ -75,83 +75,83 @@ def train(
         TrainingError: a loss or a gradient is not finite more often than the recipe lets pass, or a whole epoch has no
             token to score.
     """
-    planned = batches_from(source, settings, progress.position)
-    ready = partial(fetch, source, state.world, settings.accumulation or 1)
+    planned = iterate_batches(dataset, config, progress.position)
+    ready = partial(prepare_batch, dataset, state.context, config.accumulation or 1)
     with prefetch(planned, ready) as batches:
-        return _train(state, batches, steps_per_epoch(source, settings), settings, schedule, progress, hooks)
+        return _train(state, batches, steps_per_epoch(dataset, config), config, schedule, progress, callbacks)
 
 
 def _train(
     state: TrainingState,
-    batches: Iterable[Fetched],
+    batches: Iterable[PreparedBatch],
     epoch_steps: int,
-    settings: TrainingConfig,
+    config: TrainingConfig,
     schedule: Schedule,
     progress: Progress,
-    hooks: Hooks,
+    callbacks: Callbacks,
 ) -> Progress:
-    assert settings.max_steps is not None
-    assert settings.validate_every is not None
-    assert settings.save_every is not None
+    assert config.max_steps is not None
+    assert config.validate_every is not None
+    assert config.save_every is not None
     idle, saved_at = 0, progress.step
-    progress.finished = why_finished(progress, settings)
+    progress.finished = finish_reason(progress, config)
     started = time.perf_counter()
     for batch in batches:
-        if progress.finished or state.world.should_stop(hooks.interruption):
+        if progress.finished or state.context.should_stop(callbacks.interruption):
             break
         learning_rate = schedule(state.step + 1)
-        outcome = update(state, batch, settings, learning_rate, progress)
+        outcome = train_on_batch(state, batch, config, learning_rate, progress)
         progress.window.seconds += time.perf_counter() - started
         progress.position = batch.after
         updated = isinstance(outcome, StepResult)
         idle = 0 if updated else idle + 1
         if idle >= epoch_steps:
             raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; look at the data")
-        _report(outcome, progress, learning_rate, hooks.report)
-        is_last = state.step >= settings.max_steps
+        _report(outcome, progress, learning_rate, callbacks.report)
+        is_last = state.step >= config.max_steps
         improved = False
-        if is_last or _is_due(settings.validate_every, progress, updated):
-            improved = _validate(progress, settings, hooks)
-        progress.finished = why_finished(progress, settings)
+        if is_last or _is_due(config.validate_every, progress, updated):
+            improved = _validate(progress, config, callbacks)
+        progress.finished = finish_reason(progress, config)
         progress.seconds += time.perf_counter() - started
-        scheduled = _is_due(settings.save_every, progress, updated)
-        if scheduled and settings.average_last:
-            progress.recent = [*progress.recent, progress.step][-settings.average_last :]
+        scheduled = _is_due(config.save_every, progress, updated)
+        if scheduled and config.average_last:
+            progress.recent = [*progress.recent, progress.step][-config.average_last :]
         is_due = improved or progress.finished or scheduled
         if is_due and progress.step > saved_at:
-            _save(state, progress, hooks)
+            _save(state, progress, callbacks)
             saved_at = progress.step
         started = time.perf_counter()
     if progress.step > saved_at:
-        _save(state, progress, hooks)
+        _save(state, progress, callbacks)
     return progress
 
 
-def _save(state: TrainingState, progress: Progress, hooks: Hooks) -> None:
+def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> None:
     """Writes a checkpoint, but not of parameters that a too large update has ruined.
 
     Raises:
         TrainingError: a parameter is not finite.
     """
-    ruined = first_not_finite(state.objective)
-    if state.world.total(ruined is not None)[0]:
+    ruined = first_nonfinite_parameter(state.objective)
+    if state.context.all_reduce_sum(ruined is not None)[0]:
         raise TrainingError(
             f"step {progress.step}: {ruined or 'a parameter of another rank'} is not finite after the update; "
             "checkpoints are as before; go on from the last with a lower rate (--set training.learning_rate=..., "
             "--allow-changed training.learning_rate)"
         )
-    hooks.save(progress)
+    callbacks.save(progress)
 
 
-def why_finished(progress: Progress, settings: TrainingConfig) -> str | None:
+def finish_reason(progress: Progress, config: TrainingConfig) -> str | None:
     """The key whose limit is reached: "max_steps" or "patience"; None while training can go on."""
-    assert settings.max_steps is not None
-    if progress.step >= settings.max_steps:
+    assert config.max_steps is not None
+    if progress.step >= config.max_steps:
         return "max_steps"
-    return "patience" if settings.patience and progress.stale >= settings.patience else None
+    return "patience" if config.patience and progress.stale >= config.patience else None
 
 
-def _report(outcome: StepResult | Skipped, progress: Progress, learning_rate: float, reporter: Reporter) -> None:
+def _report(outcome: StepResult | SkippedBatch, progress: Progress, learning_rate: float, reporter: Reporter) -> None:
     if isinstance(outcome, StepResult):
         reporter.step(progress, outcome, learning_rate)
     else:
@@ -163,30 +163,30 @@ def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
     return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
 
 
-def _validate(progress: Progress, settings: TrainingConfig, hooks: Hooks) -> bool:
+def _validate(progress: Progress, config: TrainingConfig, callbacks: Callbacks) -> bool:
     """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best.
 
     Returns whether the model is one of the best, to be kept.
     """
-    scores = hooks.validate()
-    score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
+    scores = callbacks.validate()
+    score = HIGHER_IS_BETTER[config.best_metric] * scores[config.best_metric]
     counts = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))  # a model of NaN has a BLEU too
     is_best = counts and (progress.best_score is None or score > progress.best_score)
-    is_warm = progress.step > (settings.warmup_steps or 0)
+    is_warm = progress.step > (config.warmup_steps or 0)
     progress.stale = 0 if is_best else progress.stale + is_warm
     progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
     if counts:
-        progress.leaders = _leaders(progress, settings)
-    hooks.report.validation(progress.step, scores, is_best=is_best)
+        progress.leaders = _leaders(progress, config)
+    callbacks.report.validation(progress.step, scores, is_best=is_best)
     return is_best or progress.step in progress.leaders
 
 
-def _leaders(progress: Progress, settings: TrainingConfig) -> list[int]:
+def _leaders(progress: Progress, config: TrainingConfig) -> list[int]:
     """The best validated steps so far, this one included, as many as are to be averaged; the earlier wins a tie."""
 
     def score(step: int) -> float:
-        return HIGHER_IS_BETTER[settings.best_metric] * progress.validations[step][settings.best_metric]
+        return HIGHER_IS_BETTER[config.best_metric] * progress.validations[step][config.best_metric]
 
-    return sorted([*progress.leaders, progress.step], key=score, reverse=True)[: settings.average_best or 1]
+    return sorted([*progress.leaders, progress.step], key=score, reverse=True)[: config.average_best or 1]

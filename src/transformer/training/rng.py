@@ -5,7 +5,7 @@ import hashlib
 import torch
 
 
-def seed_for(seed: int, *place: int) -> int:
+def derive_seed(seed: int, *place: int) -> int:
     """A seed that is a function of the run's seed and a place in it, such as (step, micro-batch)."""
     digest = hashlib.blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -16,7 +16,7 @@ def reseed(seed: int, *place: int) -> None:
 
     As `torch.manual_seed`, which writes down where it was called from as long as no GPU is in use: 0.8 ms a step.
     """
-    chosen = seed_for(seed, *place)
+    chosen = derive_seed(seed, *place)
     torch.default_generator.manual_seed(chosen)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(chosen)

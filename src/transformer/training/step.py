@@ -14,13 +14,13 @@ from transformer.errors import NonFiniteError
 from transformer.interfaces import Batch
 from transformer.kernels.elementwise import sum_of_squares
 from transformer.kernels.gemm import multiplies
-from transformer.training.backend import CPU_FLOAT32, Hardware
-from transformer.training.distributed.data_parallel import hold_gradient, own_part, whole_tensor
+from transformer.training.backend import CPU_FLOAT32, Backend
+from transformer.training.distributed.data_parallel import full_tensor, local_tensor, no_gradient_sync
 from transformer.training.distributed.process_group import ALONE, DistributedContext
-from transformer.training.monitoring.layer_stats import BlockFigures, LayerStats
+from transformer.training.monitoring.layer_stats import BlockStats, LayerStats
 from transformer.training.rng import reseed
 
-DIVISOR: Final = "grad_scale"
+GRAD_SCALE: Final = "grad_scale"
 """The attribute of torch's fused optimizers that says what gradients are divided by before they are used."""
 
 
@@ -33,9 +33,9 @@ class TrainingState:
         optimizer: over the model's parameters.
         step: updates done so far.
         seed: of the run.
-        hardware: where and in which precision the objective computes.
-        observe_every: updates between figures of every block; 0 never observes.
-        world: the ranks that take every step together.
+        backend: where and in which precision the objective computes.
+        layer_stats_every: updates between figures of every block; 0 never observes.
+        context: the ranks that take every step together.
         modules: of the objective.
     """
 
@@ -43,9 +43,9 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     step: int
     seed: int
-    hardware: Hardware = CPU_FLOAT32
-    observe_every: int = 0
-    world: DistributedContext = ALONE
+    backend: Backend = CPU_FLOAT32
+    layer_stats_every: int = 0
+    context: DistributedContext = ALONE
     modules: Sequence[nn.Module] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class StepResult:
     nll: float
     count: int
     gradient_norm: float
-    blocks: dict[str, BlockFigures] = field(default_factory=dict)
+    blocks: dict[str, BlockStats] = field(default_factory=dict)
 
 
 def train_step(
@@ -101,11 +101,11 @@ def train_step(
     if not all(module.training for module in state.modules):  # telling each again takes longer
         state.objective.train()
     counted = micro_batches if is_last_counted else micro_batches[:-1]
-    count = int(state.world.total(sum(batch.scored_tokens for batch in counted))[0])
+    count = int(state.context.all_reduce_sum(sum(batch.scored_tokens for batch in counted))[0])
     if not count:
         return None
-    loss_sum, nll_sum = state.world.total(*_backward(state, micro_batches, len(counted), count))
-    is_observed = state.observe_every and (state.step + 1) % state.observe_every == 0
+    loss_sum, nll_sum = state.context.all_reduce_sum(*_backward(state, micro_batches, len(counted), count))
+    is_observed = state.layer_stats_every and (state.step + 1) % state.layer_stats_every == 0
     observation = LayerStats(state.objective) if is_observed else None
     norm = _gradient_norm(state.optimizer)
     gradient_norm = norm.item()
@@ -120,7 +120,7 @@ def train_step(
     try:
         state.optimizer.step()
     finally:
-        state.optimizer.__dict__.pop(DIVISOR, None)
+        state.optimizer.__dict__.pop(GRAD_SCALE, None)
     state.optimizer.zero_grad()
     state.step += 1
     blocks = observation.figures() if observation else {}
@@ -131,12 +131,12 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
     """Leaves the gradient of the mean loss in the parameters; returns the rank's sums, smoothed and not."""
     loss_sum = nll_sum = 0.0
     for index, batch in enumerate(micro_batches):
-        weight = state.world.size if index < n_counted else 0  # ranks' gradients are averaged, not summed
-        reseed(state.seed, state.step, state.world.rank + index * state.world.size)
+        weight = state.context.size if index < n_counted else 0  # ranks' gradients are averaged, not summed
+        reseed(state.seed, state.step, state.context.rank + index * state.context.size)
         is_last = index == len(micro_batches) - 1
-        with nullcontext() if is_last else hold_gradient(state.objective):
-            with state.hardware.computing():
-                result = state.objective(batch.to(state.hardware.device))
+        with nullcontext() if is_last else no_gradient_sync(state.objective):
+            with state.backend.compute_context():
+                result = state.objective(batch.to(state.backend.device))
             (result.loss_sum * weight / count).backward()
         if weight:
             loss_sum += result.loss_sum.item()
@@ -149,13 +149,13 @@ def _gradient_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if multiplies(*gradients) and all(each.dtype == torch.float32 for each in gradients):
         return torch.tensor(math.sqrt(sum_of_squares(*gradients)), dtype=torch.float32, device="cpu")
-    return whole_tensor(nn.utils.get_total_norm(gradients))
+    return full_tensor(nn.utils.get_total_norm(gradients))
 
 
 def _shorten(state: TrainingState, norm: torch.Tensor, clip_norm: float) -> None:
     """Brings the gradient to `clip_norm`; a fused optimizer divides it itself, while it reads it anyway."""
-    if state.world.size == 1 and state.optimizer.defaults.get("fused"):
-        setattr(state.optimizer, DIVISOR, norm / clip_norm)
+    if state.context.size == 1 and state.optimizer.defaults.get("fused"):
+        setattr(state.optimizer, GRAD_SCALE, norm / clip_norm)
     else:
         nn.utils.clip_grads_with_norm_(list(state.objective.parameters()), clip_norm, norm)
 
@@ -172,13 +172,13 @@ def _what_is_not_finite(objective: nn.Module, loss: float, gradient_norm: float)
     return f"the loss is {loss:.4g}, but the gradient is not finite {place}"
 
 
-def first_not_finite(objective: nn.Module) -> str | None:
+def first_nonfinite_parameter(objective: nn.Module) -> str | None:
     """The name of the first parameter that holds a number that is not finite, of what this rank has of it."""
     for name, parameter in objective.named_parameters():
-        if not own_part(parameter.detach()).isfinite().all():
+        if not local_tensor(parameter.detach()).isfinite().all():
             return name.removeprefix("module.")
     return None
 
 
 def _has_nonfinite_gradient(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and not whole_tensor(parameter.grad).isfinite().all().item()
+    return parameter.grad is not None and not full_tensor(parameter.grad).isfinite().all().item()

@@ -12,21 +12,21 @@ from transformer.interfaces import Batch, Dataset
 from transformer.training.config import TrainingConfig
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.monitoring.progress import Position, Progress
-from transformer.training.optim.ema import update_running_mean
+from transformer.training.optim.ema import update_ema
 from transformer.training.step import StepResult, TrainingState, train_step
 
 SHOWN_EXAMPLES = 10
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedBatch:
     """A batch that was left out, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Fetched:
+class PreparedBatch:
     """A batch made ready for this rank.
 
     Attributes:
@@ -42,20 +42,22 @@ class Fetched:
     after: Position
 
 
-def fetch(
-    source: Dataset, world: DistributedContext, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
-) -> Fetched:
+def prepare_batch(
+    dataset: Dataset, context: DistributedContext, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
+) -> PreparedBatch:
     """Reads what this rank needs of a planned batch."""
     ids, after = planned
     parts = split_micro(ids, accumulation)
-    own = world.part_of(parts)
-    has_all = len(own) == world.rounds(len(parts))
-    return Fetched(ids, [source.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])], has_all, after)
+    own = context.items_of_rank(parts)
+    has_all = len(own) == context.items_per_rank(len(parts))
+    return PreparedBatch(
+        ids, [dataset.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])], has_all, after
+    )
 
 
-def update(
-    state: TrainingState, batch: Fetched, settings: TrainingConfig, learning_rate: float, progress: Progress
-) -> StepResult | Skipped:
+def train_on_batch(
+    state: TrainingState, batch: PreparedBatch, config: TrainingConfig, learning_rate: float, progress: Progress
+) -> StepResult | SkippedBatch:
     """Trains on the batch at `progress.position` and counts its examples.
 
     Raises:
@@ -64,22 +66,22 @@ def update(
     ids = batch.ids
     try:
         result = train_step(
-            state, batch.micro_batches, learning_rate, settings.clip_norm, is_last_counted=batch.is_last_counted
+            state, batch.micro_batches, learning_rate, config.clip_norm, is_last_counted=batch.is_last_counted
         )
     except NonFiniteError as error:
         progress.skipped_nonfinite += 1
-        if progress.skipped_nonfinite > settings.skip_nonfinite:
+        if progress.skipped_nonfinite > config.skip_nonfinite:
             raise TrainingError(
                 f"step {state.step + 1}: {error}; {_place(progress, ids)}; parameters and checkpoints are as before; "
                 "lower training.learning_rate, set training.clip_norm, or let training.skip_nonfinite=N such "
                 "batches pass, each with --allow-changed KEY"
             ) from error
-        return Skipped(f"{error}; {_place(progress, ids)}")
+        return SkippedBatch(f"{error}; {_place(progress, ids)}")
     if result is None:
         progress.skipped_unscored += 1
-        return Skipped(f"no token is scored; {_place(progress, ids)}")
-    if settings.ema_decay:
-        update_running_mean(state.optimizer, settings.ema_decay, state.step)
+        return SkippedBatch(f"no token is scored; {_place(progress, ids)}")
+    if config.ema_decay:
+        update_ema(state.optimizer, config.ema_decay, state.step)
     progress.step = state.step
     progress.examples += len(ids)
     progress.target_tokens += result.count

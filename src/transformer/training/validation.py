@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.interfaces import Dataset
-from transformer.training.backend import CPU_FLOAT32, Hardware
+from transformer.training.backend import CPU_FLOAT32, Backend
 
 
 @torch.no_grad()
 def validation_loss(
-    objective: nn.Module, source: Dataset, batch_tokens: int, hardware: Hardware = CPU_FLOAT32
+    objective: nn.Module, dataset: Dataset, batch_tokens: int, backend: Backend = CPU_FLOAT32
 ) -> dict[str, float]:
     """The loss a token over all examples of a source, in evaluation mode.
 
@@ -25,9 +25,9 @@ def validation_loss(
     loss_sum = nll_sum = right = 0.0
     count = 0
     has_right = False
-    for ids in batches_longest_first(source.lengths.max(axis=1), batch_tokens):
-        with hardware.computing():
-            result = objective(source.fetch(ids).to(hardware.device))
+    for ids in batches_longest_first(dataset.lengths.max(axis=1), batch_tokens):
+        with backend.compute_context():
+            result = objective(dataset.fetch(ids).to(backend.device))
         loss_sum += result.loss_sum.item()
         nll_sum += result.metrics["nll_sum"].item()
         has_right = "right" in result.metrics

@@ -18,7 +18,7 @@ from transformer.errors import DataError
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import train_tokenizer
-from transformer.training.objectives.classification import ImageChanges
+from transformer.training.objectives.classification import ImageAugmentation
 
 TEXT = ["To be, or not to be:", "", "that is \u2028 the question\u00e9", "\ttab"]
 
@@ -172,7 +172,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
 def test_images_are_moved_mirrored_and_blanked() -> None:
     """Catches a move beyond the edge, a mirrored height, and blanks that cover all."""
     images = torch.arange(2 * 1 * 5 * 7).float().view(2, 1, 5, 7).expand(2, 1, 5, 7) + 1
-    moved = ImageChanges(flip=False, shift=2, erase=0.0)(images)
+    moved = ImageAugmentation(flip=False, shift=2, erase=0.0)(images)
     for before, after in zip(images, moved, strict=True):
         ways = [
             before[:, torch.clamp(torch.arange(5) + down, 0, 4)][:, :, torch.clamp(torch.arange(7) + right, 0, 6)]
@@ -181,11 +181,11 @@ def test_images_are_moved_mirrored_and_blanked() -> None:
         ]
         assert any(torch.equal(after, way) for way in ways)
     many = images[:1].expand(64, -1, -1, -1)
-    mirrored = ImageChanges(flip=True, shift=0, erase=0.0)(many)
+    mirrored = ImageAugmentation(flip=True, shift=0, erase=0.0)(many)
     same = [torch.equal(each, many[0]) for each in mirrored]
     assert 10 < sum(same) < 54
     assert all(torch.equal(each, many[0].flip(2)) for each, is_same in zip(mirrored, same, strict=True) if not is_same)
-    blanked = ImageChanges(flip=False, shift=0, erase=0.5)(many)
+    blanked = ImageAugmentation(flip=False, shift=0, erase=0.5)(many)
     shares = [(each == 0).float().mean().item() for each in blanked]
     assert 10 < sum(share == 0 for share in shares) < 54
     assert max(shares) <= 0.5

@@ -20,7 +20,7 @@ from transformer.kernels.cross_entropy import to_gradient
 from transformer.kernels.elementwise import gelu, sum_columns, sum_of_squares
 from transformer.kernels.gemm import Finish, matmul
 from transformer.kernels.library import kind
-from transformer.training.backend import Hardware
+from transformer.training.backend import Backend
 from transformer.training.cpu_ops.dispatch import CompiledProducts, attend
 from transformer.training.cpu_ops.linear import linear, linear_side_by_side
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
@@ -506,9 +506,9 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
     counted = Counted()
     substitute(monkeypatch, "backend.CompiledProducts", lambda: counted)
     results: list[list[Tensor]] = []
-    for hardware in (Hardware(CPU, precision), None):
+    for backend in (Backend(CPU, precision), None):
         layer.zero_grad()
-        context = hardware.computing() if hardware else torch.autocast("cpu", BF16, enabled=precision == "bf16")
+        context = backend.compute_context() if backend else torch.autocast("cpu", BF16, enabled=precision == "bf16")
         with context:
             y = layer(x, torch.ones(3, 1, 1, 9, dtype=torch.bool))
         y.square().sum().backward()

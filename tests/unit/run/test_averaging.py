@@ -22,10 +22,10 @@ from transformer.run.train import RunResult, train
 from transformer.storage.checkpoints import resolve_model
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
-from transformer.training.checkpoint import Checkpoints
+from transformer.training.checkpoint import CheckpointManager
 from transformer.training.config import TrainingConfig
 from transformer.training.monitoring.progress import Progress
-from transformer.training.optim.ema import ParameterMean, running_mean_in_place, update_running_mean
+from transformer.training.optim.ema import ParameterMean, update_ema, use_ema_parameters
 
 
 def test_the_mean_is_exact() -> None:
@@ -150,7 +150,7 @@ def test_the_best_are_kept_to_be_averaged(digit_corpus: tuple[Path, Path], tmp_p
 def test_the_average_is_the_model_only_where_it_is_better(tiny_run: Path, tmp_path: Path) -> None:
     """Catches an average that is published because it is there."""
     folder = shutil.copytree(tiny_run, tmp_path / "run")
-    best = Checkpoints(folder).newest().progress.best_score
+    best = CheckpointManager(folder).latest().progress.best_score
     (folder / "average").mkdir()
     for score, name in ((best + 1, "average"), (best, "model"), (None, "model"), ("x", "model")):
         (folder / "average" / "provenance.json").write_text(json.dumps({"validation": {"score": score}}))
@@ -193,13 +193,13 @@ def test_running_mean_by_hand() -> None:
     values = [2.0, 4.0, -1.0]
     for step, value in enumerate(values, start=1):
         nn.init.constant_(layer.weight, value)
-        update_running_mean(optimizer, 0.2, step)
+        update_ema(optimizer, 0.2, step)
     # d is min(0.2, 2/11, 3/12, 4/13): the first value, then 0.2 of the mean and 0.8 of the value.
     expected = 0.2 * (0.2 * 2.0 + 0.8 * 4.0) + 0.8 * -1.0
-    with running_mean_in_place(optimizer):
+    with use_ema_parameters(optimizer):
         assert layer.weight.item() == pytest.approx(expected, rel=1e-6)
     assert layer.weight.item() == -1.0
-    with pytest.raises(RuntimeError, match="boom"), running_mean_in_place(optimizer):
+    with pytest.raises(RuntimeError, match="boom"), use_ema_parameters(optimizer):
         raise RuntimeError("boom")
     assert layer.weight.item() == -1.0
 

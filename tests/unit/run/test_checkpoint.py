@@ -21,7 +21,7 @@ from transformer.run.setup import computed_otherwise
 from transformer.runtime.machine import machine
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.verified_folder import VerifiedFolder, write_sealed
-from transformer.training.checkpoint import Checkpoints
+from transformer.training.checkpoint import CheckpointManager
 from transformer.training.monitoring.progress import Position, Progress, Window
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.state_dict import optimizer_tensors, restore_optimizer
@@ -34,7 +34,7 @@ def write_model(folder: Path) -> None:
     (folder / "weights").write_bytes(b"1234567")
 
 
-def save(checkpoints: Checkpoints, step: int, best: int | None) -> Progress:
+def save(checkpoints: CheckpointManager, step: int, best: int | None) -> Progress:
     progress = Progress(step=step, best_step=best)
     checkpoints.save(progress, {"note": "ü"}, write_model, TENSORS)
     return progress
@@ -61,15 +61,15 @@ def test_a_run_tells_that_something_else_computes_it() -> None:
 
 def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
     """Catches a best that is removed, old ones that stay, and the best of an older one, needed if the newest fails."""
-    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    checkpoints = CheckpointManager(tmp_path, keep_last=2)
     kept = []
     for step, best in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 4)):
         save(checkpoints, step, best)
         kept.append(checkpoint_steps(tmp_path))
     assert kept == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [4, 5, 6]]
-    newest = Checkpoints(tmp_path).newest()
+    newest = CheckpointManager(tmp_path).latest()
     assert newest is not None
-    assert newest.facts == {"note": "ü"}
+    assert newest.metadata == {"note": "ü"}
     assert newest.tensors("optimizer") == TENSORS["optimizer"]
     assert newest.model == tmp_path / "checkpoints" / "step-00000006" / "model"
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "fsync", recorded_fsync)
     monkeypatch.setattr(os, "replace", recorded_replace)
     monkeypatch.setattr(os, "rename", recorded_replace)
-    save(Checkpoints(tmp_path), 1, None)
+    save(CheckpointManager(tmp_path), 1, None)
     folder = tmp_path / "checkpoints" / "step-00000001"
     everything = [folder, *folder.rglob("*")]
     assert len(everything) >= 6
@@ -137,49 +137,49 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (folder / "keep").mkdir(parents=True)
     (folder / ".writing-step-00000009-77").mkdir()
     (folder / "step-00000008").symlink_to(outside)
-    save(Checkpoints(run), 1, None)
+    save(CheckpointManager(run), 1, None)
     assert sorted(path.name for path in folder.iterdir()) == ["keep", "step-00000001", "step-00000008"]
     assert (outside / "model").is_dir()
-    assert Checkpoints(run).newest().progress.step == 1
+    assert CheckpointManager(run).latest().progress.step == 1
 
 
 def test_damage_is_noted_and_gone_after_the_next_save(tmp_path: Path) -> None:
     """Catches a damaged checkpoint that counts as one of the last, so that the whole ones are removed for it."""
     for step in (1, 2, 3):
-        save(Checkpoints(tmp_path, keep_last=3), step, None)
+        save(CheckpointManager(tmp_path, keep_last=3), step, None)
     for step in (2, 3):
         (tmp_path / "checkpoints" / f"step-{step:08d}" / "model" / "weights").write_bytes(b"1234568")
-    checkpoints = Checkpoints(tmp_path, keep_last=1)
-    assert checkpoints.newest().progress.step == 1
+    checkpoints = CheckpointManager(tmp_path, keep_last=1)
+    assert checkpoints.latest().progress.step == 1
     assert sorted(checkpoints.damaged) == [2, 3]
     assert "model/weights does not match its SHA-256" in checkpoints.damaged[3]
-    checkpoints.tidy(Progress(step=1))
+    checkpoints.remove_obsolete(Progress(step=1))
     assert checkpoint_steps(tmp_path) == [1, 2, 3]
     save(checkpoints, 2, None)
     assert checkpoint_steps(tmp_path) == [2]
-    assert not checkpoints.is_whole(1)
+    assert not checkpoints.is_intact(1)
 
 
 def test_one_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
     """Catches a file of a checkpoint that no sum covers, the manifest and its sum included."""
     for step in (1, 2):
-        save(Checkpoints(tmp_path), step, None)
+        save(CheckpointManager(tmp_path), step, None)
     files = [path for path in (tmp_path / "checkpoints" / "step-00000002").rglob("*") if path.is_file()]
     assert len(files) == 5
     for path in files:
         content = path.read_bytes()
         for position in (0, len(content) // 2, len(content) - 1):
             path.write_bytes(content[:position] + bytes([content[position] ^ 8]) + content[position + 1 :])
-            assert Checkpoints(tmp_path).newest().progress.step == 1
+            assert CheckpointManager(tmp_path).latest().progress.step == 1
         path.write_bytes(content)
-    assert Checkpoints(tmp_path).newest().progress.step == 2
+    assert CheckpointManager(tmp_path).latest().progress.step == 2
 
 
 def test_a_checkpoint_of_no_run_of_ours_is_refused(tmp_path: Path) -> None:
     """Catches a run that goes on without knowing what it was trained on."""
-    save(Checkpoints(tmp_path), 1, None)
+    save(CheckpointManager(tmp_path), 1, None)
     with pytest.raises(CheckpointError, match=r"step-00000001 does not tell its run's recipe and texts \('recipe'\)"):
-        find_earlier(Checkpoints(tmp_path))
+        find_earlier(CheckpointManager(tmp_path))
 
 
 def hostile(run: Path, name: str, write: Any) -> Path:
@@ -224,7 +224,7 @@ HOSTILE = {
 def test_hostile_tensors_are_refused(tmp_path: Path, name: str) -> None:
     """Catches a file that runs, takes the memory, or reads what is not its own."""
     hostile(tmp_path, "optimizer.safetensors", HOSTILE[name])
-    checkpoint = Checkpoints(tmp_path).newest()
+    checkpoint = CheckpointManager(tmp_path).latest()
     assert checkpoint is not None
     with pytest.raises(CheckpointError, match=r"optimizer.safetensors: .*; do not use this checkpoint"):
         checkpoint.tensors("optimizer")
@@ -244,7 +244,7 @@ def test_hostile_records_are_refused(tmp_path: Path, name: str) -> None:
     content, message = RECORDS[name]
     hostile(tmp_path, "progress.json", lambda path: path.write_bytes(content))
     with pytest.raises(CheckpointError, match=rf"has no checkpoint that is whole \(.*{message}.*\); start anew"):
-        Checkpoints(tmp_path).newest()
+        CheckpointManager(tmp_path).latest()
 
 
 def test_hostile_folders_are_refused(tmp_path: Path) -> None:

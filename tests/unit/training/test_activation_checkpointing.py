@@ -10,11 +10,11 @@ from torch import Tensor
 from substitution import substitute
 from transformer import build_transformer
 from transformer.data.dataset import pair_batch
-from transformer.training.backend import CPU_FLOAT32, Hardware
+from transformer.training.backend import CPU_FLOAT32, Backend
 from transformer.training.objectives.translation import TranslationObjective
 
 
-def gradients(hardware: Hardware, *, checkpointing: bool) -> tuple[dict[str, Tensor], int]:
+def gradients(backend: Backend, *, checkpointing: bool) -> tuple[dict[str, Tensor], int]:
     """Of a step with dropout, and the number of tensors kept for the backward pass."""
     torch.manual_seed(1)
     model = build_transformer(
@@ -29,17 +29,17 @@ def gradients(hardware: Hardware, *, checkpointing: bool) -> tuple[dict[str, Ten
         kept += tensor.numel()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), hardware.computing():
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), backend.compute_context():
         loss = objective(pair_batch(*sides)).loss_sum
     loss.backward()
     return {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}, kept
 
 
-@pytest.mark.parametrize("hardware", [CPU_FLOAT32, Hardware(torch.device("cpu"), "bf16")])
-def test_gradients_are_equal_to_the_bit_and_less_is_kept(hardware: Hardware) -> None:
+@pytest.mark.parametrize("backend", [CPU_FLOAT32, Backend(torch.device("cpu"), "bf16")])
+def test_gradients_are_equal_to_the_bit_and_less_is_kept(backend: Backend) -> None:
     """Catches dropout drawn anew, another precision on the way back, and layers that were not wrapped."""
-    plain, kept = gradients(hardware, checkpointing=False)
-    again, kept_again = gradients(hardware, checkpointing=True)
+    plain, kept = gradients(backend, checkpointing=False)
+    again, kept_again = gradients(backend, checkpointing=True)
     assert plain.keys() == again.keys()
     for name, gradient in plain.items():
         assert torch.equal(gradient, again[name]), name

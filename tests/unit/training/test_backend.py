@@ -16,7 +16,7 @@ from transformer.errors import ConfigError
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 from transformer.runtime.allocator import _gnu_c_library, retain_heap, trim_heap
-from transformer.training.backend import Hardware, choose_hardware, keep_compiled_products
+from transformer.training.backend import Backend, choose_backend, enlarge_onednn_cache
 
 
 def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
@@ -28,37 +28,37 @@ def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> Non
     """Catches bf16 on a processor that emulates it, many times slower than float32."""
     with_capabilities(monkeypatch, avx512_bf16=True)
     substitute(monkeypatch, "backend.kind", lambda: "avx512")
-    assert choose_hardware().precision == "bf16"
+    assert choose_backend().precision == "bf16"
     substitute(monkeypatch, "backend.kind", lambda: "avx2")
-    assert choose_hardware().precision == "float32"
+    assert choose_backend().precision == "float32"
     substitute(monkeypatch, "backend.kind", lambda: None)
-    assert choose_hardware().precision == "bf16"
+    assert choose_backend().precision == "bf16"
     with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
-    assert choose_hardware().precision == "float32"
-    assert choose_hardware(precision="bf16").precision == "bf16"
+    assert choose_backend().precision == "float32"
+    assert choose_backend(precision="bf16").precision == "bf16"
 
 
 def test_autocast_is_on_for_bf16_only() -> None:
     """Catches a precision that is said and not used."""
     x = torch.ones(3, 3)
     for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
-        with Hardware(torch.device("cpu"), precision).computing():
+        with Backend(torch.device("cpu"), precision).compute_context():
             assert (x @ x).dtype == dtype
 
 
 def test_what_is_said() -> None:
     """Catches a run whose log does not tell its precision."""
-    assert str(Hardware(torch.device("cpu"), "bf16")).startswith("bf16 products, float32 weights and sums on ")
-    assert str(Hardware(torch.device("cpu"), "float32")) == f"float32 on {torch.get_num_threads()} threads"
+    assert str(Backend(torch.device("cpu"), "bf16")).startswith("bf16 products, float32 weights and sums on ")
+    assert str(Backend(torch.device("cpu"), "float32")) == f"float32 on {torch.get_num_threads()} threads"
 
 
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches float16 without loss scaling, whose gradients underflow, and a silent fall-back to the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="would need loss scaling, which is not offered; choose 'bf16'"):
-        choose_hardware(precision="float16")
+        choose_backend(precision="float16")
     with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
-        choose_hardware(device="cuda")
+        choose_backend(device="cuda")
 
 
 @pytest.mark.parametrize("settings", [{"precision": "float16"}, {"device": "cuda"}, {"tensorboard": True}])
@@ -81,10 +81,10 @@ def test_it_is_refused_before_the_texts_are_prepared(
 def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a setting of the user's that is written over, and ours that is not made."""
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
-    keep_compiled_products()
+    enlarge_onednn_cache()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
-    keep_compiled_products()
+    enlarge_onednn_cache()
     assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) > 1024
 
 
@@ -114,14 +114,14 @@ def test_holes_are_given_back() -> None:
     code = """
 import torch
 from pathlib import Path
-from transformer.memory import give_back_holes, keep_freed_memory
+from transformer.runtime.allocator import trim_heap, retain_heap
 def mib():
     return int(Path("/proc/self/statm").read_text().split()[1]) / 256
-keep_freed_memory()
+retain_heap()
 pieces = [torch.ones(1 << 16) for _ in range(800)]
 del pieces[::2]
 kept = mib()
-give_back_holes()
+trim_heap()
 print(kept - mib(), sum(int(piece.sum()) for piece in pieces))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

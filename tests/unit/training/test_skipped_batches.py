@@ -14,7 +14,7 @@ from transformer.errors import NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
 from transformer.training.config import TrainingConfig
 from transformer.training.interruption import Interruption
-from transformer.training.loop import Hooks, train
+from transformer.training.loop import Callbacks, train
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.adam import make_optimizer
@@ -56,16 +56,16 @@ class Fragile(nn.Module):
         return LossSum(loss, batch.scored_tokens, {"nll_sum": loss.detach()})
 
 
-def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None, **settings: object) -> Progress:
+def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None, **config: object) -> Progress:
     """Trains `Fragile` on twelve batches of one example."""
     training = TrainingConfig(
-        batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **settings}
+        batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **config}
     )
     objective, reporter = Fragile(), Reporter(tmp_path / "metrics.jsonl", 15, 1, quiet=True)
-    hooks = Hooks(lambda: {"bleu": 1.0}, lambda progress: None, reporter, Interruption())
+    callbacks = Callbacks(lambda: {"bleu": 1.0}, lambda progress: None, reporter, Interruption())
     state = TrainingState(objective, make_optimizer(objective, training), 0, 1)
     try:
-        return train(state, Kinds(kinds), training, lambda step: 0.01, progress or Progress(), hooks)
+        return train(state, Kinds(kinds), training, lambda step: 0.01, progress or Progress(), callbacks)
     finally:
         reporter.close()
         assert all(parameter.isfinite().all() for parameter in objective.parameters())

@@ -30,8 +30,8 @@ from transformer.run.recipe import parse_recipe
 from transformer.run.train import train as train_by_recipe
 from transformer.training.config import TrainingConfig
 from transformer.training.interruption import watch_signals
-from transformer.training.loop import Hooks, batches_from, train
-from transformer.training.monitoring.layer_stats import BlockFigures, block_of
+from transformer.training.loop import Callbacks, iterate_batches, train
+from transformer.training.monitoring.layer_stats import BlockStats, block_of
 from transformer.training.monitoring.progress import Position, Progress, Window
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.monitoring.tensorboard import TensorBoard
@@ -40,7 +40,7 @@ from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import make_schedule
-from transformer.training.rng import reseed, seed_for
+from transformer.training.rng import derive_seed, reseed
 from transformer.training.step import StepResult, TrainingState, train_step
 from transformer.training.validation import validation_loss
 from transformer.transformer import build_transformer
@@ -280,7 +280,7 @@ def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
 
     assert loss(1, 3, noise=False) == loss(1, 3, noise=True)
     assert len({loss(1, 3, False), loss(1, 4, False), loss(2, 3, False)}) == 3
-    assert seed_for(1, 23) != seed_for(12, 3)
+    assert derive_seed(1, 23) != derive_seed(12, 3)
     reseed(1, 2)
     first = torch.rand(1)
     reseed(1, 2)
@@ -362,12 +362,12 @@ def run_loop(
     progress: Progress | None = None,
     losses: Sequence[float] = (1.0,),
     rate: float = 1e-3,
-    **settings: object,
+    **config: object,
 ) -> tuple[Progress, list[int]]:
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
     values, of_losses = iter(scores), cycle(losses)
-    training = TrainingConfig(batch_tokens=16, log_every=1, **(EPOCH | settings))
+    training = TrainingConfig(batch_tokens=16, log_every=1, **(EPOCH | config))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
 
@@ -377,11 +377,11 @@ def run_loop(
                 os.kill(os.getpid(), signal.SIGTERM)
             return {"bleu": float(value), "loss": next(of_losses)}
 
-        hooks = Hooks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
+        callbacks = Callbacks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
         schedule = make_schedule("constant", d_model=8, peak=rate, warmup_steps=1, decay_steps=99)
         state = state_of(tiny_objective())
         state.step = progress.step if progress else 0
-        result = train(state, Digits(), training, schedule, progress or Progress(), hooks)
+        result = train(state, Digits(), training, schedule, progress or Progress(), callbacks)
     return result, saved
 
 
@@ -460,7 +460,7 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text('{"kind": "train", "step": 4, "loss": 1}\n{"kind": "train", "step": 8, "loss": 2}\n')
     reporter = Reporter(path, 9, 1, start=Progress(step=5), quiet=True)
-    ruined = StepResult(1.0, 1.0, 1, math.inf, {"encoder.layers.0": BlockFigures(math.nan, math.inf, 1.0)})
+    ruined = StepResult(1.0, 1.0, 1, math.inf, {"encoder.layers.0": BlockStats(math.nan, math.inf, 1.0)})
     reporter.step(Progress(step=6, window=Window(seconds=1.0)), ruined, 1e-3)
     reporter.validation(6, {"loss": math.nan}, is_best=False)
     reporter.close()
@@ -480,12 +480,12 @@ def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> No
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     """Catches a data position that restarts at the beginning of the epoch, or of the data."""
-    settings = TrainingConfig(batch_tokens=16)
-    unbroken = batches_from(Digits(), settings, Position())
+    config = TrainingConfig(batch_tokens=16)
+    unbroken = iterate_batches(Digits(), config, Position())
     batches = [next(unbroken) for _ in range(9)]
     expected = [ids.tolist() for ids, _ in batches]
     for step in (1, 2, 3, 4, 7):
-        ids, after = next(batches_from(Digits(), settings, batches[step - 1][1]))
+        ids, after = next(iterate_batches(Digits(), config, batches[step - 1][1]))
         assert (ids.tolist(), after) == (expected[step], batches[step][1])
     assert [after for _, after in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
@@ -550,12 +550,12 @@ def test_validation_loss_is_over_all_tokens() -> None:
 
 def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches control characters in a log file."""
-    settings = TrainingConfig(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
+    config = TrainingConfig(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
     reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
     with watch_signals() as interruption:
-        hooks = Hooks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)
+        callbacks = Callbacks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)
         schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, decay_steps=4)
-        train(state_of(tiny_objective()), Digits(), settings, schedule, Progress(), hooks)
+        train(state_of(tiny_objective()), Digits(), config, schedule, Progress(), callbacks)
     reporter.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4"]
@@ -566,7 +566,7 @@ def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: 
 def test_figures_of_blocks_by_hand() -> None:
     """Catches norms after clipping, ratios to the wrong norm, and layers that are thrown together: SGD at rate 1."""
     objective = tiny_objective()
-    state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1, observe_every=2)
+    state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1, layer_stats_every=2)
     assert train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.5).blocks == {}
     before = {name: parameter.detach().clone() for name, parameter in objective.named_parameters()}
     result = train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.01)
@@ -599,8 +599,8 @@ def test_tensorboard_is_told_every_figure(tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("tensorboard", reason="tensorboard is not installed; pip install 'transformer[tensorboard]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    reporter = Reporter(tmp_path / "m.jsonl", 9, 1, quiet=True, board=TensorBoard(tmp_path / "board"))
-    block = BlockFigures(gradient_norm=3.0, parameter_norm=2.0, update_ratio=0.5)
+    reporter = Reporter(tmp_path / "m.jsonl", 9, 1, quiet=True, tensorboard=TensorBoard(tmp_path / "board"))
+    block = BlockStats(gradient_norm=3.0, parameter_norm=2.0, update_ratio=0.5)
     result = StepResult(1.5, 1.25, 7, 0.5, {"encoder.norm": block})
     reporter.step(Progress(step=5, window=Window(seconds=1.0)), result, 1e-3)
     reporter.validation(6, {"bleu": 12.5, "loss": math.nan}, is_best=True)

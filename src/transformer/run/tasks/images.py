@@ -17,7 +17,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Task, TaskData
 from transformer.training.config import TrainingConfig
-from transformer.training.objectives.classification import ImageChanges, LabelObjective
+from transformer.training.objectives.classification import ClassificationObjective, ImageAugmentation
 
 
 class ImageTask(Task):
@@ -106,9 +106,9 @@ class ImageTask(Task):
         """As of `Task`."""
         del material
         data = self._data
-        changes = ImageChanges(flip=data.flip, shift=data.shift, erase=data.erase)
+        changes = ImageAugmentation(flip=data.flip, shift=data.shift, erase=data.erase)
         checkpointing = training.activation_checkpointing
-        return LabelObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
+        return ClassificationObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
 
     def _read(self, images: str, labels: str | None, config: Config) -> ImageFolder | IdxImages:
         """The images of a folder, or of an IDX file.

@@ -19,7 +19,7 @@ from transformer.run.recipe import Defaults, Recipe
 from transformer.run.task import Task, TaskData, sized
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.training.config import TrainingConfig
-from transformer.training.objectives.classification import LabelObjective
+from transformer.training.objectives.classification import ClassificationObjective
 
 COLUMNS: Final = ("text", "label")
 
@@ -149,4 +149,4 @@ class LabelTask(RowTask):
         """As of `Task`."""
         del material
         checkpointing = training.activation_checkpointing
-        return LabelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
+        return ClassificationObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)

@@ -10,7 +10,7 @@ from transformer.run.recipe import Recipe
 from transformer.run.task import TaskData, sized
 from transformer.run.tasks.labels import RowTask
 from transformer.training.config import TrainingConfig
-from transformer.training.objectives.classification import NeighbourObjective
+from transformer.training.objectives.classification import ContrastiveObjective
 
 COLUMNS: Final = ("first", "second")
 
@@ -46,4 +46,4 @@ class NeighbourTask(RowTask):
     def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
         """As of `Task`."""
         del material
-        return NeighbourObjective(model, activation_checkpointing=training.activation_checkpointing)
+        return ContrastiveObjective(model, activation_checkpointing=training.activation_checkpointing)

@@ -25,9 +25,9 @@ from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
-    MaskedObjective,
-    SpanObjective,
-    Spans,
+    MaskedLanguageModelObjective,
+    SpanCorruption,
+    SpanCorruptionObjective,
     n_masked,
 )
 
@@ -53,7 +53,7 @@ class TextTask(Task):
         if data.validation_text:
             self.sums["data.validation_text"] = combined_checksum(data.validation_text)
         self.sentinels: tuple[int, ...] = ()
-        self._spans = Spans(data.corruption_rate, data.span_length)
+        self._spans = SpanCorruption(data.corruption_rate, data.span_length)
 
     def size(self) -> int:
         """Bytes of the text."""
@@ -121,12 +121,12 @@ class TextTask(Task):
                 )
             text_ids = tokenizer.first_text_id, tokenizer.vocab_size
             frame = len(before), len(after)
-            return MaskedObjective(
+            return MaskedLanguageModelObjective(
                 model, tokenizer.special_tokens.mask, text_ids, frame, activation_checkpointing=checkpointing
             )
         assert tokenizer.special_tokens.bos is not None
         assert tokenizer.special_tokens.eos is not None
-        return SpanObjective(
+        return SpanCorruptionObjective(
             model, self.sentinels, tokenizer.special_tokens.bos, tokenizer.special_tokens.eos, training.label_smoothing,
             self._spans, activation_checkpointing=checkpointing,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from transformer.reporting.record import translation_lines
 from transformer.run.recipe import Defaults, Recipe, fill_in
 from transformer.run.task import Scores, Task, TaskData, refuse_metric, sized
 from transformer.runtime.allocator import trim_heap
-from transformer.training.backend import Hardware
+from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.validation import batches_longest_first, validation_loss
@@ -85,13 +85,13 @@ class TranslationTask(Task):
             activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
-    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, hardware: Hardware) -> Scores:
+    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, backend: Backend) -> Scores:
         """Loss, perplexity, BLEU and chrF on the validation pairs."""
         assert isinstance(model, Transformer)
         assert self.corpus is not None
         plain = training.model_copy(update={"activation_checkpointing": False})
         objective = self.objective(model, plain, material)
-        values = validation_loss(objective, self.corpus.validation, training.budget_at_once, hardware)
+        values = validation_loss(objective, self.corpus.validation, training.budget_at_once, backend)
         found = self._translations(model, training, material, self._batches(training))
         references = [reference for _, reference in self.corpus.validation_text]
         outputs = [found[line] for line in range(len(references))]

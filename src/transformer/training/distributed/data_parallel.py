@@ -16,7 +16,7 @@ from transformer.training.distributed.process_group import DistributedContext
 
 
 @dataclass(frozen=True)
-class Replicas:
+class DistributedModel:
     """What the ranks hold of a model.
 
     Attributes:
@@ -39,7 +39,7 @@ class Replicas:
                     self.whole.get_parameter(name).copy_(tensor)
 
 
-def replicate(objective: nn.Module, model: nn.Module, world: DistributedContext) -> Replicas:
+def distribute_model(objective: nn.Module, model: nn.Module, context: DistributedContext) -> DistributedModel:
     """Spreads an objective over the ranks, before its optimizer is made.
 
     DDP keeps the model as it is. FSDP2 keeps a part of every matrix on each rank: layers are whole while they compute,
@@ -49,41 +49,41 @@ def replicate(objective: nn.Module, model: nn.Module, world: DistributedContext)
     Args:
         objective: on its device, with the same parameters on every rank.
         model: inside it.
-        world: the ranks.
+        context: The ranks of the run.
     """
-    if world.size == 1:
-        return Replicas(objective, model, model)
-    if world.strategy == "ddp":
-        device_ids = [world.device] if world.device.type == "cuda" else None
+    if context.size == 1:
+        return DistributedModel(objective, model, model)
+    if context.strategy == "ddp":
+        device_ids = [context.device] if context.device.type == "cuda" else None
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)  # since torch 2.13
             wrapped = DistributedDataParallel(
                 objective, device_ids=device_ids, broadcast_buffers=False, gradient_as_bucket_view=True
             )
-        return Replicas(wrapped, model, model)
-    whole = copy.deepcopy(model) if world.is_main else model
-    _shard(objective, world)
-    return Replicas(objective, model, whole)
+        return DistributedModel(wrapped, model, model)
+    whole = copy.deepcopy(model) if context.is_main else model
+    _shard(objective, context)
+    return DistributedModel(objective, model, whole)
 
 
-def _shard(objective: nn.Module, world: DistributedContext) -> None:
+def _shard(objective: nn.Module, context: DistributedContext) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    mesh = init_device_mesh(world.device.type, (world.size,))
+    mesh = init_device_mesh(context.device.type, (context.size,))
     layers = [module for module in objective.modules() if isinstance(module, EncoderLayer | DecoderLayer)]
     for module in (*layers, objective):
         sharded = fully_shard(module, mesh=mesh)
         assert isinstance(sharded, FSDPModule)
-        sharded.set_force_sum_reduction_for_comms(world.device.type == "cpu")  # gloo knows no mean
+        sharded.set_force_sum_reduction_for_comms(context.device.type == "cpu")  # gloo knows no mean
 
 
-def unwrapped(objective: nn.Module) -> nn.Module:
+def unwrap(objective: nn.Module) -> nn.Module:
     """An objective without what DDP has around it."""
     return objective.module if isinstance(objective, DistributedDataParallel) else objective
 
 
-def hold_gradient(objective: nn.Module) -> AbstractContextManager[object]:
+def no_gradient_sync(objective: nn.Module) -> AbstractContextManager[object]:
     """A block whose backward pass keeps its gradient on the rank, for a later one to send the sum.
 
     FSDP2 sends every gradient at once, so that no rank ever holds a whole one.
@@ -91,27 +91,27 @@ def hold_gradient(objective: nn.Module) -> AbstractContextManager[object]:
     return objective.no_sync() if isinstance(objective, DistributedDataParallel) else nullcontext()
 
 
-def whole_tensor(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """A tensor of which each rank holds a part, whole; all ranks must call it. Others are returned as they are."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def own_part(tensor: Tensor) -> Tensor:
+def local_tensor(tensor: Tensor) -> Tensor:
     """What this rank holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered(tensors: Mapping[str, Tensor], world: DistributedContext) -> dict[str, Tensor]:
+def gather_on_main(tensors: Mapping[str, Tensor], context: DistributedContext) -> dict[str, Tensor]:
     """The tensors, whole, on rank 0, in main memory where they were parts; nothing on the others."""
     kept: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        whole = whole_tensor(tensor)
-        if world.is_main:
+        whole = full_tensor(tensor)
+        if context.is_main:
             kept[name] = whole.cpu() if isinstance(tensor, DTensor) else whole
     return kept
 
 
-def part_like(parameter: Tensor, tensor: Tensor) -> Tensor:
+def shard_like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """The part of a whole tensor that belongs to a rank's part of its parameter."""
     if not isinstance(parameter, DTensor) or not tensor.shape:
         return tensor

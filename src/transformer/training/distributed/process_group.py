@@ -17,16 +17,16 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from transformer.errors import ConfigError, TrainingError
-from transformer.training.backend import CPU_FLOAT32, choose_hardware
+from transformer.training.backend import CPU_FLOAT32, choose_backend
 from transformer.training.config import TrainingConfig
 from transformer.training.interruption import Interruption
 
 T = TypeVar("T")
-LAUNCHED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCHER_VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun, and every other launcher of PyTorch, sets in the environment of a rank."""
 FRESH: Final = "transformer/fresh"
 """Where it holds the folder of a run that was started anew."""
-PART: Final = "transformer/part"
+STORE_KEY: Final = "transformer/part"
 """Where the launcher's store holds the name of the part that the ranks use."""
 POLL_SECONDS: Final = 0.05
 AFTERMATH_SECONDS: Final = 5.0
@@ -56,25 +56,25 @@ class DistributedContext:
         """Rank 0: the one that writes, validates and speaks."""
         return self.rank == 0
 
-    def part_of(self, items: Sequence[T]) -> list[T]:
+    def items_of_rank(self, items: Sequence[T]) -> list[T]:
         """This rank's items: every `size`-th, so that micro-batch i is with rank i % size."""
         return list(items[self.rank :: self.size])
 
-    def rounds(self, n_items: int) -> int:
+    def items_per_rank(self, n_items: int) -> int:
         """How many items the ranks with the most have; the others take part as often, with nothing to add."""
         return -(-n_items // self.size)
 
-    def total(self, *values: float | int) -> list[float]:
+    def all_reduce_sum(self, *values: float | int) -> list[float]:
         """The sums of the given figures over all ranks, in float64."""
         if self.size == 1:
             return [float(value) for value in values]
         return self._reduced(values, dist.ReduceOp.SUM)
 
-    def largest(self, value: int) -> int:
+    def all_reduce_max(self, value: int) -> int:
         """The largest of a number over all ranks."""
         return value if self.size == 1 else int(self._reduced((value,), dist.ReduceOp.MAX)[0])
 
-    def from_main(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What rank 0 gives, a value of JSON; what the others give is not looked at."""
         if self.size == 1:
             return value
@@ -86,13 +86,13 @@ class DistributedContext:
         dist.broadcast(message, src=0)
         return json.loads(bytes(message.tolist()))
 
-    def first_from_main(self, name: str, value: str) -> str:
-        """As `from_main`; after a restart by the launcher, what rank 0 gave under that name at the first start."""
+    def broadcast_across_restarts(self, name: str, value: str) -> str:
+        """As `broadcast`; after a restart by the launcher, what rank 0 gave under that name at the first start."""
         if self.is_main and self.launcher is not None:
             if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and self.launcher.check([name]):
                 value = self.launcher.get(name).decode()
             self.launcher.set(name, value)
-        return self.from_main(value)
+        return self.broadcast(value)
 
     def barrier(self) -> None:
         """Waits until every rank is here."""
@@ -111,7 +111,7 @@ class DistributedContext:
 
     def should_stop(self, interruption: Interruption) -> bool:
         """Lets every rank know of a signal that any of them got, and says whether there was one."""
-        interruption.signal_number = self.largest(interruption.signal_number or 0) or None
+        interruption.signal_number = self.all_reduce_max(interruption.signal_number or 0) or None
         return interruption.requested
 
     def _reduced(self, values: Sequence[float | int], operation: Any) -> list[float]:
@@ -128,7 +128,7 @@ def _room(size: int) -> Tensor:
 
 
 @contextmanager
-def join_world(settings: TrainingConfig) -> Generator[DistributedContext]:
+def join_process_group(config: TrainingConfig) -> Generator[DistributedContext]:
     """Joins the ranks that a launcher started, with gloo on CPUs and NCCL on GPUs; alone without a launcher.
 
     After an error nothing is agreed on any more, so the process is not taken out of the group in good order: it ends,
@@ -138,34 +138,34 @@ def join_world(settings: TrainingConfig) -> Generator[DistributedContext]:
         ConfigError: more ranks than GPUs on this machine, or a device that is not there.
         TrainingError: another rank ended.
     """
-    timeout = timedelta(seconds=settings.rank_seconds)
-    if not all(name in os.environ for name in LAUNCHED) or os.environ["WORLD_SIZE"] == "1":
+    timeout = timedelta(seconds=config.rank_seconds)
+    if not all(name in os.environ for name in LAUNCHER_VARIABLES) or os.environ["WORLD_SIZE"] == "1":
         by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
         yield replace(ALONE, launcher=next(rendezvous("env://", timeout=timeout))[0]) if by_torchrun else ALONE
         return
-    device = _own_device(settings)
+    device = _own_device(config)
     is_gpu = device.type == "cuda"
     try:
         store = next(rendezvous("env://", timeout=timeout))[0]
         ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        world = DistributedContext(*ranks, device, settings.distribution, store)
+        context = DistributedContext(*ranks, device, config.distribution, store)
         dist.init_process_group(
             "nccl" if is_gpu else "gloo",
-            store=clean_store(store, world.rank, world.size, settings.rank_seconds),
-            rank=world.rank,
-            world_size=world.size,
+            store=restart_safe_store(store, context.rank, context.size, config.rank_seconds),
+            rank=context.rank,
+            world_size=context.size,
             timeout=timeout,
             device_id=device if is_gpu else None,
         )
-        yield world
+        yield context
     except Exception as error:
-        tell_launcher(error)
+        report_to_launcher(error)
         raise
-    world.barrier()
+    context.barrier()
     dist.destroy_process_group()
 
 
-def clean_store(store: Store, rank: int, size: int, seconds: float) -> Store:
+def restart_safe_store(store: Store, rank: int, size: int, seconds: float) -> Store:
     """The part of a launcher's store that holds nothing of ranks that have ended.
 
     torchrun keeps one store over its restarts, and a rank would look for the others where they were before. So rank 0
@@ -184,14 +184,14 @@ def clean_store(store: Store, rank: int, size: int, seconds: float) -> Store:
     """
     mark, deadline = uuid4().hex, time.monotonic() + seconds
     if rank == 0:
-        store.set(PART, mark)
+        store.set(STORE_KEY, mark)
         places = [f"{mark}/{other}" for other in range(1, size)]
         store.wait(places, timedelta(seconds=seconds))
         store.set(f"{mark}/all", " ".join(store.get(place).decode() for place in places))
         return PrefixStore(mark, store)
     while time.monotonic() < deadline:
-        if store.check([PART]):
-            part = store.get(PART).decode()
+        if store.check([STORE_KEY]):
+            part = store.get(STORE_KEY).decode()
             store.set(f"{part}/{rank}", mark)
             if store.check([f"{part}/all"]) and mark in store.get(f"{part}/all").decode().split():
                 return PrefixStore(part, store)
@@ -199,10 +199,10 @@ def clean_store(store: Store, rank: int, size: int, seconds: float) -> Store:
     raise TrainingError(f"rank 0 did not answer rank {rank} within training.rank_seconds={seconds:g}; look at its log")
 
 
-def _own_device(settings: TrainingConfig) -> torch.device:
+def _own_device(config: TrainingConfig) -> torch.device:
     """The GPU that has the number of this rank on its machine, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    device = choose_hardware(settings.device, "float32").device
+    device = choose_backend(config.device, "float32").device
     if device.type != "cuda":
         return device
     if local_rank >= torch.cuda.device_count():
@@ -214,7 +214,7 @@ def _own_device(settings: TrainingConfig) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def tell_launcher(error: Exception) -> None:
+def report_to_launcher(error: Exception) -> None:
     """Leaves the traceback where torchrun looks for it; an error that only tells that another rank ended is none.
 
     Raises:

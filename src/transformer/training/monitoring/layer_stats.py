@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transformer.training.distributed.data_parallel import whole_tensor
+from transformer.training.distributed.data_parallel import full_tensor
 
 # Wrappers' names, then the block: up to a layer's number, or the module that owns the parameter.
 BLOCK = re.compile(r"(?:module\.|_orig_mod\.|model\.)*(.+?\.\d+|.+)\.")
 
 
 @dataclass(frozen=True)
-class BlockFigures:
+class BlockStats:
     """Figures of one block at one update.
 
     Attributes:
@@ -49,14 +49,14 @@ class LayerStats:
         self._before = {name: [p.detach().clone() for p in parameters] for name, parameters in self._blocks.items()}
 
     @torch.no_grad()
-    def figures(self) -> dict[str, BlockFigures]:
+    def figures(self) -> dict[str, BlockStats]:
         """The figures of every block, once the update is done."""
-        figures: dict[str, BlockFigures] = {}
+        figures: dict[str, BlockStats] = {}
         for name, parameters in self._blocks.items():
             before = self._before[name]
             size = _norm(before)
             change = _norm([now - then for now, then in zip(parameters, before, strict=True)])
-            figures[name] = BlockFigures(self._gradient_norms[name], size, change / size if size else 0.0)
+            figures[name] = BlockStats(self._gradient_norms[name], size, change / size if size else 0.0)
         return figures
 
 
@@ -67,4 +67,4 @@ def block_of(parameter_name: str) -> str:
 
 
 def _norm(tensors: list[Tensor]) -> float:
-    return whole_tensor(nn.utils.get_total_norm(tensors)).item()
+    return full_tensor(nn.utils.get_total_norm(tensors)).item()

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from transformer.storage.atomic import replace_text
-from transformer.training.monitoring.layer_stats import BlockFigures
+from transformer.training.monitoring.layer_stats import BlockStats
 from transformer.training.monitoring.progress import Progress as TrainingProgress
 from transformer.training.monitoring.progress import Window
 from transformer.training.monitoring.tensorboard import TensorBoard
@@ -26,9 +26,9 @@ class Reporter:
         max_steps: length of the run.
         log_every: steps between lines.
         start: where the run starts; lines beyond it, of steps that will be done again, are removed.
-        scored: what losses are a mean over, see `Task`.
+        unit: what losses are a mean over, see `Task`.
         quiet: show nothing.
-        board: is told every figure too.
+        tensorboard: is told every figure too.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class Reporter:
         log_every: int,
         *,
         start: TrainingProgress | None = None,
-        scored: str = "tokens",
+        unit: str = "tokens",
         quiet: bool = False,
-        board: TensorBoard | None = None,
+        tensorboard: TensorBoard | None = None,
     ) -> None:
         if path:
             _drop_beyond(path, start or TrainingProgress())
-        self._board = board
+        self._tensorboard = tensorboard
         self._is_kept = path is not None
         self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
-        self._max_steps, self._scored = max_steps, scored
+        self._max_steps, self._scored = max_steps, unit
         self._bar: Progress | None = None
         if self._console.is_terminal and not quiet:
             self._bar = Progress(
@@ -59,7 +59,7 @@ class Reporter:
             self._task = self._bar.add_task("", total=max_steps)
             self._bar.start()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """One line for the reader."""
         self._console.print(text, markup=False)
 
@@ -83,7 +83,7 @@ class Reporter:
         }
         self._write("train", figures)
         if result.blocks:
-            names = [figure.name for figure in fields(BlockFigures)]
+            names = [figure.name for figure in fields(BlockStats)]
             by_figure = {name: {block: getattr(of, name) for block, of in result.blocks.items()} for name in names}
             self._write("blocks", {"step": step, **by_figure})
         speed = f"{figures['target_tokens_per_second']:,.0f} {self._scored}/s"
@@ -92,19 +92,19 @@ class Reporter:
             self._bar.update(self._task, description=text)
         else:
             left = (self._max_steps - step) * window.seconds / window.steps
-            self.say(f"step {step}/{self._max_steps}  {text}  {_clock(left)} left")
+            self.log(f"step {step}/{self._max_steps}  {text}  {_clock(left)} left")
         progress.window = Window()
 
     def skipped(self, step: int, reason: str) -> None:
         """A batch that was left out before the update of that step."""
         self._write("skipped", {"step": step, "reason": reason})
-        self.say(f"warning: step {step}: batch left out: {reason}")
+        self.log(f"warning: step {step}: batch left out: {reason}")
 
     def validation(self, step: int, scores: dict[str, float], *, is_best: bool) -> None:
         """Shows and writes the figures of a validation."""
         self._write("validation", {"step": step, **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        self.say(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
+        self.log(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
 
     def sync(self) -> None:
         """Waits until the lines so far are on disk, as a checkpoint that goes on after them needs."""
@@ -115,22 +115,22 @@ class Reporter:
         """Shows and writes the figures of an averaged model."""
         self._write("average", {"step": steps[-1], **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        self.say(f"average of steps {', '.join(map(str, steps))}  validation: {text}")
+        self.log(f"average of steps {', '.join(map(str, steps))}  validation: {text}")
 
     def close(self) -> None:
         """Ends the bar and the file."""
         if self._bar is not None:
             self._bar.stop()
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
         finite = _finite(figures)
         self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False) + "\n")
         self._file.flush()
-        if self._board is not None:
-            self._board.write(kind, finite)
+        if self._tensorboard is not None:
+            self._tensorboard.write(kind, finite)
 
 
 def _finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from transformer.errors import ConfigError
 
 
-def refuse_missing() -> None:
+def require_tensorboard() -> None:
     """Asks for the package.
 
     Raises:
@@ -32,7 +32,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        refuse_missing()
+        require_tensorboard()
         from torch.utils.tensorboard.writer import SummaryWriter  # takes a second to load
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)

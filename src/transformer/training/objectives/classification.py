@@ -15,7 +15,7 @@ from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.planning.flops import patch_flops, stack_flops
 
 
-class LabelObjective(nn.Module):
+class ClassificationObjective(nn.Module):
     """Cross-entropy of the labels, of texts or of images.
 
     Args:
@@ -70,7 +70,7 @@ class LabelObjective(nn.Module):
         return layers + patch_flops(self.model, rows * (length - 1))
 
 
-class ImageChanges(nn.Module):
+class ImageAugmentation(nn.Module):
     """Mirrors, moves and partly blanks images, each in its own way.
 
     Args:
@@ -118,7 +118,7 @@ class ImageChanges(nn.Module):
         return (sides[0][:, :, None] & sides[1][:, None, :] & erased[:, None, None])[:, None]
 
 
-class NeighbourObjective(nn.Module):
+class ContrastiveObjective(nn.Module):
     """Each text's neighbour is to be told from those of the other texts of the batch, in both directions.
 
     Args:

@@ -59,7 +59,7 @@ class LanguageModelObjective(nn.Module):
         return layers + head_flops(self.model.get_submodule("projection_layer"), rows * length)
 
 
-class MaskedObjective(nn.Module):
+class MaskedLanguageModelObjective(nn.Module):
     """Some tokens are masked, and guessed from all others.
 
     Args:
@@ -123,7 +123,7 @@ def mask_tokens(
     Args:
         tokens: of the windows.
         n: at most the tokens between the frame.
-        mask_id: as in `MaskedObjective`.
+        mask_id: as in `MaskedLanguageModelObjective`.
         text_ids: as there.
         frame: as there.
         draw: source of random numbers.
@@ -139,7 +139,7 @@ def mask_tokens(
 
 
 @dataclass(frozen=True)
-class Spans:
+class SpanCorruption:
     """How much of a text is taken out.
 
     Attributes:
@@ -163,7 +163,7 @@ class Spans:
         return window - n_taken + n_spans + 1, n_taken + n_spans + 1
 
 
-class SpanObjective(nn.Module):
+class SpanCorruptionObjective(nn.Module):
     """Spans are taken out of a text, each for a sentinel, and written by the decoder.
 
     Args:
@@ -186,7 +186,7 @@ class SpanObjective(nn.Module):
         bos: int,
         eos: int,
         label_smoothing: float,
-        spans: Spans = Spans(),
+        spans: SpanCorruption = SpanCorruption(),
         *,
         activation_checkpointing: bool = False,
     ) -> None:
@@ -201,7 +201,7 @@ class SpanObjective(nn.Module):
 
     def forward(self, batch: WindowBatch) -> LossSum:
         """The summed loss of sentinels, spans and EOS."""
-        src, labels = take_spans(batch.tokens, self.spans, self.sentinels, self.eos, _draw(self))
+        src, labels = corrupt_spans(batch.tokens, self.spans, self.sentinels, self.eos, _draw(self))
         tgt = torch.cat([torch.full_like(labels[:, :1], self.bos), labels[:, :-1]], dim=1)
         mask = causal_mask(tgt.size(1), tgt.device)
         model = cast(Transformer, self.model)
@@ -215,15 +215,15 @@ class SpanObjective(nn.Module):
         return translation_flops(model, rows, source, target, rows * target, twice=self.activation_checkpointing)
 
 
-def take_spans(
-    tokens: Int[Tensor, "B T"], spans: Spans, sentinels: tuple[int, ...], eos: int, draw: torch.Generator
+def corrupt_spans(
+    tokens: Int[Tensor, "B T"], spans: SpanCorruption, sentinels: tuple[int, ...], eos: int, draw: torch.Generator
 ) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B U"]]:
     """Takes spans out of each row; returns what is left with sentinels, and sentinels with what was taken.
 
     Args:
         tokens: of the windows.
         spans: how much is taken out.
-        sentinels: as in `SpanObjective`.
+        sentinels: as in `SpanCorruptionObjective`.
         eos: put after both.
         draw: source of random numbers.
     """

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from transformer.training.config import TrainingConfig
-from transformer.training.optim.state_dict import begin_memory
+from transformer.training.optim.state_dict import initialize_adam_state
 
 
-def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Adam:
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam:
     """Adam over all parameters, a shared one counted once; the learning rate is set before each step.
 
     With `weight_decay`, parameters with two axes or more shrink by learning rate x weight decay at each step; biases
@@ -18,14 +18,14 @@ def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Ad
     Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9); Loshchilov and Hutter 2019,
     "Decoupled Weight Decay Regularization", Algorithm 2.
     """
-    options: dict[str, Any] = {"lr": 0.0, "betas": settings.adam_betas, "eps": settings.adam_eps, "fused": True}
-    if not settings.weight_decay:
+    options: dict[str, Any] = {"lr": 0.0, "betas": config.adam_betas, "eps": config.adam_eps, "fused": True}
+    if not config.weight_decay:
         optimizer = torch.optim.Adam(model.parameters(), **options)
-        begin_memory(optimizer)
+        initialize_adam_state(optimizer)
         return optimizer
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, **options)
-    begin_memory(optimizer)
+    initialize_adam_state(optimizer)
     return optimizer

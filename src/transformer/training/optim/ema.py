@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer.errors import ConfigError
 
-AVERAGE = "average"
+EMA_KEY = "average"
 """The key beside Adam's own under which the optimizer keeps a parameter's running mean."""
 
 
@@ -56,7 +56,7 @@ class ParameterMean:
 
 
 @torch.no_grad()
-def update_running_mean(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
+def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
     """Moves the running mean of every parameter towards its value after an update.
 
     mean <- d * mean + (1 - d) * parameter, with d = min(decay, (1 + step) / (10 + step)): early on, when a long memory
@@ -73,34 +73,34 @@ def update_running_mean(optimizer: torch.optim.Optimizer, decay: float, step: in
     weight = 1 - min(decay, (1 + step) / (10 + step))
     for parameter in _parameters(optimizer):
         state = optimizer.state[parameter]
-        if AVERAGE in state:
-            state[AVERAGE].lerp_(parameter, weight)
+        if EMA_KEY in state:
+            state[EMA_KEY].lerp_(parameter, weight)
         else:
-            state[AVERAGE] = parameter.detach().clone()
+            state[EMA_KEY] = parameter.detach().clone()
 
 
 @contextmanager
-def running_mean_in_place(optimizer: torch.optim.Optimizer) -> Generator[None]:
+def use_ema_parameters(optimizer: torch.optim.Optimizer) -> Generator[None]:
     """Inside the block the model holds the running means and the optimizer what it trains; without means, nothing.
 
     So what is validated and saved as the model is the mean, and a checkpoint holds both.
     """
-    exchange(optimizer)
+    swap_ema_parameters(optimizer)
     try:
         yield
     finally:
-        exchange(optimizer)
+        swap_ema_parameters(optimizer)
 
 
 @torch.no_grad()
-def exchange(optimizer: torch.optim.Optimizer) -> None:
+def swap_ema_parameters(optimizer: torch.optim.Optimizer) -> None:
     """Exchanges every parameter with its running mean, where there is one."""
     for parameter in _parameters(optimizer):
         state = optimizer.state.get(parameter, {})
-        if AVERAGE in state:
+        if EMA_KEY in state:
             trained = parameter.detach().clone()
-            parameter.copy_(state[AVERAGE])
-            state[AVERAGE].copy_(trained)
+            parameter.copy_(state[EMA_KEY])
+            state[EMA_KEY].copy_(trained)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

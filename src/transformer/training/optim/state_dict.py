@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from transformer.errors import CheckpointError
-from transformer.training.distributed.data_parallel import part_like
+from transformer.training.distributed.data_parallel import shard_like
 
 ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
-def begin_memory(optimizer: torch.optim.Optimizer) -> None:
+def initialize_adam_state(optimizer: torch.optim.Optimizer) -> None:
     """Gives every parameter its moments, zero, where Adam would do so in its first update.
 
     They stay for the whole run. Made between the gradients of an update, they would lie scattered among what is freed
@@ -63,7 +63,7 @@ def restore_optimizer(
     for parameter in _parameters(optimizer):
         own = optimizer.state[parameter]
         for key in keys:
-            given = part_like(parameter, tensors[f"{key}/{names[id(parameter)]}"])
+            given = shard_like(parameter, tensors[f"{key}/{names[id(parameter)]}"])
             if key in own:
                 own[key].copy_(given)
             else:  # tensors from a file are views of it; copies stay when the file goes

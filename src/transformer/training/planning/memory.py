@@ -35,20 +35,20 @@ GROUP_FILES: Final = {
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryEstimate:
     """What the worst batch needs.
 
     Attributes:
         rows: examples of it.
         predicted: peak of the process (or of the GPU's memory) in bytes, from the smaller trials.
         available: bytes that the process may have in all, of its container or the machine.
-        bytes_a_row: what one more example adds.
+        bytes_per_row: what one more example adds.
     """
 
     rows: int
     predicted: int
     available: int
-    bytes_a_row: float
+    bytes_per_row: float
 
     def __str__(self) -> str:
         """What is said before the first step."""
@@ -56,13 +56,13 @@ class MemoryPlan:
         return f"memory: {said} for the largest batch or validation"
 
 
-def worst_batches(source: Dataset, batches: Sequence[Examples]) -> list[Examples]:
+def worst_batches(dataset: Dataset, batches: Sequence[Examples]) -> list[Examples]:
     """The batches that may need most memory, each once.
 
     They are the one with the most padded tokens on all sides together, which most of a model's memory goes with, and
     the one with the most pairs of positions, which attention's weights go with where they are written down.
     """
-    longest = [source.lengths[ids].max(axis=0).astype(np.int64) for ids in batches]
+    longest = [dataset.lengths[ids].max(axis=0).astype(np.int64) for ids in batches]
     sizes = [
         (len(ids) * int(length.sum()), len(ids) * int(length.max()) ** 2)
         for ids, length in zip(batches, longest, strict=True)
@@ -71,38 +71,40 @@ def worst_batches(source: Dataset, batches: Sequence[Examples]) -> list[Examples
     return [batches[index] for index in chosen]
 
 
-def plan_memory(state: TrainingState, source: Dataset, ids: Examples) -> MemoryPlan | None:
+def predict_memory(state: TrainingState, dataset: Dataset, ids: Examples) -> MemoryEstimate | None:
     """Tries small parts of a batch and predicts the peak of the whole; None where the system does not tell.
 
     Of one or two rows, the first is tried and taken for each. Ranks try the same, and the one with the least room
     counts.
     Nothing of the state changes but memory: parameters, optimizer, gradients and random numbers are as before.
     """
-    world, device = state.world, state.hardware.device
-    meter, available = _meter(device), available_bytes(device)
-    if world.largest(meter is None or available is None) or meter is None or available is None:
+    context, device = state.context, state.backend.device
+    meter, available = _peak_meter(device), available_bytes(device)
+    if context.all_reduce_max(meter is None or available is None) or meter is None or available is None:
         return None
-    longest = ids[np.argsort(-source.lengths[ids].sum(axis=1), kind="stable")]
+    longest = ids[np.argsort(-dataset.lengths[ids].sum(axis=1), kind="stable")]
     resident = meter(lambda: None)
-    rows, peak, bytes_a_row = 0, 0, 0.0
-    for part in _doubling(max(1, TRIAL_TOKENS // int(source.lengths[longest[0]].max())), len(ids) // 2):
+    rows, peak, bytes_per_row = 0, 0, 0.0
+    for part in _doubling(max(1, TRIAL_TOKENS // int(dataset.lengths[longest[0]].max())), len(ids) // 2):
         before, rows = (rows, peak), part
-        peak = meter(lambda part=part: try_batch(state, source, longest[:part]))
-        bytes_a_row = max(0.0, (peak - before[1]) / (rows - before[0])) if before[0] else 0.0
-        if world.largest(peak + bytes_a_row * rows > available):
+        peak = meter(lambda part=part: try_batch(state, dataset, longest[:part]))
+        bytes_per_row = max(0.0, (peak - before[1]) / (rows - before[0])) if before[0] else 0.0
+        if context.all_reduce_max(peak + bytes_per_row * rows > available):
             break
     if rows == 1:
-        bytes_a_row = float(max(0, peak - resident))
-    predicted = world.largest(round(peak + bytes_a_row * (len(ids) - rows)))
-    return MemoryPlan(len(ids), predicted, -world.largest(-available), float(world.largest(round(bytes_a_row))))
+        bytes_per_row = float(max(0, peak - resident))
+    predicted = context.all_reduce_max(round(peak + bytes_per_row * (len(ids) - rows)))
+    return MemoryEstimate(
+        len(ids), predicted, -context.all_reduce_max(-available), float(context.all_reduce_max(round(bytes_per_row)))
+    )
 
 
-def peak_of(state: TrainingState, run: Callable[[], None]) -> int | None:
+def measure_peak_memory(state: TrainingState, run: Callable[[], None]) -> int | None:
     """Runs something and returns the peak of memory in bytes, of the rank with most; None where none is told."""
-    meter = _meter(state.hardware.device)
-    if state.world.largest(meter is None) or meter is None:
+    meter = _peak_meter(state.backend.device)
+    if state.context.all_reduce_max(meter is None) or meter is None:
         return run()
-    return state.world.largest(meter(run))
+    return state.context.all_reduce_max(meter(run))
 
 
 def _doubling(first: int, last: int) -> list[int]:
@@ -113,7 +115,7 @@ def _doubling(first: int, last: int) -> list[int]:
     return sizes
 
 
-def refuse_too_large_model(model: nn.Module, device: torch.device, ranks: int = 1) -> None:
+def check_model_fits(model: nn.Module, device: torch.device, ranks: int = 1) -> None:
     """Compares what a model and its training state alone take with what there is, before any of it is allocated.
 
     Args:
@@ -136,7 +138,7 @@ def refuse_too_large_model(model: nn.Module, device: torch.device, ranks: int = 
         )
 
 
-def refuse_too_large(plan: MemoryPlan, batch_tokens: int) -> None:
+def check_batch_fits(plan: MemoryEstimate, batch_tokens: int) -> None:
     """Compares the need with what there is.
 
     Raises:
@@ -153,19 +155,19 @@ def refuse_too_large(plan: MemoryPlan, batch_tokens: int) -> None:
     )
 
 
-def fitting_tokens(plan: MemoryPlan, batch_tokens: int, share: float = 0.9) -> int:
+def fitting_tokens(plan: MemoryEstimate, batch_tokens: int, share: float = 0.9) -> int:
     """The largest budget that takes at most a share of the available memory, in steps of 256; 0 if there is none."""
-    fixed = plan.predicted - plan.bytes_a_row * plan.rows
-    rows = (share * plan.available - fixed) / max(plan.bytes_a_row, 1.0)
+    fixed = plan.predicted - plan.bytes_per_row * plan.rows
+    rows = (share * plan.available - fixed) / max(plan.bytes_per_row, 1.0)
     return max(0, math.floor(rows / plan.rows * batch_tokens / 256) * 256)
 
 
-def try_batch(state: TrainingState, source: Dataset, ids: Examples) -> None:
+def try_batch(state: TrainingState, dataset: Dataset, ids: Examples) -> None:
     """Goes forward and back through a batch and forgets it."""
     generator = torch.get_rng_state()
     state.objective.train()
-    with state.hardware.computing():
-        result = state.objective(source.fetch(ids).to(state.hardware.device))
+    with state.backend.compute_context():
+        result = state.objective(dataset.fetch(ids).to(state.backend.device))
     result.loss_sum.backward()
     state.optimizer.zero_grad()
     torch.set_rng_state(generator)
@@ -206,7 +208,7 @@ def _statistic(path: Path, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.split()[:1] == [name]), 0)
 
 
-def _meter(device: torch.device) -> Callable[[Callable[[], None]], int] | None:
+def _peak_meter(device: torch.device) -> Callable[[Callable[[], None]], int] | None:
     """Runs something and returns the peak of memory in bytes."""
     if device.type == "cuda":
 

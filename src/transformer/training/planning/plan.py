@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from transformer.data.batches import plan_epoch, split_micro
 from transformer.interfaces import CountsOperations, Dataset
 from transformer.training.config import TrainingConfig
-from transformer.training.distributed.data_parallel import unwrapped
+from transformer.training.distributed.data_parallel import unwrap
 from transformer.training.planning.memory import (
-    MemoryPlan,
+    MemoryEstimate,
+    check_batch_fits,
     fitting_tokens,
-    peak_of,
-    plan_memory,
-    refuse_too_large,
+    measure_peak_memory,
+    predict_memory,
     try_batch,
     worst_batches,
 )
@@ -34,8 +34,8 @@ AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
 
 def plan_run(
     state: TrainingState,
-    source: Dataset,
-    settings: TrainingConfig,
+    dataset: Dataset,
+    config: TrainingConfig,
     warm_up_validation: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
@@ -44,8 +44,8 @@ def plan_run(
 
     Args:
         state: of the run.
-        source: training examples.
-        settings: of the run.
+        dataset: Training examples.
+        config: Training section of the recipe.
         warm_up_validation: does what validation will do and may take more memory than a batch.
 
     Returns:
@@ -54,46 +54,46 @@ def plan_run(
     Raises:
         ConfigError: the largest batch does not fit into memory.
     """
-    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix)
+    batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     lines: list[str] = []
-    objective = unwrapped(state.objective)
+    objective = unwrap(state.objective)
     if isinstance(objective, CountsOperations):
-        operations = np.mean([_operations(objective, source.lengths[ids]) for ids in batches[:SAMPLE]])
-        in_all = operations * (settings.max_steps or 0)
+        operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:SAMPLE]])
+        in_all = operations * (config.max_steps or 0)
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
-    largest = _largest(source, settings)
-    plans: list[MemoryPlan] = []
+    largest = _largest(dataset, config)
+    plans: list[MemoryEstimate] = []
     for ids in largest:
-        if found := plan_memory(state, source, ids):
-            refuse_too_large(found, settings.budget)
+        if found := predict_memory(state, dataset, ids):
+            check_batch_fits(found, config.budget)
             plans.append(found)
-    tried = [*largest, *_others(batches, settings), *largest]
-    trials = [*(partial(try_batch, state, source, ids) for ids in tried), warm_up_validation]
-    peaks = [peak_of(state, trial) or 0 for trial in trials]
+    tried = [*largest, *_others(batches, config), *largest]
+    trials = [*(partial(try_batch, state, dataset, ids) for ids in tried), warm_up_validation]
+    peaks = [measure_peak_memory(state, trial) or 0 for trial in trials]
     if plans:
-        of_each = " on each rank" if state.world.size > 1 else ""
+        of_each = " on each rank" if state.context.size > 1 else ""
         lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
     return lines
 
 
-def choose_batch_tokens(state: TrainingState, source: Dataset, settings: TrainingConfig) -> int:
+def choose_batch_tokens(state: TrainingState, dataset: Dataset, config: TrainingConfig) -> int:
     """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
-    trial = settings.model_copy(update={"batch_tokens": AUTO_FIRST})
-    plans = [plan_memory(state, source, largest) for largest in _largest(source, trial)]
+    trial = config.model_copy(update={"batch_tokens": AUTO_FIRST})
+    plans = [predict_memory(state, dataset, largest) for largest in _largest(dataset, trial)]
     fitting = min((fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) for memory in plans if memory), default=0)
     return max(AUTO_FIRST, min(AUTO_MOST, fitting))
 
 
-def _largest(source: Dataset, settings: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
+def _largest(dataset: Dataset, config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """The micro-batches of an epoch that may need most memory."""
-    batches = plan_epoch(source.lengths, settings.budget, settings.seed, 0, source.mix)
-    return [split_micro(ids, settings.accumulation or 1)[0] for ids in worst_batches(source, batches)]
+    batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
+    return [split_micro(ids, config.accumulation or 1)[0] for ids in worst_batches(dataset, batches)]
 
 
-def _others(batches: Sequence[NDArray[np.integer[Any]]], settings: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
+def _others(batches: Sequence[NDArray[np.integer[Any]]], config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """Micro-batches from all parts of an epoch."""
     chosen = [batches[place] for place in np.linspace(0, len(batches) - 1, min(OTHERS, len(batches))).astype(int)]
-    return [split_micro(ids, settings.accumulation or 1)[0] for ids in chosen]
+    return [split_micro(ids, config.accumulation or 1)[0] for ids in chosen]
 
 
 def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:

@@ -12,7 +12,12 @@ from transformer.cli import train as command
 from transformer.errors import ConfigError, TrainingError
 from transformer.training.config import TrainingConfig
 from transformer.training.distributed import process_group as distributed
-from transformer.training.distributed.process_group import DistributedContext, clean_store, join_world, tell_launcher
+from transformer.training.distributed.process_group import (
+    DistributedContext,
+    join_process_group,
+    report_to_launcher,
+    restart_safe_store,
+)
 
 
 def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> None:
@@ -20,9 +25,9 @@ def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> No
     store = HashStore()
     for start in range(3):
         with ThreadPoolExecutor(3) as pool:
-            parts = [pool.submit(clean_store, store, rank, 3, 60.0) for rank in (1, 2)]
+            parts = [pool.submit(restart_safe_store, store, rank, 3, 60.0) for rank in (1, 2)]
             time.sleep(0.15)  # long enough to read the name of the start before
-            parts.append(pool.submit(clean_store, store, 0, 3, 60.0))
+            parts.append(pool.submit(restart_safe_store, store, 0, 3, 60.0))
         assert not parts[0].result().check(["met"])
         parts[1].result().set("met", str(start))
         assert parts[2].result().get("met") == str(start).encode()
@@ -31,7 +36,7 @@ def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> No
 def test_a_rank_does_not_wait_for_ever() -> None:
     """Catches a rank that hangs where rank 0 never came."""
     with pytest.raises(TrainingError, match=r"rank 0 did not answer rank 1 within training.rank_seconds=0.1; look at"):
-        clean_store(HashStore(), 1, 2, 0.1)
+        restart_safe_store(HashStore(), 1, 2, 0.1)
 
 
 def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +48,7 @@ def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": 2, "WORLD_SIZE": 3, "LOCAL_RANK": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
     message = "LOCAL_RANK=2, but this machine has 2 GPUs; start as many ranks"
-    with pytest.raises(ConfigError, match=message), join_world(TrainingConfig()):
+    with pytest.raises(ConfigError, match=message), join_process_group(TrainingConfig()):
         pass
 
 
@@ -52,9 +57,9 @@ def test_a_rank_that_lost_another_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(distributed, "AFTERMATH_SECONDS", 0.0)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     with pytest.raises(TrainingError, match=r"another rank ended or did not answer .*goes on from the newest checkp"):
-        tell_launcher(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
+        report_to_launcher(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
     assert not (tmp_path / "error.json").exists()
-    tell_launcher(ValueError("mine"))
+    report_to_launcher(ValueError("mine"))
     assert "ValueError: mine" in (tmp_path / "error.json").read_text()
 
 
@@ -75,8 +80,8 @@ def test_one_process_joins_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with join_world(TrainingConfig()) as world:
-        assert (world, world.total(2, 0.5), world.largest(3), world.from_main("x")) == (
+    with join_process_group(TrainingConfig()) as context:
+        assert (context, context.all_reduce_sum(2, 0.5), context.all_reduce_max(3), context.broadcast("x")) == (
             DistributedContext(),
             [2.0, 0.5],
             3,
@@ -88,7 +93,7 @@ def test_shares_cover_every_micro_batch_once() -> None:
     """Catches micro-batches that are lost or dealt in another order than the dropout's numbers."""
     for n, size in ((1, 2), (3, 2), (7, 3), (4, 4)):
         worlds = [DistributedContext(rank, size) for rank in range(size)]
-        parts = [world.part_of(range(n)) for world in worlds]
+        parts = [context.items_of_rank(range(n)) for context in worlds]
         assert sorted(index for part in parts for index in part) == list(range(n))
         assert all(index == rank + place * size for rank, part in enumerate(parts) for place, index in enumerate(part))
-        assert all(worlds[0].rounds(n) - len(part) in (0, 1) for part in parts)
+        assert all(worlds[0].items_per_rank(n) - len(part) in (0, 1) for part in parts)

@@ -9,11 +9,11 @@ from transformer.models import family
 from transformer.models.bert.model import Bert
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
-    MaskedObjective,
-    SpanObjective,
-    Spans,
+    MaskedLanguageModelObjective,
+    SpanCorruption,
+    SpanCorruptionObjective,
+    corrupt_spans,
     mask_tokens,
-    take_spans,
 )
 
 B, T, VOCABULARY = 3, 29, 61
@@ -63,7 +63,7 @@ def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
     model = family("bert").build(config).eval()
     assert isinstance(model, Bert)
     assert model.masked_head is not None
-    objective = MaskedObjective(model, 3, (4, VOCABULARY), (1, 1)).eval()
+    objective = MaskedLanguageModelObjective(model, 3, (4, VOCABULARY), (1, 1)).eval()
     batch = WindowBatch(windows(), B * 4)
     found = objective(batch)
     masked, places = mask_tokens(batch.tokens, 4, 3, (4, VOCABULARY), (1, 1), draw(20_171))
@@ -83,14 +83,16 @@ def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
     assert not torch.equal(objective(batch).loss_sum, first)
 
 
-@pytest.mark.parametrize("spans", [Spans(), Spans(0.5), Spans(0.9, 1.0), Spans(0.3, 40.0)])
+@pytest.mark.parametrize(
+    "spans", [SpanCorruption(), SpanCorruption(0.5), SpanCorruption(0.9, 1.0), SpanCorruption(0.3, 40.0)]
+)
 @pytest.mark.parametrize("window", [2, 3, 10, 29, 64, 200])
-def test_spans_and_what_is_left_give_the_text_again(window: int, spans: Spans) -> None:
+def test_spans_and_what_is_left_give_the_text_again(window: int, spans: SpanCorruption) -> None:
     """Catches a token that is lost or written twice, spans that touch, and wrong lengths."""
     tokens = windows(20, window)
     n_taken, n_spans = spans.sizes(window)
     sentinels = tuple(range(100, 100 + n_spans))
-    src, labels = take_spans(tokens, spans, sentinels, 2, draw())
+    src, labels = corrupt_spans(tokens, spans, sentinels, 2, draw())
     assert (src.size(1), labels.size(1)) == spans.lengths(window)
     assert labels.size(1) == n_taken + n_spans + 1
     for row, left, taken in zip(tokens.tolist(), src.tolist(), labels.tolist(), strict=True):
@@ -110,7 +112,8 @@ def test_spans_differ_from_draw_to_draw() -> None:
     """Catches spans that are always the same: the model would learn where to look."""
     tokens = windows(1, 64)
     sentinels = tuple(range(100, 110))
-    assert len({tuple(take_spans(tokens, Spans(), sentinels, 2, draw(seed))[0][0].tolist()) for seed in range(8)}) == 8
+    sources = [corrupt_spans(tokens, SpanCorruption(), sentinels, 2, draw(seed))[0] for seed in range(8)]
+    assert len({tuple(source[0].tolist()) for source in sources}) == 8
 
 
 def test_the_span_loss_is_that_of_teacher_forcing() -> None:
@@ -118,9 +121,9 @@ def test_the_span_loss_is_that_of_teacher_forcing() -> None:
     config = family("t5").config(vocab_size=120, d_model=16, N=2, h=2, d_ff=24, dropout=0)
     model = family("t5").build(config).eval()
     sentinels = tuple(range(100, 110))
-    objective = SpanObjective(model, sentinels, 1, 2, 0.0).eval()
-    batch = WindowBatch(windows(), B * Spans().lengths(T)[1])
-    src, labels = take_spans(batch.tokens, Spans(), sentinels, 2, draw(20_171))
+    objective = SpanCorruptionObjective(model, sentinels, 1, 2, 0.0).eval()
+    batch = WindowBatch(windows(), B * SpanCorruption().lengths(T)[1])
+    src, labels = corrupt_spans(batch.tokens, SpanCorruption(), sentinels, 2, draw(20_171))
     given = torch.cat([torch.ones(B, 1, dtype=torch.long), labels[:, :-1]], dim=1)
     from transformer.blocks import causal_mask
 

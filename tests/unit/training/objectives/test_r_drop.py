@@ -113,7 +113,7 @@ def test_layers_computed_again_draw_the_same() -> None:
     for again in (False, True):
         ours = objective(0.4, 5.0, activation_checkpointing=again).train()
         torch.manual_seed(8)
-        with CPU_FLOAT32.computing():
+        with CPU_FLOAT32.compute_context():
             loss = ours(PAIRS).loss_sum
         loss.backward()
         gradients.append([parameter.grad for parameter in ours.parameters()])

@@ -20,23 +20,23 @@ from transformer.errors import ConfigError
 from transformer.models import family
 from transformer.runtime.allocator import retain_heap
 from transformer.training.config import TrainingConfig
-from transformer.training.objectives.classification import LabelObjective, NeighbourObjective
+from transformer.training.objectives.classification import ClassificationObjective, ContrastiveObjective
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
-    MaskedObjective,
-    SpanObjective,
-    Spans,
+    MaskedLanguageModelObjective,
+    SpanCorruption,
+    SpanCorruptionObjective,
     n_masked,
 )
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.planning import memory
 from transformer.training.planning.memory import (
-    MemoryPlan,
+    MemoryEstimate,
+    check_batch_fits,
+    check_model_fits,
     fitting_tokens,
-    plan_memory,
-    refuse_too_large,
-    refuse_too_large_model,
+    predict_memory,
     worst_batches,
 )
 from transformer.training.planning.plan import choose_batch_tokens, plan_run
@@ -71,12 +71,12 @@ def state_of(dropout: float = 0.1, *, checkpointing: bool = False, vocab_size: i
 def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointing: bool) -> None:
     """Catches a product that is left out, or taken with the wrong length or the wrong number of times."""
     state = state_of(checkpointing=checkpointing, d_model=24, h=2, d_ff=52, **layers)
-    source = Pairs([(7, 5), (3, 11), (7, 2)])
+    dataset = Pairs([(7, 5), (3, 11), (7, 2)])
     with FlopCounterMode(display=False) as counter:
-        state.objective(source.fetch(np.arange(3))).loss_sum.backward()
+        state.objective(dataset.fetch(np.arange(3))).loss_sum.backward()
     objective = state.objective
     assert isinstance(objective, TranslationObjective)
-    assert objective.operations(source.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
+    assert objective.operations(dataset.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 @pytest.fixture
@@ -104,23 +104,23 @@ def other_objectives(*, checkpointing: bool) -> dict[str, tuple[Any, Any, list[l
     return {
         "next": (LanguageModelObjective(model("gpt", seq_len=20), 0.0, **options), WindowBatch(TOKENS, 60), [[21]] * 3),
         "masked": (
-            MaskedObjective(model("bert", masked=True, pooler=False), 3, (4, 31), (0, 0), **options),
+            MaskedLanguageModelObjective(model("bert", masked=True, pooler=False), 3, (4, 31), (0, 0), **options),
             WindowBatch(TOKENS, 3 * n), [[21]] * 3,
         ),
         "spans": (
-            SpanObjective(model("t5", d_k=7), (29, 30), 1, 2, 0.0, **options),
-            WindowBatch(TOKENS, 3 * Spans().lengths(21)[1]), [[21]] * 3,
+            SpanCorruptionObjective(model("t5", d_k=7), (29, 30), 1, 2, 0.0, **options),
+            WindowBatch(TOKENS, 3 * SpanCorruption().lengths(21)[1]), [[21]] * 3,
         ),
         "labels": (
-            LabelObjective(model("bert", labels=("a", "b")), 0.0, **options),
+            ClassificationObjective(model("bert", labels=("a", "b")), 0.0, **options),
             TextBatch(TOKENS, MASK, labels), [[21], [9], [3]],
         ),
         "images": (
-            LabelObjective(model("vit", **images), 0.0, **options),
+            ClassificationObjective(model("vit", **images), 0.0, **options),
             ImageBatch(torch.randn(3, 3, 12, 12), labels), [[10]] * 3,
         ),
         "neighbours": (
-            NeighbourObjective(model("bert", pooler=False), **options),
+            ContrastiveObjective(model("bert", pooler=False), **options),
             NeighbourBatch(TOKENS, MASK, TOKENS[:, :9], MASK[..., :9]), [[21, 9], [7, 8], [3, 3]],
         ),
     }  # fmt: skip
@@ -140,31 +140,31 @@ def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, check
 
 def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_positions() -> None:
     """Catches a choice by pairs or by one side alone, and long rows whose attention nobody has tried."""
-    source = Pairs([(2, 2), (2, 2), (2, 2), (9, 2), (3, 8)])
+    dataset = Pairs([(2, 2), (2, 2), (2, 2), (9, 2), (3, 8)])
     batches = [np.array([0, 1, 2]), np.array([3]), np.array([4, 0])]
-    assert [ids.tolist() for ids in worst_batches(source, batches)] == [[4, 0]]
-    source = Pairs([(5, 5)] * 40 + [(100, 90), (60, 60), (60, 60)])
+    assert [ids.tolist() for ids in worst_batches(dataset, batches)] == [[4, 0]]
+    dataset = Pairs([(5, 5)] * 40 + [(100, 90), (60, 60), (60, 60)])
     batches = [np.arange(40), np.array([40]), np.array([41, 42])]
-    assert [ids.tolist() for ids in worst_batches(source, batches)] == [list(range(40)), [40]]
+    assert [ids.tolist() for ids in worst_batches(dataset, batches)] == [list(range(40)), [40]]
 
 
 def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a plan that is made and not heeded, and a largest batch that is told of and not tried."""
-    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
-    settings = TrainingConfig(batch_tokens=200, max_steps=10)
+    state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
+    config = TrainingConfig(batch_tokens=200, max_steps=10)
     tried: list[tuple[int, int]] = []
     substitute(
         monkeypatch,
         "plan.try_batch",
-        lambda state, source, ids: tried.append((len(ids), int(source.lengths[ids].max()))),
+        lambda state, dataset, ids: tried.append((len(ids), int(dataset.lengths[ids].max()))),
     )
-    plan_run(state, source, settings)
+    plan_run(state, dataset, config)
     largest = [(40, 5), (2, 39)]
     assert tried[:2] == tried[-2:] == largest
     assert sorted(tried[2:-2]) == sorted([*largest, (20, 5)])  # and all others, since they are few
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
-        plan_run(state, source, settings)
+        plan_run(state, dataset, config)
     assert len(tried) == 7
 
 
@@ -194,48 +194,48 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         run()
         return 3 * GIB if rehearsed else GIB
 
-    monkeypatch.setattr(memory, "_meter", lambda _: peak)
-    settings = TrainingConfig(batch_tokens=100, max_steps=10)
-    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
-    told = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
+    monkeypatch.setattr(memory, "_peak_meter", lambda _: peak)
+    config = TrainingConfig(batch_tokens=100, max_steps=10)
+    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), config)[-1]
+    told = plan_run(state, Pairs([(5, 4)] * 40), config, lambda: rehearsed.append(1))[-1]
     assert "about 3.00 GiB" in told
 
 
 def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
     """Catches a run that is killed for memory hours after it began."""
-    plan = MemoryPlan(rows=100, predicted=6 * GIB, available=4 * GIB, bytes_a_row=0.05 * GIB)
+    plan = MemoryEstimate(rows=100, predicted=6 * GIB, available=4 * GIB, bytes_per_row=0.05 * GIB)
     # 1 GiB is fixed; 0.9 * 4 GiB leaves 2.6 GiB, 52 rows, for 52 % of the tokens in steps of 256.
     assert fitting_tokens(plan, 4096) == 2048
     with pytest.raises(ConfigError, match=r"batch_tokens=4096 needs about 6\.00 GiB, but 4\.00 GiB are available; set"):
-        refuse_too_large(plan, 4096)
+        check_batch_fits(plan, 4096)
     with pytest.raises(ConfigError, match="take a smaller model"):
-        refuse_too_large(MemoryPlan(10, 6 * GIB, GIB, 0.01 * GIB), 4096)
-    refuse_too_large(MemoryPlan(10, GIB, GIB, 1.0), 4096)
+        check_batch_fits(MemoryEstimate(10, 6 * GIB, GIB, 0.01 * GIB), 4096)
+    check_batch_fits(MemoryEstimate(10, GIB, GIB, 1.0), 4096)
 
 
 def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a budget beyond the paper's, and none at all where memory is short."""
-    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
-    settings = TrainingConfig(batch_tokens="auto")
+    state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
+    config = TrainingConfig(batch_tokens="auto")
     for available, expected in ((10**15, 25_000), (1, 1024)):
         monkeypatch.setattr(memory, "available_bytes", lambda _, available=available: available)
-        assert choose_batch_tokens(state, source, settings) == expected
+        assert choose_batch_tokens(state, dataset, config) == expected
 
 
 def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a trial that takes the machine's memory before anything was refused."""
-    state, source = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(512, 4)] * 4000)
+    state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(512, 4)] * 4000)
     tried: list[int] = []
     monkeypatch.setattr(memory, "available_bytes", lambda _: 100)
-    monkeypatch.setattr(memory, "try_batch", lambda state, source, ids: tried.append(len(ids)))
-    monkeypatch.setattr(memory, "_meter", lambda _: lambda run: (run(), 10 * sum(tried[-1:]))[1])
-    plan = plan_memory(state, source, np.arange(4000))
+    monkeypatch.setattr(memory, "try_batch", lambda state, dataset, ids: tried.append(len(ids)))
+    monkeypatch.setattr(memory, "_peak_meter", lambda _: lambda run: (run(), 10 * sum(tried[-1:]))[1])
+    plan = predict_memory(state, dataset, np.arange(4000))
     assert tried == [1, 3, 7]  # 10 bytes a row: 7 take 70, and twice as many would take 140
     assert plan is not None
     assert plan.rows == 4000
     assert plan.predicted >= 40_000
     with pytest.raises(ConfigError, match=r"batch_tokens=2048000 needs"):
-        refuse_too_large(plan, 2_048_000)
+        check_batch_fits(plan, 2_048_000)
 
 
 def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,16 +244,16 @@ def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.
         giant = build_transformer(100, 100, 40, 40, d_model=20_000, N=40, h=8, d_ff=80_000)
         small = build_transformer(31, 31, 40, 40, d_model=8, N=1, h=2, d_ff=12)
     with pytest.raises(ConfigError, match=r"a model of [\d,]+ parameters needs [\d,]+\.\d GiB"):
-        refuse_too_large_model(giant, torch.device("cpu"))
+        check_model_fits(giant, torch.device("cpu"))
     # 16 bytes a parameter: value, gradient and two moments; 4 ranks share the last 12 of them.
     parameters = sum(p.numel() for p in small.parameters())
     buffers = sum(buffer.nbytes for buffer in small.buffers())
     for ranks, need in ((1, buffers + 16 * parameters), (4, buffers + 7 * parameters)):
         monkeypatch.setattr(memory, "available_bytes", lambda _, need=need: need)
-        refuse_too_large_model(small, torch.device("cpu"), ranks)
+        check_model_fits(small, torch.device("cpu"), ranks)
         monkeypatch.setattr(memory, "available_bytes", lambda _, need=need: need - 1)
         with pytest.raises(ConfigError, match=r"choose a smaller model\.preset"):
-            refuse_too_large_model(small, torch.device("cpu"), ranks)
+            check_model_fits(small, torch.device("cpu"), ranks)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -282,28 +282,28 @@ def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.M
     """Catches a file of Linux that is asked for elsewhere."""
     monkeypatch.setattr(memory, "MEMINFO", Path("/none"))
     state = state_of(d_model=8, N=1, h=2, d_ff=12)
-    refuse_too_large_model(state.objective, torch.device("cpu"))
-    assert plan_memory(state, Pairs([(5, 4)] * 8), np.arange(8)) is None
+    check_model_fits(state.objective, torch.device("cpu"))
+    assert predict_memory(state, Pairs([(5, 4)] * 8), np.arange(8)) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows_are_planned_for_too(rows: int) -> None:
     """Catches a batch of a few long pairs for which nothing is told, tried or refused."""
-    plan = plan_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * rows), np.arange(rows))
+    plan = predict_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * rows), np.arange(rows))
     assert plan is not None
     assert plan.rows == rows
     assert 2**24 < plan.predicted < plan.available
 
 
-def ratio_to_peak(state: TrainingState, source: Pairs) -> float:
+def ratio_to_peak(state: TrainingState, dataset: Pairs) -> float:
     """What is told of memory over the peak of three updates, both of this process."""
     retain_heap()
-    ids = np.arange(len(source.lengths))
-    tokens = int(source.lengths.max()) * len(ids)
-    told = plan_run(state, source, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
+    ids = np.arange(len(dataset.lengths))
+    tokens = int(dataset.lengths.max()) * len(ids)
+    told = plan_run(state, dataset, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak is what is held now
     for _ in range(3):
-        train_step(state, [source.fetch(ids)], 1e-3, 1.0)
+        train_step(state, [dataset.fetch(ids)], 1e-3, 1.0)
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return float(told.split()[2]) * GIB / (1024 * int(peak.split()[1]))
 
