@@ -12,7 +12,7 @@ import pytest
 from samples import digit_pairs, tiny_recipe, write_lines
 from substitution import substitute
 from transformer.run.recipe import parse_recipe
-from transformer.run.setup import prepare
+from transformer.run.setup import prepare_data
 from transformer.run.train import train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -88,7 +88,7 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     """Catches `--pairs` that does not reach the recipe, and a command without any text."""
     table = write_lines(tmp_path / "x.tsv", ["\t".join(pair) for pair in digit_pairs(60)])
     recipe = parse_recipe({"data": {"pairs": str(table), "validation_pairs": 3}, "model": {"preset": "tiny"}})
-    assert prepare(recipe, tmp_path / "prepared", quiet=True).facts["read"] == 60
+    assert prepare_data(recipe, tmp_path / "prepared", quiet=True).facts["read"] == 60
     result = command("prepare", "--out", tmp_path / "none", "--source", table)
     assert result.returncode == 2
     assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr

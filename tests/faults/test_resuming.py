@@ -120,7 +120,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     assert again.code == 0, again.err
     (warning,) = (line for line in again.err.splitlines() if line.startswith("warning: "))
     assert str(begun / "checkpoints" / "step-00000004") in warning
-    assert "; going on from step 3" in warning
+    assert "; continuing from step 3" in warning
     assert len({path.name for path in (begun / "checkpoints").iterdir()}) <= 3
 
 
@@ -141,7 +141,7 @@ def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun
     assert "start anew with --fresh" in message
     allowed = commands("train", recipe, "--run", begun, "--allow-changed", "optimizer")
     assert allowed.code == 0, allowed.err
-    assert "warning: the checkpoint has no optimizer.safetensors; Adam starts from nothing" in allowed.err
+    assert "warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state" in allowed.err
     assert "continues at step 4" in allowed.err
 
 
@@ -155,7 +155,10 @@ def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp
     assert commands(*call, kill_before_step=5).code == -9  # now the newest is not the best
     damage(run / f"checkpoints/step-{best:08d}/model/config.json", None)
     again = commands(*call)
-    assert "config.json: No such file or directory; the checkpoint is incomplete; it was the best, which" in again.err
+    assert (
+        "config.json: No such file or directory; the checkpoint is incomplete; it was the best checkpoint; "
+        in again.err
+    )
     assert again.code == 0
     assert commands("info", run).code == 0
 
@@ -191,7 +194,7 @@ def test_an_edited_text_is_refused_by_name(commands: Commands, recipe: Path, beg
     with Path(data.target).open("a") as file:
         file.write("1 2 3\n")
     message = refused(commands("train", recipe, "--run", begun, "--source", moved))
-    assert f"was trained on other texts than these now hold: data.target ({data.target}); put them back" in message
+    assert f"was trained on other texts: data.target ({data.target}) changed; restore them" in message
     write_lines(Path(data.target), [target for _, target in digit_pairs(120)])
     assert commands("train", recipe, "--run", begun, "--source", moved, *settings(max_steps=5)).code == 0
     edited = [target.replace("7", "8") for _, target in digit_pairs(120)]

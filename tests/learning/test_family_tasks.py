@@ -141,7 +141,7 @@ def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path)
     assert label.probability == max(label.probabilities.values()) > 0.5
     with pytest.raises(ConfigError, match="which this task cannot train"):
         run(tmp_path / "no", {"task": "language-model", "text": str(week)}, training={"start_from": str(found.model)})
-    with pytest.raises(ConfigError, match=r"model\.family='gpt' .language model. cannot do"):
+    with pytest.raises(ConfigError, match=r"model\.family='gpt' .language model. does not support"):
         run(tmp_path / "no", data, model={"family": "gpt"})
     with pytest.raises(ConfigError, match=r"data\.task='poetry' is unknown"):
         parse_recipe({"data": {"task": "poetry"}})

@@ -87,7 +87,7 @@ def test_going_on_does_not_read_the_start_again(digits: RunResult, tmp_path: Pat
             r"another model than the recipe's: model.d_model=64 \(there 48\); ",
         ),
         ({"tokenizer": {"joint": False}}, r"tokenizer.joint=False \(there True\)"),
-        ({"training": {"schedule": "paper"}}, r"training.schedule='paper' derives a rate"),
+        ({"training": {"schedule": "paper"}}, r"training.schedule='paper' derives a learning rate"),
     ],
 )
 def test_another_architecture_is_refused(

@@ -29,9 +29,9 @@ def prepare(
     data = given_data(recipe, overrides, source, target, pairs)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
-    from transformer.run.setup import prepare as prepare_run  # loads torch
+    from transformer.run.setup import prepare_data  # loads torch
 
-    material = prepare_run(loaded, out)
-    for line in (*material.notes, *material.lines):
+    task_data = prepare_data(loaded, out)
+    for line in (*task_data.notes, *task_data.lines):
         typer.echo(line)
     typer.echo(f"next: transformer train ... --set data.prepared={out}")

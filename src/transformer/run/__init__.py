@@ -1,1 +1,1 @@
-"""A whole run: from a recipe to a folder that holds a trained model."""
+"""Training runs: from a recipe to a folder that holds a trained model."""

@@ -1,4 +1,4 @@
-"""From several bundles to the one that holds the mean of their parameters."""
+"""Averaging of checkpoints: a bundle that holds the mean of the parameters of several."""
 
 import shutil
 from collections.abc import Sequence
@@ -17,11 +17,16 @@ from transformer.training.optim.ema import ParameterMean
 
 
 def steps_to_average(progress: Progress, training: TrainingConfig, stored: Sequence[int] = ()) -> list[int]:
-    """The steps whose checkpoints a recipe has averaged at the end, in order; empty where it asks for none.
+    """Returns the steps whose checkpoints are averaged at the end of a run, in order; empty if none are configured.
 
-    The last ones are those at multiples of `save_every` and the last of all, whatever else was saved on the way, so
-    that a run that was stopped and continued averages what the unbroken one does. Where the recipe asks for them only
-    since a while, those of `stored`, the steps that have a checkpoint, are taken too.
+    `average_last` selects among the multiples of `save_every` and the final step. Other saved checkpoints are ignored,
+    so that a run that was stopped and resumed averages the same steps as an uninterrupted one.
+
+    Args:
+        progress: Progress of the run.
+        training: Training section of the recipe.
+        stored: Steps that have a checkpoint. Those at multiples of `save_every` are candidates too, since a resumed run
+            may have begun without `average_last`.
     """
     if training.average_best:
         return sorted(progress.leaders[: training.average_best])
@@ -33,7 +38,7 @@ def steps_to_average(progress: Progress, training: TrainingConfig, stored: Seque
 
 
 def stored_average(run: Path) -> Bundle | None:
-    """The averaged and validated model of a run, or None where it has none that is whole."""
+    """Loads the averaged and validated model of a run, or returns None if none is intact."""
     try:
         bundle = load_bundle(run / AVERAGE)
     except BundleError:
@@ -42,30 +47,30 @@ def stored_average(run: Path) -> Bundle | None:
 
 
 def replace_average(run: Path, bundle: Bundle) -> None:
-    """Stores the averaged model of a run in place of an earlier one; in between the run has none."""
-    for folder in (run / AVERAGE, *run.glob(f".writing-{AVERAGE}-*")):  # the latter were left by a kill
+    """Replaces the averaged model of a run. Not atomic: between removal and saving, the run has no averaged model."""
+    for folder in (run / AVERAGE, *run.glob(f".writing-{AVERAGE}-*")):  # the latter remain after a kill
         shutil.rmtree(folder, ignore_errors=True)
     save_bundle(run / AVERAGE, bundle)
 
 
 def average_bundles(paths: Sequence[Path]) -> Bundle:
-    """The mean of the models of several bundles, read one after the other.
+    """Averages the parameters of several bundles, loading one at a time.
 
-    A matrix that stands in several places is averaged once and stays one. What is not a parameter, and the
-    provenance, is that of the last; `provenance["averaged"]` names all.
+    Tied parameters are averaged once and stay tied. Buffers and provenance are those of the last bundle, and
+    `provenance["averaged"]` lists all of them.
 
     Args:
-        paths: bundles or run folders, oldest first.
+        paths: Bundles or run folders, oldest first.
 
     Raises:
-        ConfigError: none is given, or two are not of one configuration or tokenizer.
-        BundleError: one cannot be read.
+        ConfigError: `paths` is empty, or the bundles differ in configuration or tokenizer.
+        BundleError: A bundle cannot be read.
     """
-    mean, first, bundle, sources = ParameterMean(), dict[str, Any](), None, list[dict[str, Any]]()
+    mean, first_config, bundle, sources = ParameterMean(), dict[str, Any](), None, list[dict[str, Any]]()
     for path in paths:
         bundle = load_bundle(path)
-        first = first or _identity(bundle)
-        _refuse_difference(paths[0], first, path, _identity(bundle))
+        first_config = first_config or _comparable_config(bundle)
+        _check_same_config(paths[0], first_config, path, _comparable_config(bundle))
         mean.add(dict(bundle.model.named_parameters()))
         sources.append({"model": str(path), "step": bundle.provenance.get("step"), "sha256": bundle.fingerprint})
     if bundle is None:
@@ -74,16 +79,16 @@ def average_bundles(paths: Sequence[Path]) -> Bundle:
         for name, tensor in mean.mean().items():
             bundle.model.get_parameter(name).copy_(tensor)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    kept = {key: value for key, value in bundle.provenance.items() if key not in ("step", "validation")}
-    return Bundle(bundle.config, bundle.model, bundle.text, kept | {"averaged": sources, "created": created})
+    inherited = {key: value for key, value in bundle.provenance.items() if key not in ("step", "validation")}
+    return Bundle(bundle.config, bundle.model, bundle.text, inherited | {"averaged": sources, "created": created})
 
 
-def _identity(bundle: Bundle) -> dict[str, Any]:
-    """What must be the same in all: the configuration's keys, and the tokenizers as they are stored."""
+def _comparable_config(bundle: Bundle) -> dict[str, Any]:
+    """Returns what all averaged bundles must share: the configuration and the serialized tokenizers."""
     return bundle.config.model_dump() | (bundle.text.to_files() if bundle.text else {})
 
 
-def _refuse_difference(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+def _check_same_config(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     keys = [key for key in sorted(first.keys() | other.keys()) if first.get(key) != other.get(key)]
     differing = [key if key.endswith(".json") else f"{key} {first.get(key)} and {other.get(key)}" for key in keys]
     if differing:

@@ -1,4 +1,4 @@
-"""Beginning a run with a trained model: its configuration and tokenizer, other data, smaller steps."""
+"""Fine-tuning: a run that starts from a trained model, with its configuration and tokenizer, on other data."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,29 +16,29 @@ from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.optim.schedule import paper_peak
 
-MAY_DIFFER: Final = frozenset({
+CHANGEABLE_MODEL_KEYS: Final = frozenset({
     "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "head_dropout",
     "pooler", "masked", "next_sentence", "labels", "labels_read", "embedding", "pooler_size",
 })  # fmt: skip
-"""Keys of `model` that may differ from the model's: they have no weights, or are of what stands on top of it."""
-HEADS: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")
-"""What the names of parameters on top of an encoder begin with: a task brings its own."""
-ENCODER_RATE: Final = 5e-5
-"""The default peak for encoders: the best of those that Devlin et al. 2019, Appendix A.3, try on most tasks."""
-RATE: Final = 0.1
-"""The default peak of the learning rate, as a part of the peak that the model was trained with."""
+"""Keys of the `model` section that may differ from the pretrained model: those without weights, and those of heads."""
+HEAD_PREFIXES: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")
+"""Name prefixes of the parameters of heads on top of an encoder, which are specific to a task."""
+ENCODER_LEARNING_RATE: Final = 5e-5
+"""Default peak learning rate of encoders: the best on most tasks of the values in Devlin et al. 2019, Appendix A.3."""
+LEARNING_RATE_FACTOR: Final = 0.1
+"""Default peak learning rate of other models, as a fraction of the peak in pretraining."""
 WARMUP_STEPS: Final = 50
-"""The default warm-up: about as many updates as Adam's second moment remembers, 1 / (1 - 0.98)."""
+"""Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
 
 
 @dataclass(frozen=True)
 class PretrainedStart:
-    """The model that a run begins with.
+    """The pretrained model that a run starts from.
 
     Attributes:
-        bundle: its weights, configuration and tokenizers.
-        recipe: the run's own, with what it leaves open taken from the model.
-        origin: what the run's models say of it: path, SHA-256, longest source it has seen.
+        bundle: Weights, configuration and tokenizers of the pretrained model.
+        recipe: Recipe of the run, with unset keys inherited from the pretrained model.
+        origin: Entry for the provenance of the run's models: path, SHA-256 and longest source seen in pretraining.
     """
 
     bundle: Bundle
@@ -46,104 +46,106 @@ class PretrainedStart:
     origin: dict[str, Any]
 
 
-def read_start(recipe: Recipe, kinds: Collection[str] = ("encoder-decoder",)) -> PretrainedStart | None:
-    """The model that the recipe's `training.start_from` names, or None where it names none.
+def read_pretrained(recipe: Recipe, family_kinds: Collection[str] = ("encoder-decoder",)) -> PretrainedStart | None:
+    """Loads the model that the recipe's `training.start_from` names; returns None if it is not set.
 
-    Where the recipe leaves them open, the learning rate is a tenth of the peak that the model was trained with, of an
-    encoder 5e-5, and the warm-up 50 updates.
+    If the recipe does not set them, the peak learning rate is 5e-5 for encoders and a tenth of the peak in pretraining
+    for other models, and the warm-up lasts 50 updates.
 
     Args:
-        recipe: as given.
-        kinds: of families that can do the recipe's task, see `Family.kind`.
+        recipe: Recipe as the user wrote it.
+        family_kinds: Kinds of model families that support the task, see `Family.kind`.
 
     Raises:
-        BundleError: it is not a model.
-        ConfigError: it is of another kind; a key of the recipe is not that of the model; or its schedule leaves the
-            rate no choice.
+        BundleError: `start_from` is not a model.
+        ConfigError: The model is of another kind, a key of the recipe contradicts the model, or the schedule is
+            "paper", which determines the learning rate.
     """
     training = recipe.training
     if training.start_from is None:
         return None
     if training.schedule == "paper":
         raise ConfigError(
-            "training.schedule='paper' derives a rate for a model that has learned nothing; fine-tune with cosine or "
+            "training.schedule='paper' derives a learning rate for training from scratch; fine-tune with cosine or "
             "inverse_sqrt"
         )
     bundle = load_bundle(Path(training.start_from))
     kind = family(bundle.family).kind
-    if kind not in kinds:
+    if kind not in family_kinds:
         raise ConfigError(
-            f"{bundle.folder} is a {bundle.family} model ({kind}), which this task cannot train; it needs one of kind "
-            f"{' or '.join(kinds)}"
+            f"{bundle.folder} is a {bundle.family} model ({kind}), which this task cannot train; choose a model of "
+            f"kind {' or '.join(family_kinds)}"
         )
-    tokenizer = _tokenizer_settings(bundle)
-    _refuse_difference(recipe, bundle, tokenizer)
-    usual = ENCODER_RATE if "encoder" in kinds else RATE * _peak(bundle)
-    rate = usual if training.learning_rate is None else training.learning_rate
+    tokenizer = _tokenizer_config(bundle)
+    _check_same_config(recipe, bundle, tokenizer)
+    default_rate = (
+        ENCODER_LEARNING_RATE if "encoder" in family_kinds else LEARNING_RATE_FACTOR * _peak_learning_rate(bundle)
+    )
+    rate = default_rate if training.learning_rate is None else training.learning_rate
     warmup_steps = WARMUP_STEPS if training.warmup_steps is None else training.warmup_steps
-    smaller = training.model_copy(update={"learning_rate": rate, "warmup_steps": warmup_steps})
+    updated_training = training.model_copy(update={"learning_rate": rate, "warmup_steps": warmup_steps})
     origin = {
         "model": training.start_from,
         "sha256": bundle.fingerprint,
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer)
-    return PretrainedStart(bundle, inherited.model_copy(update={"training": smaller}), origin)
+    return PretrainedStart(bundle, inherited.model_copy(update={"training": updated_training}), origin)
 
 
 def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
-    """Puts the weights of the start in place; heads that a task brings keep their first values.
+    """Loads pretrained weights into the model of a run; heads that are new for the task keep their initial values.
 
     Args:
-        model: of the run.
-        stored: weights of the start.
-        same_labels: False where its head over labels is of others, and left behind.
+        model: Model of the run.
+        stored: State dict of the pretrained model.
+        same_labels: Whether the label sets are equal; if not, the pretrained label head is ignored.
 
     Returns:
-        The parameters that do.
+        Names of the parameters that keep their initial values.
 
     Raises:
-        BundleError: other parameters than those of heads are missing, or too many.
+        BundleError: Parameters other than those of heads are missing or unexpected.
     """
-    wanted = model.state_dict()
-    kept = {name: x for name, x in stored.items() if same_labels or not name.startswith("label_head.")}
-    fitting = {name: x for name, x in kept.items() if name in wanted and wanted[name].shape == x.shape}
-    fresh, left = sorted(wanted.keys() - fitting.keys()), sorted(stored.keys() - fitting.keys())
-    wrong = [name for name in (*fresh, *left) if not name.startswith(HEADS)]
-    if wrong:
-        raise BundleError(f"{', '.join(wrong[:5])} do not go with the recipe's model; start from another one")
-    model.load_state_dict(fitting, strict=False)
-    return fresh
+    state_dict = model.state_dict()
+    candidates = {name: x for name, x in stored.items() if same_labels or not name.startswith("label_head.")}
+    matching = {name: x for name, x in candidates.items() if name in state_dict and state_dict[name].shape == x.shape}
+    missing, unexpected = sorted(state_dict.keys() - matching.keys()), sorted(stored.keys() - matching.keys())
+    mismatched = [name for name in (*missing, *unexpected) if not name.startswith(HEAD_PREFIXES)]
+    if mismatched:
+        raise BundleError(f"{', '.join(mismatched[:5])} do not match the recipe's model; start from another one")
+    model.load_state_dict(matching, strict=False)
+    return missing
 
 
-def inherit_settings(recipe: Recipe, earlier: Recipe) -> Recipe:
-    """What a fine-tuning run that goes on leaves open, from the recipe it began with; the model is not read again."""
-    if earlier.training.start_from is None:
+def inherit_settings(recipe: Recipe, previous: Recipe) -> Recipe:
+    """Fills unset keys of a resumed fine-tuning run from its stored recipe; the pretrained model is not read again."""
+    if previous.training.start_from is None:
         return recipe
-    assert earlier.model is not None
+    assert previous.model is not None
     names = ("start_from", "learning_rate", "warmup_steps")
-    given = {name: getattr(recipe.training, name) for name in names}
-    training = {name: getattr(earlier.training, name) for name, value in given.items() if value is None}
-    inherited = _inherit(recipe, earlier.model.model_dump(), earlier.tokenizer)
+    unset = [name for name in names if getattr(recipe.training, name) is None]
+    training = {name: getattr(previous.training, name) for name in unset}
+    inherited = _inherit(recipe, previous.model.model_dump(), previous.tokenizer)
     return inherited.model_copy(update={"training": recipe.training.model_copy(update=training)})
 
 
 def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerConfig) -> Recipe:
-    """The recipe with model and tokenizer as they are, but for the keys it gives itself."""
+    """Returns the recipe with the given model and tokenizer settings, overridden by the keys that it sets itself."""
     sizes = [key for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size") if key in model]
-    opened = dict.fromkeys(sizes)  # the run sets them from the tokenizer
-    config = make_model_config({**model, **opened, **_given(recipe.model)})
-    settings = TokenizerConfig.model_validate({**tokenizer.model_dump(), **_given(recipe.tokenizer)})
+    unset_sizes = dict.fromkeys(sizes)  # the run sets them from the tokenizer
+    config = make_model_config({**model, **unset_sizes, **_explicit_values(recipe.model)})
+    settings = TokenizerConfig.model_validate({**tokenizer.model_dump(), **_explicit_values(recipe.tokenizer)})
     return recipe.model_copy(update={"model": config, "tokenizer": settings})
 
 
-def _refuse_difference(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfig) -> None:
-    has = {"model": bundle.config.model_dump(), "tokenizer": tokenizer.model_dump()}
+def _check_same_config(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfig) -> None:
+    pretrained = {"model": bundle.config.model_dump(), "tokenizer": tokenizer.model_dump()}
     differing = [
-        f"{section}.{key}={value} (there {has[section].get(key)})"
+        f"{section}.{key}={value} (there {pretrained[section].get(key)})"
         for section, settings in (("model", recipe.model), ("tokenizer", recipe.tokenizer))
-        for key, value in _given(settings).items()
-        if key not in MAY_DIFFER and has[section].get(key) != value
+        for key, value in _explicit_values(settings).items()
+        if key not in CHANGEABLE_MODEL_KEYS and pretrained[section].get(key) != value
     ]
     if differing:
         raise ConfigError(
@@ -151,25 +153,25 @@ def _refuse_difference(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfi
         )
 
 
-def _given(settings: Any) -> dict[str, Any]:
+def _explicit_values(settings: Any) -> dict[str, Any]:
     return {} if settings is None else settings.model_dump(include=settings.model_fields_set, exclude_none=True)
 
 
-def _tokenizer_settings(bundle: Bundle) -> TokenizerConfig:
-    """How the model's tokenizer was trained, as far as the model tells."""
+def _tokenizer_config(bundle: Bundle) -> TokenizerConfig:
+    """Returns the settings of the model's tokenizer, as far as the bundle records them."""
     pair = bundle.text
     if pair is None:
         return TokenizerConfig()
     if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerConfig()  # which says nothing of a published tokenizer; the run keeps it
+        return TokenizerConfig()  # the settings do not describe a published tokenizer; the run keeps it as it is
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}
     return TokenizerConfig.model_validate(facts | bundle.provenance.get("recipe", {}).get("tokenizer", {}))
 
 
-def _peak(bundle: Bundle) -> float:
-    """The highest learning rate that the model was trained with, or the paper's where it does not tell."""
+def _peak_learning_rate(bundle: Bundle) -> float:
+    """Returns the peak learning rate of pretraining, or the paper's if the bundle does not record it."""
     training = bundle.provenance.get("recipe", {}).get("training", {})
-    given = training.get("learning_rate")
-    return given or paper_peak(bundle.config.model_dump()["d_model"], training.get("warmup_steps") or 4000)
+    recorded = training.get("learning_rate")
+    return recorded or paper_peak(bundle.config.model_dump()["d_model"], training.get("warmup_steps") or 4000)

@@ -1,4 +1,4 @@
-"""One file describes a run: the recipe, its overrides, and what is filled in by the size of the corpus."""
+"""The recipe of a run: its TOML file, overrides, and defaults that depend on the size of the corpus."""
 
 import json
 import os
@@ -22,9 +22,10 @@ VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 class Recipe(Config):
-    """Everything that decides a run. `model` is the configuration of the family that `model.family` names.
+    """Complete description of a training run.
 
-    `model.preset` stands for the family's settings of that name; keys beside it override them.
+    `model` is the configuration of the family that `model.family` names. `model.preset` selects a preset of that
+    family, which the other keys of the section override.
     """
 
     data: SerializeAsAny[TaskConfig]
@@ -34,23 +35,23 @@ class Recipe(Config):
 
     @field_validator("data", mode="before")
     @classmethod
-    def _of_its_task(cls, value: Any) -> Any:
-        return make_data_settings(value) if isinstance(value, Mapping) else value
+    def _parse_data(cls, value: Any) -> Any:
+        return make_data_config(value) if isinstance(value, Mapping) else value
 
     @field_validator("model", mode="before")
     @classmethod
-    def _of_its_family(cls, value: Any) -> Any:
+    def _parse_model(cls, value: Any) -> Any:
         return make_model_config(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
-    def _fits_the_tokenizer(self) -> "Recipe":
+    def _check_vocabulary(self) -> "Recipe":
         if self.model is None:
             return self
-        given = self.model.model_dump(include=self.model.model_fields_set, exclude_none=True)
+        explicit = self.model.model_dump(include=self.model.model_fields_set, exclude_none=True)
         for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size"):
-            if given.get(key):
-                raise ValueError(f"model.{key} has to come from the tokenizer; set tokenizer.vocab_size")
-        if given.get("share_embeddings") == "all" and not self.tokenizer.joint:
+            if explicit.get(key):
+                raise ValueError(f"model.{key} must come from the tokenizer; set tokenizer.vocab_size")
+        if explicit.get("share_embeddings") == "all" and not self.tokenizer.joint:
             raise ValueError(
                 "model.share_embeddings='all' needs one vocabulary, but tokenizer.joint=false; share 'target' or 'none'"
             )
@@ -65,12 +66,12 @@ class Recipe(Config):
         )
 
 
-def make_data_settings(values: Mapping[str, Any]) -> TaskConfig:
-    """The settings of a recipe's `data` section, of the task that it names.
+def make_data_config(values: Mapping[str, Any]) -> TaskConfig:
+    """Validates the `data` section of a recipe against the configuration of its task.
 
     Raises:
-        ConfigError: the task is unknown.
-        ValidationError: a value is wrong.
+        ConfigError: The task is unknown.
+        ValidationError: A value is invalid.
     """
     task = values.get("task", "translation")
     if task not in TASKS:
@@ -79,35 +80,35 @@ def make_data_settings(values: Mapping[str, Any]) -> TaskConfig:
 
 
 def make_model_config(values: Mapping[str, Any]) -> Config:
-    """The configuration of a recipe's `model` section.
+    """Builds the model configuration that the `model` section of a recipe describes.
 
     Raises:
-        ConfigError: the family or the preset is unknown.
-        ValidationError: a value is wrong.
+        ConfigError: The family or the preset is unknown.
+        ValidationError: A value is invalid.
     """
-    given = dict(values)
-    model_family = family(str(given.get("family", "transformer")))
-    preset = given.pop("preset", None)
+    keys = dict(values)
+    model_family = family(str(keys.get("family", "transformer")))
+    preset = keys.pop("preset", None)
     presets = model_family.presets()
     if preset is not None and preset not in presets:
         raise ConfigError(f"model.preset={preset!r} is unknown; choose one of {', '.join(presets)}")
-    return model_family.config.model_validate({**presets.get(preset or "", {}), **given})
+    return model_family.config.model_validate({**presets.get(preset or "", {}), **keys})
 
 
 def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mapping[str, Any] | None = None) -> Recipe:
     """Reads a recipe file and applies overrides.
 
     Args:
-        path: of the TOML file; None starts from `values` alone.
-        overrides: `section.key=value` texts, as after `--set`; the value is read as TOML, or else as a text.
-        values: sections and keys from elsewhere, such as `--source`.
+        path: Path of the TOML file; None starts from `values` alone.
+        overrides: Strings of the form `section.key=value`, as for `--set`. A value that is not valid TOML is a string.
+        values: Sections and keys from other sources, such as `--source`.
 
     Raises:
-        ConfigError: the file cannot be read, or a key or value is not one of a recipe.
+        ConfigError: The file cannot be read, or a key or value is invalid.
     """
     tree: dict[str, Any] = {} if path is None else _read_toml(path)
-    given = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
-    for section, key, value in [*given, *map(_parse_override, overrides)]:
+    assignments = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
+    for section, key, value in [*assignments, *map(_parse_override, overrides)]:
         if not isinstance(tree.setdefault(section, {}), dict):
             raise ConfigError(f"{path}: {section}={tree[section]!r} is not a section; write [{section}] and its keys")
         tree[section][key] = value
@@ -115,25 +116,25 @@ def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mappin
 
 
 def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
-    """Validates a recipe given as nested mappings.
+    """Validates a recipe in the form of nested mappings.
 
     Raises:
-        ConfigError: a key or value is not one of a recipe; all that is wrong is listed in one line.
+        ConfigError: A key or value is invalid; the message lists all errors in one line.
     """
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
-        problems = "; ".join(_problem(entry) for entry in error.errors())
+        problems = "; ".join(_describe_problem(entry) for entry in error.errors())
         raise ConfigError(f"{name}: {problems}") from error
-    refuse_unwritable(recipe.to_toml(), name)
+    check_encodable(recipe.to_toml(), name)
     return recipe
 
 
-def refuse_unwritable(text: str, name: str) -> None:
-    """Refuses names of files that a run's own files could not hold: bytes of a name that are not UTF-8.
+def check_encodable(text: str, name: str) -> None:
+    """Rejects file names that are not UTF-8, since the files of a run, which record them, are.
 
     Raises:
-        ConfigError: the text cannot be written as UTF-8.
+        ConfigError: The text cannot be encoded as UTF-8.
     """
     try:
         text.encode()
@@ -142,9 +143,9 @@ def refuse_unwritable(text: str, name: str) -> None:
         raise ConfigError(f"{name}: the name {shown!r} is not UTF-8; rename the file or folder") from error
 
 
-def _problem(entry: Any) -> str:
-    # Below section and key only numbers of list items say something; the rest is pydantic's names of a union's members.
-    key = ".".join(str(part) for place, part in enumerate(entry["loc"]) if place < 2 or isinstance(part, int))
+def _describe_problem(entry: Any) -> str:
+    # Below section and key, only list indices are useful; the other parts are pydantic's names of union members.
+    key = ".".join(str(part) for depth, part in enumerate(entry["loc"]) if depth < 2 or isinstance(part, int))
     if entry["type"] == "extra_forbidden":
         return f"{key} is not a key of a recipe; `transformer train --help` lists them"
     if entry["type"] == "missing":
@@ -162,25 +163,25 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML ({error}); see recipes/ for examples") from error
     data = tree.get("data")
     if isinstance(data, dict):
-        tree["data"] = {key: _expanded(value) for key, value in data.items()}
+        tree["data"] = {key: _expand_variables(value) for key, value in data.items()}
     return tree
 
 
-def _expanded(value: Any) -> Any:
+def _expand_variables(value: Any) -> Any:
     if isinstance(value, list):
-        return [_expanded(item) for item in value]
-    return _expand(value) if isinstance(value, str) else value
+        return [_expand_variables(item) for item in value]
+    return _expand_text(value) if isinstance(value, str) else value
 
 
-def _expand(text: str) -> str:
-    """Replaces `${NAME}` and `${NAME:-default}` from the environment."""
+def _expand_text(text: str) -> str:
+    """Substitutes environment variables, written `${NAME}` or `${NAME:-default}`."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
-        found = os.environ.get(name) if default is None else os.environ.get(name, default)
-        if found is None:
+        setting = os.environ.get(name) if default is None else os.environ.get(name, default)
+        if setting is None:
             raise ConfigError(f"${{{match[1]}}} in {text!r} is not set; export {match[1]}=...")
-        return found
+        return setting
 
     return VARIABLE.sub(value, text)
 
@@ -196,14 +197,14 @@ def _parse_override(override: str) -> tuple[str, str, Any]:
         return section, name, text
 
 
-class Defaults(Config):
-    """What a task takes where a recipe leaves it open.
+class TaskDefaults(Config):
+    """Defaults of a task for keys that a recipe does not set.
 
     Attributes:
-        vocab_size: of the tokenizer.
-        model: keys of the `model` section.
-        training: keys of the `training` section.
-        epochs: length of the run.
+        vocab_size: Vocabulary size of the tokenizer.
+        model: Keys of the `model` section.
+        training: Keys of the `training` section.
+        epochs: Number of epochs, from which `training.max_steps` is computed.
     """
 
     vocab_size: int | None = None
@@ -212,67 +213,72 @@ class Defaults(Config):
     epochs: int = 10
 
 
-def fill_in(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
-    """Sets what the recipe of a translator leaves open by the size of the corpus; see `complete`.
+def complete_by_corpus_size(
+    recipe: Recipe, pairs: int, steps_per_epoch: int | None = None, previous: Recipe | None = None
+) -> Recipe:
+    """Fills in the unset keys of a translation recipe by the size of the corpus; see `complete`.
 
     Raises:
-        ConfigError: a given size does not fit to one filled in.
+        ConfigError: A key of the recipe contradicts a default.
     """
     size = next(size for size in SIZES if pairs < size.below_pairs)
     family_name = recipe.model.model_dump()["family"] if recipe.model else "transformer"
     model: dict[str, Any] = {"family": family_name, "dropout": size.dropout}
-    known = family(family_name).presets()
-    model["preset"] = size.preset if size.preset in known else next(iter(known))
+    presets = family(family_name).presets()
+    model["preset"] = size.preset if size.preset in presets else next(iter(presets))
     if family_name != "t5":
         model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
-    defaults = Defaults(vocab_size=size.vocab_size, model=model, epochs=size.epochs)
-    return complete(recipe, defaults, steps_per_epoch, earlier)
+    defaults = TaskDefaults(vocab_size=size.vocab_size, model=model, epochs=size.epochs)
+    return complete(recipe, defaults, steps_per_epoch, previous)
 
 
 def complete(
-    recipe: Recipe, defaults: Defaults, steps_per_epoch: int | None = None, earlier: Recipe | None = None
+    recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None = None, previous: Recipe | None = None
 ) -> Recipe:
-    """Sets what the recipe leaves open.
+    """Fills in the unset keys of a recipe.
 
     Args:
-        recipe: as given.
-        defaults: of its task.
-        steps_per_epoch: known once the text is encoded; without it, the length of the run stays open.
-        earlier: the filled-in recipe of the run that goes on, whose schedule holds although `max_steps` may change.
+        recipe: Recipe as the user wrote it.
+        defaults: Defaults of its task.
+        steps_per_epoch: Number of updates per epoch, known after tokenization. If None, the length of the run and its
+            schedule stay unset.
+        previous: Completed recipe of the run that is resumed. Its schedule is kept, although `max_steps` may change.
 
     Raises:
-        ConfigError: a given size does not fit to one filled in.
+        ConfigError: A key of the recipe contradicts a default.
     """
     tokenizer, training = recipe.tokenizer, recipe.training
     if tokenizer.vocab_size is None:
         tokenizer = tokenizer.model_copy(update={"vocab_size": defaults.vocab_size})
-    given = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
+    explicit = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
     try:
-        model = make_model_config({**defaults.model, **given})
+        model = make_model_config({**defaults.model, **explicit})
     except ValidationError as error:
-        raise ConfigError("model: " + "; ".join(_problem(entry) for entry in error.errors())) from error
-    open_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
-    training = training.model_copy(update=open_keys)
+        raise ConfigError("model: " + "; ".join(_describe_problem(entry) for entry in error.errors())) from error
+    unset_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
+    training = training.model_copy(update=unset_keys)
     if steps_per_epoch is not None:
-        training = _fill_in_training(training, defaults.epochs, steps_per_epoch, earlier.training if earlier else None)
+        training = _fill_in_training(
+            training, defaults.epochs, steps_per_epoch, previous.training if previous else None
+        )
     return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
 
 
 def _fill_in_training(
-    training: TrainingConfig, epochs: int, steps_per_epoch: int, earlier: TrainingConfig | None
+    training: TrainingConfig, epochs: int, steps_per_epoch: int, previous: TrainingConfig | None
 ) -> TrainingConfig:
     max_steps = training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
     interval = max(100, min(5000, steps_per_epoch))
     defaults = {
         "max_steps": max_steps,
-        "warmup_steps": earlier.warmup_steps if earlier else warmup_steps,
-        "decay_steps": earlier.decay_steps if earlier else max_steps,
+        "warmup_steps": previous.warmup_steps if previous else warmup_steps,
+        "decay_steps": previous.decay_steps if previous else max_steps,
         "validate_every": interval,
         "save_every": interval,
     }
-    open_keys = {key: value for key, value in defaults.items() if getattr(training, key) is None}
-    return training.model_copy(update=open_keys)
+    unset_keys = {key: value for key, value in defaults.items() if getattr(training, key) is None}
+    return training.model_copy(update=unset_keys)
 
 
 class CorpusSize(Config):

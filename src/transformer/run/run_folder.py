@@ -1,4 +1,4 @@
-"""A run folder is held by one process, and one that was refused leaves nothing behind."""
+"""Locking and cleanup of run folders: one process per folder, and nothing left behind by a failed start."""
 
 import fcntl
 import os
@@ -14,8 +14,8 @@ from transformer.storage.verified_folder import MANIFEST
 LOCK = ".lock"
 
 
-def fresh_folder(run: Path) -> Path:
-    """The folder itself where there is none, or the first of RUN-2, RUN-3, ... beside it that is free."""
+def unused_folder(run: Path) -> Path:
+    """Returns the folder itself if it does not exist, otherwise the first of RUN-2, RUN-3, ... that does not."""
     number, folder = 1, run
     while folder.exists():
         number += 1
@@ -24,15 +24,16 @@ def fresh_folder(run: Path) -> Path:
 
 
 @contextmanager
-def hold_run(run: Path) -> Generator[None]:
-    """Makes the run folder and holds it for this process.
+def lock_run_folder(run: Path) -> Generator[None]:
+    """Creates the run folder and locks it for this process.
 
-    Folders that were made for it and in which nothing but the lock remains are removed at the end.
+    On exit, a folder that contains only the lock file is emptied, and folders that were created here and are empty are
+    removed.
 
     Raises:
-        CheckpointError: another process holds it.
+        CheckpointError: Another process holds the lock.
     """
-    made = [folder for folder in (run, *run.parents) if not folder.exists()]
+    created = [folder for folder in (run, *run.parents) if not folder.exists()]
     run.mkdir(parents=True, exist_ok=True)
     with _lock(run):
         try:
@@ -40,29 +41,38 @@ def hold_run(run: Path) -> Generator[None]:
         finally:
             if [path.name for path in run.iterdir()] == [LOCK]:
                 (run / LOCK).unlink()
-                for folder in made:
+                for folder in created:
                     _remove_empty(folder)
 
 
 @contextmanager
-def nothing_left(run: Path, names: Sequence[str], finished: str) -> Generator[None]:
-    """Removes those of the named files and folders that appeared inside a block that is refused or left.
+def remove_on_failure(run: Path, names: Sequence[str], finished: str) -> Generator[None]:
+    """Removes new files and folders when the block raises a `TransformerError` or `KeyboardInterrupt`.
 
-    A folder in which a path that matches `finished` was sealed stays: it may have taken hours, and the next start goes
-    on with it.
+    Args:
+        run: Run folder.
+        names: Names of the files and folders to remove, unless they existed before the block.
+        finished: Glob pattern of completed subfolders. A folder that contains a verified one is kept, because it may
+            have taken hours and the next start can reuse it.
     """
     before = {name for name in names if (run / name).exists()}
     try:
         yield
     except (TransformerError, KeyboardInterrupt):
-        appeared = (run / name for name in names if name not in before)
-        for path in (each for each in appeared if not any(each.glob(f"{finished}/{MANIFEST}"))):
+        new_paths = (run / name for name in names if name not in before)
+        for path in (path for path in new_paths if not any(path.glob(f"{finished}/{MANIFEST}"))):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         raise
 
 
 def _lock(run: Path) -> TextIO:
-    """The open lock file; a lock on a file that its last holder has removed meanwhile would hold nothing."""
+    """Opens and locks the lock file.
+
+    Retries if the previous holder has removed the file meanwhile, because a lock on a removed file protects nothing.
+
+    Raises:
+        CheckpointError: Another process holds the lock.
+    """
     while True:
         file = (run / LOCK).open("w")
         try:

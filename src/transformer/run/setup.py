@@ -1,4 +1,4 @@
-"""From a recipe to the parts of a run: data, model, optimizer, new or as the run left them."""
+"""Setup of a run: builds data, model and optimizer from a recipe, new or restored from a checkpoint."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,16 +12,16 @@ from torch import nn
 from transformer.config import Config
 from transformer.data.progress import show_progress
 from transformer.models import family
-from transformer.run.fine_tuning import inherit_settings, load_pretrained, read_start
+from transformer.run.fine_tuning import inherit_settings, load_pretrained, read_pretrained
 from transformer.run.recipe import Recipe
 from transformer.run.resume import (
     ResumePoint,
-    find_earlier,
-    may_lack,
-    refuse_changed_recipe,
-    refuse_changed_texts,
-    refuse_unknown_keys,
-    restore_memory,
+    check_allowed_keys,
+    check_recipe_unchanged,
+    check_texts_unchanged,
+    find_resume_point,
+    optional_files,
+    restore_optimizer_state,
     restore_weights,
 )
 from transformer.run.task import Task, TaskData
@@ -48,146 +48,151 @@ from transformer.training.step import TrainingState
 RECIPE_FILE = "recipe.toml"
 
 
-def prepare(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskData:
-    """Does what a run of the recipe does with its data before its first step, and keeps it for `data.prepared`.
+def prepare_data(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskData:
+    """Prepares the data of a recipe ahead of a run, for use as `data.prepared`.
 
     Args:
-        recipe: of the run.
-        folder: where prepared data goes, whatever `data.prepared` says.
-        quiet: show no progress.
+        recipe: Recipe of the run.
+        folder: Folder for the prepared data; overrides `data.prepared`.
+        quiet: Whether to hide progress.
 
     Raises:
-        TransformerError: a wrong setting or unusable data.
+        TransformerError: A setting is invalid, or the data cannot be used.
     """
     data = recipe.data.model_copy(update={"prepared": None})
     with show_progress(quiet=quiet) as progress:
         task = make_task(data, recipe.training.seed, folder, progress)
-        start = read_start(recipe, task.kinds)
-        filled = task.complete(start.recipe if start else recipe)
-        return task.prepare(filled, start.bundle if start else None)
+        pretrained = read_pretrained(recipe, task.family_kinds)
+        completed = task.complete(pretrained.recipe if pretrained else recipe)
+        return task.prepare(completed, pretrained.bundle if pretrained else None)
 
 
-def _refuse_early(training: TrainingConfig) -> None:
-    """Refuses what this machine does not have before a corpus is prepared, which may take hours.
+def _check_environment(training: TrainingConfig) -> None:
+    """Checks device, precision and packages before a corpus is prepared, which may take hours.
 
     Raises:
-        ConfigError: there is no such device, precision or package.
+        ConfigError: A device, precision or package is not available.
     """
     choose_backend(training.device, training.precision)
     if training.tensorboard:
         require_tensorboard()
 
 
-def assemble(
-    given: Recipe,
+def build_trainer(
+    user_recipe: Recipe,
     folder: Path,
     task: Task,
     allow_changed: Collection[str],
     notes: list[str],
     context: DistributedContext,
 ) -> Trainer:
-    """Prepares data and model, from the start or from the newest checkpoint; rank 0 first, for the others to find."""
-    _refuse_early(given.training)
-    checkpoints = CheckpointManager(folder, given.training.keep_last, may_lack(allow_changed))
+    """Builds a trainer: new, from a pretrained model, or from the newest checkpoint; rank 0 prepares the data first."""
+    _check_environment(user_recipe.training)
+    checkpoints = CheckpointManager(folder, user_recipe.training.keep_last, optional_files(allow_changed))
     with context.main_first():
-        earlier = find_earlier(checkpoints)
-        inputs = dict(task.sums)
-        if earlier:
-            refuse_changed_texts(earlier, inputs, given, allow_changed)
-        start = None if earlier else read_start(given, task.kinds)
-        given = inherit_settings(given, earlier.recipe) if earlier else start.recipe if start else given
-        if earlier and given.training.batch_tokens == "auto":
-            settled = given.training.model_copy(update={"batch_tokens": earlier.recipe.training.batch_tokens})
-            given = given.model_copy(update={"training": settled})
-        recipe = task.complete(given)
-        refuse_unknown_keys(allow_changed, recipe)
-        if earlier:
-            refuse_changed_recipe(earlier, recipe, allow_changed)
-        known = earlier.bundle if earlier else start.bundle if start else None
-        material = task.prepare(recipe, known)
+        resumed = find_resume_point(checkpoints)
+        inputs = dict(task.checksums)
+        if resumed:
+            check_texts_unchanged(resumed, inputs, user_recipe, allow_changed)
+        pretrained = None if resumed else read_pretrained(user_recipe, task.family_kinds)
+        if resumed:
+            user_recipe = inherit_settings(user_recipe, resumed.recipe)
+        elif pretrained:
+            user_recipe = pretrained.recipe
+        if resumed and user_recipe.training.batch_tokens == "auto":
+            training = user_recipe.training.model_copy(update={"batch_tokens": resumed.recipe.training.batch_tokens})
+            user_recipe = user_recipe.model_copy(update={"training": training})
+        recipe = task.complete(user_recipe)
+        check_allowed_keys(allow_changed, recipe)
+        if resumed:
+            check_recipe_unchanged(resumed, recipe, allow_changed)
+        base_bundle = resumed.bundle if resumed else pretrained.bundle if pretrained else None
+        task_data = task.prepare(recipe, base_bundle)
     if recipe.training.batch_tokens == "auto":
-        recipe = _with_batch_tokens(recipe, task, material, context)
-    epoch_steps = steps_per_epoch(material.train, recipe.training)
-    completed = task.complete(recipe, epoch_steps, earlier.recipe if earlier else None)
-    recipe = _with_hardware(completed, earlier, context)
-    schedule = _schedule(recipe, material.config)
-    backend = _hardware(recipe.training)
-    model = _model(material.config, recipe.training, context)
-    if start:
-        labels = [config.model_dump().get("labels") for config in (start.bundle.config, material.config)]
-        fresh = load_pretrained(model, start.bundle.model.state_dict(), same_labels=labels[0] == labels[1])
-        notes = [*notes, f"new on top of the model: {', '.join(fresh)}"] if fresh else notes
-    if earlier:
-        restore_weights(earlier, model)
-    distributed = distribute_model(_objective(task, model, recipe.training, material), model, context)
+        recipe = _with_batch_tokens(recipe, task, task_data, context)
+    epoch_steps = steps_per_epoch(task_data.train, recipe.training)
+    completed = task.complete(recipe, epoch_steps, resumed.recipe if resumed else None)
+    recipe = _with_backend(completed, resumed, context)
+    schedule = _make_schedule(recipe, task_data.config)
+    backend = _choose_backend(recipe.training)
+    model = _make_model(task_data.config, recipe.training, context)
+    if pretrained:
+        labels = [config.model_dump().get("labels") for config in (pretrained.bundle.config, task_data.config)]
+        stored = pretrained.bundle.model.state_dict()
+        new_parameters = load_pretrained(model, stored, same_labels=labels[0] == labels[1])
+        notes = [*notes, f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else notes
+    if resumed:
+        restore_weights(resumed, model)
+    distributed = distribute_model(_make_objective(task, model, recipe.training, task_data), model, context)
     optimizer = make_optimizer(distributed.model, recipe.training)
-    progress = earlier.checkpoint.progress if earlier else Progress()
-    if earlier:
-        restore_memory(earlier, distributed.model, optimizer)
-        notes = [*notes, *earlier.warnings, *computed_otherwise(earlier.bundle.provenance, backend.device.type)]
+    progress = resumed.checkpoint.progress if resumed else Progress()
+    if resumed:
+        restore_optimizer_state(resumed, distributed.model, optimizer)
+        notes = [*notes, *resumed.warnings, *environment_changes(resumed.bundle.provenance, backend.device.type)]
     if context.is_main:
-        if earlier:
+        if resumed:
             checkpoints.remove_obsolete(progress)
         replace_text(folder / RECIPE_FILE, recipe.to_toml())
     training = recipe.training
     state = TrainingState(
         distributed.objective, optimizer, progress.step, training.seed, backend, training.log_every, context
     )
-    notes = [*notes, *material.notes]
-    origin = start.origin if start else earlier.bundle.provenance.get("start") if earlier else None
+    notes = [*notes, *task_data.notes]
+    origin = pretrained.origin if pretrained else resumed.bundle.provenance.get("start") if resumed else None
     return Trainer(
-        folder, recipe, task, material, distributed, state, schedule, checkpoints, progress, inputs, notes, origin,
+        folder, recipe, task, task_data, distributed, state, schedule, checkpoints, progress, inputs, notes, origin,
     )  # fmt: skip
 
 
-def computed_otherwise(provenance: dict[str, Any], device: str) -> list[str]:
-    """A warning where what computes, a kind of device, is not what computed before."""
+def environment_changes(provenance: dict[str, Any], device: str) -> list[str]:
+    """Returns a warning if the device, its kernels or the version of torch changed since the checkpoint."""
     before = {**provenance.get("machine", {}), **provenance.get("versions", {})}
-    if "device" not in before:  # of an earlier version
+    if "device" not in before:  # written by an earlier version
         return []
     now = {**machine(), "device": device, "torch": version("torch")}
-    decisive = ("kernels" if device == "cpu" else "accelerator") if device == before["device"] else "device"
-    changed = [key for key in (decisive, "torch") if before.get(key) != now.get(key)]
+    device_key = ("kernels" if device == "cpu" else "accelerator") if device == before["device"] else "device"
+    changed = [key for key in (device_key, "torch") if before.get(key) != now.get(key)]
     shown = ", ".join(f"{key} {before.get(key, 'none')}, now {now.get(key, 'none')}" for key in changed)
-    return [f"warning: what computes is not what computed before ({shown}); the last bits may differ"] if shown else []
+    return [f"warning: the environment has changed ({shown}); results may differ in the last bits"] if shown else []
 
 
-def _hardware(training: TrainingConfig) -> Backend:
+def _choose_backend(training: TrainingConfig) -> Backend:
     return replace(choose_backend(training.device, training.precision), is_compiled=training.compile)
 
 
-def _objective(task: Task, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
-    objective = task.objective(model, training, material)
+def _make_objective(task: Task, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
+    objective = task.objective(model, training, task_data)
     if training.compile:
         compile_layers(objective)
     return objective
 
 
-def _with_batch_tokens(recipe: Recipe, task: Task, material: TaskData, context: DistributedContext) -> Recipe:
-    """Settles `batch_tokens="auto"` by trying batches on a model of the run's sizes; rank 0 decides."""
+def _with_batch_tokens(recipe: Recipe, task: Task, task_data: TaskData, context: DistributedContext) -> Recipe:
+    """Resolves `batch_tokens="auto"` by trying batches on a model of the run's size; rank 0 decides."""
     training = recipe.training
-    backend = _hardware(training)
-    objective = _objective(task, _model(material.config, training, context), training, material)
+    backend = _choose_backend(training)
+    objective = _make_objective(task, _make_model(task_data.config, training, context), training, task_data)
     state = TrainingState(objective, make_optimizer(objective, training), 0, training.seed, backend)
-    tokens = context.broadcast(choose_batch_tokens(state, material.train, training))
+    tokens = context.broadcast(choose_batch_tokens(state, task_data.train, training))
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
-def _with_hardware(recipe: Recipe, earlier: ResumePoint | None, context: DistributedContext) -> Recipe:
-    """Sets precision and accumulation where the recipe leaves them open: the run's own, or what fits to the machines.
+def _with_backend(recipe: Recipe, resumed: ResumePoint | None, context: DistributedContext) -> Recipe:
+    """Fills in precision and accumulation if the recipe does not set them.
 
-    That is the precision that they are fast in, and a micro-batch a rank; both are then the run's for good.
+    A resumed run keeps its values. A new run uses the fastest precision of the device and one micro-batch per rank, and
+    keeps both from then on.
     """
     training = recipe.training
-    before = earlier.recipe.training if earlier else training
+    before = resumed.recipe.training if resumed else training
     precision = choose_backend(training.device, training.precision or before.precision).precision
     accumulation = training.accumulation or before.accumulation or context.size
     update = {"precision": context.broadcast(precision), "accumulation": accumulation}
     return recipe.model_copy(update={"training": training.model_copy(update=update)})
 
 
-def _model(config: Config, training: TrainingConfig, context: DistributedContext) -> nn.Module:
-    """A new model on its device, if there is room for it."""
+def _make_model(config: Config, training: TrainingConfig, context: DistributedContext) -> nn.Module:
+    """Builds a new model on its device, after a check that it fits into memory."""
     build = family(str(config.model_dump()["family"])).build
     device = choose_backend(training.device, training.precision).device
     with torch.device("meta"):
@@ -197,7 +202,7 @@ def _model(config: Config, training: TrainingConfig, context: DistributedContext
     return build(config).to(device)
 
 
-def _schedule(recipe: Recipe, config: Config) -> Schedule:
+def _make_schedule(recipe: Recipe, config: Config) -> Schedule:
     training = recipe.training
     assert training.decay_steps is not None
     assert training.warmup_steps is not None

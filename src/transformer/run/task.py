@@ -1,4 +1,4 @@
-"""What a run trains a model to do: where examples come from, what is learned of them, and how that is scored."""
+"""Base class of training tasks: their data, objective and validation scores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.errors import ConfigError
 from transformer.interfaces import Dataset
 from transformer.models import family
-from transformer.run.recipe import Defaults, Recipe, complete
+from transformer.run.recipe import Recipe, TaskDefaults, complete
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig
@@ -21,17 +21,17 @@ from transformer.training.validation import validation_loss
 
 @dataclass(frozen=True)
 class TaskData:
-    """What a run learns from.
+    """Data of a run, and the settings that depend on it.
 
     Attributes:
-        config: of the model, with what the data decides.
-        text: its tokenizers; None where it reads no text.
-        train: examples to learn from.
-        validation: held-out examples.
-        lines: the account of the data, for the reader.
-        facts: the same as values of JSON, which the model keeps.
-        notes: what the reader should know of how they came about.
-        provenance: what else the model keeps.
+        config: Configuration of the model, with the values that the data determines, such as vocabulary sizes.
+        text: Tokenizers; None if the model does not read text.
+        train: Training examples.
+        validation: Held-out examples.
+        lines: Summary of the data, to be logged.
+        facts: Statistics of the data as JSON values, stored in the provenance of the model.
+        notes: Notes on the preparation, to be logged.
+        provenance: Further entries for the provenance of the model.
     """
 
     config: Config
@@ -46,12 +46,12 @@ class TaskData:
 
 @dataclass(frozen=True)
 class Scores:
-    """Figures of a validation.
+    """Results of a validation.
 
     Attributes:
-        values: by name, among them `loss` and the task's own metric.
-        signatures: how they were measured, where there are several ways.
-        outputs: what the model wrote, if it wrote something.
+        values: Scores by name, among them `loss` and the metrics of the task.
+        signatures: Descriptions of how scores were computed, by name of the score.
+        outputs: Texts that the model generated, if any.
     """
 
     values: dict[str, float]
@@ -60,103 +60,108 @@ class Scores:
 
 
 class Task(ABC):
-    """One kind of training. Made from the recipe's `data` section before anything is read.
+    """A kind of training task, created from the recipe's `data` section before any data is read.
 
     Attributes:
-        sums: SHA-256 of every file that the run learns from or is judged by, by the key that names it.
-        kinds: of families that can do it, see `Family.kind`.
-        metrics: that may decide the best.
-        scored: what losses are a mean over.
+        checksums: SHA-256 of the training and validation files, by recipe key.
+        family_kinds: Kinds of model families that support the task, see `Family.kind`.
+        metrics: Allowed values of `training.best_metric`.
+        loss_unit: Plural noun for the elements over which the loss is averaged.
     """
 
-    sums: Mapping[str, str]
-    kinds: tuple[str, ...]
+    checksums: Mapping[str, str]
+    family_kinds: tuple[str, ...]
     metrics: tuple[str, ...] = ("loss",)
-    scored: str = "tokens"
+    loss_unit: str = "tokens"
 
     @abstractmethod
     def size(self) -> int:
-        """Training examples, or what else decides the defaults."""
+        """Returns the size of the training data on which the defaults depend, such as its number of examples."""
 
     @abstractmethod
-    def defaults(self, recipe: Recipe) -> Defaults:
-        """What the task takes where the recipe leaves it open."""
+    def defaults(self, recipe: Recipe) -> TaskDefaults:
+        """Returns the defaults for keys that the recipe does not set."""
 
-    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
-        """The recipe with all that it leaves open, see `transformer.run.recipe.complete`.
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, previous: Recipe | None = None) -> Recipe:
+        """Fills in the unset keys of a recipe, see `transformer.run.recipe.complete`.
 
         Raises:
-            ConfigError: values do not fit together or are of another task, or the model is of a kind that cannot do it.
+            ConfigError: Values contradict each other or belong to another task, or the model family does not support
+                this task.
         """
-        filled = complete(recipe, self.defaults(recipe), steps_per_epoch, earlier)
-        assert filled.model is not None
-        refuse_metric(filled.training.best_metric, self.metrics)
-        if filled.training.r_drop:
-            raise ConfigError("training.r_drop is of data.task='translation'; leave it out")
-        name = filled.model.model_dump()["family"]
-        if family(name).kind not in self.kinds:
+        completed = complete(recipe, self.defaults(recipe), steps_per_epoch, previous)
+        assert completed.model is not None
+        check_metric(completed.training.best_metric, self.metrics)
+        if completed.training.r_drop:
+            raise ConfigError("training.r_drop works with data.task='translation' only; leave it out")
+        name = completed.model.model_dump()["family"]
+        if family(name).kind not in self.family_kinds:
             raise ConfigError(
-                f"model.family={name!r} ({family(name).kind}) cannot do "
-                f"data.task={recipe.data.model_dump()['task']!r}; choose one of kind {' or '.join(self.kinds)}"
+                f"model.family={name!r} ({family(name).kind}) does not support "
+                f"data.task={recipe.data.model_dump()['task']!r}; choose one of kind {' or '.join(self.family_kinds)}"
             )
-        return filled
+        return completed
 
     @abstractmethod
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
-        """Reads the data.
+    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+        """Reads and tokenizes the data.
 
         Args:
-            recipe: completed.
-            known: the model that the run begins or goes on with, whose tokenizers hold.
+            recipe: Completed recipe.
+            base_bundle: Pretrained or checkpointed model of the run, whose tokenizers are reused.
         """
 
     @abstractmethod
-    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
-        """The model with its loss."""
+    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
+        """Wraps the model in the module that computes the training loss."""
 
-    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, backend: Backend) -> Scores:
-        """Figures of the model on the validation examples."""
-        objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), material)
-        return Scores(validation_loss(objective, material.validation, training.budget_at_once, backend))
+    def scores(self, model: nn.Module, training: TrainingConfig, task_data: TaskData, backend: Backend) -> Scores:
+        """Scores the model on the validation examples."""
+        objective = self.objective(model, training.model_copy(update={"activation_checkpointing": False}), task_data)
+        return Scores(validation_loss(objective, task_data.validation, training.budget_at_once, backend))
 
-    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> None:
-        """Does what of `scores` may take more memory than a batch of training does: of the loss alone nothing."""
-        del model, training, material
+    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> None:
+        """Runs the part of `scores` with the highest peak memory; nothing if only the loss is computed."""
+        del model, training, task_data
 
-    def kept(self, material: TaskData, outputs: list[str]) -> str:
-        """The content of the run's `translations.jsonl`; empty where the model writes nothing."""
-        del material, outputs
+    def translations_jsonl(self, task_data: TaskData, outputs: list[str]) -> str:
+        """Returns the content of the run's `translations.jsonl`; empty if the model does not generate text."""
+        del task_data, outputs
         return ""
 
 
-def refuse_metric(metric: str, known: tuple[str, ...]) -> None:
-    """Refuses a metric that the task does not measure.
+def check_metric(metric: str, metrics: tuple[str, ...]) -> None:
+    """Checks that a task computes a metric.
 
     Raises:
-        ConfigError: it is none of those that are known.
+        ConfigError: `metric` is not one of `metrics`.
     """
-    if metric not in known:
-        raise ConfigError(f"training.best_metric={metric!r} is not measured for this task; choose {' or '.join(known)}")
+    if metric not in metrics:
+        raise ConfigError(
+            f"training.best_metric={metric!r} is not measured for this task; choose {' or '.join(metrics)}"
+        )
 
 
-def sized(config: Config, tokenizers: TokenizerPair, extra: int = 0, known: Bundle | None = None) -> Config:
-    """The configuration with the vocabularies' sizes and ids, where it has keys for them that nothing is in by default.
+def set_vocab_sizes(
+    config: Config, tokenizers: TokenizerPair, extra: int = 0, base_bundle: Bundle | None = None
+) -> Config:
+    """Sets vocabulary sizes and special token ids in a configuration, in keys that exist and default to None.
 
     Args:
-        config: of the recipe.
-        tokenizers: of the run.
-        extra: ids beyond those of the tokenizer.
-        known: the model that the run begins or goes on with, whose vocabulary is not made smaller.
+        config: Model configuration of the recipe.
+        tokenizers: Tokenizers of the run.
+        extra: Number of ids beyond those of the tokenizer.
+        base_bundle: Pretrained or checkpointed model of the run, whose vocabulary is not made smaller.
     """
-    given = config.model_dump()
-    least = known.config.model_dump().get("vocab_size") or 0 if known else 0
+    values = config.model_dump()
+    min_size = base_bundle.config.model_dump().get("vocab_size") or 0 if base_bundle else 0
     special_tokens = tokenizers.source.special_tokens
     sizes = {
         "src_vocab_size": tokenizers.source.vocab_size, "tgt_vocab_size": tokenizers.target.vocab_size,
-        "vocab_size": max(tokenizers.source.vocab_size + extra, least),
+        "vocab_size": max(tokenizers.source.vocab_size + extra, min_size),
         "bos_id": special_tokens.bos, "eos_id": special_tokens.eos,
         "pad_id": special_tokens.pad, "start_id": special_tokens.bos,
     }  # fmt: skip
     fields = type(config).model_fields
-    unset = {key: value for key, value in sizes.items() if key in fields and fields[key].default is None}
-    return type(config).model_validate({**given, **unset})
+    updates = {key: value for key, value in sizes.items() if key in fields and fields[key].default is None}
+    return type(config).model_validate({**values, **updates})

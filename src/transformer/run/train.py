@@ -1,4 +1,4 @@
-"""Running a recipe, from the start or from where it stands."""
+"""Entry point of training: runs a recipe, from the start or from the newest checkpoint."""
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -9,9 +9,9 @@ import torch
 
 from transformer.data.progress import show_progress
 from transformer.reporting import write_report
-from transformer.run.recipe import Recipe, load_recipe, refuse_unwritable
-from transformer.run.run_folder import fresh_folder, hold_run, nothing_left
-from transformer.run.setup import RECIPE_FILE, assemble
+from transformer.run.recipe import Recipe, check_encodable, load_recipe
+from transformer.run.run_folder import lock_run_folder, remove_on_failure, unused_folder
+from transformer.run.setup import RECIPE_FILE, build_trainer
 from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.allocator import retain_heap
@@ -25,21 +25,21 @@ from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.monitoring.tensorboard import TensorBoard
 
-METRICS_FILE, TOKENS_FOLDER, BOARD_FOLDER = "metrics.jsonl", "tokens", "tensorboard"
+METRICS_FILE, TOKENS_FOLDER, TENSORBOARD_FOLDER = "metrics.jsonl", "tokens", "tensorboard"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """Result of a training run.
 
     Attributes:
-        folder: of the run.
-        model: the bundle of the best validation: a checkpoint, or the average of several.
-        progress: figures reached; its `best_scores` are those of the best checkpoint.
-        interruption: the signal that ended it early, if any.
-        average_scores: figures of the average of checkpoints; empty where there is none.
-        is_main: False on the other ranks of a run on several, where only the first speaks.
-        ranks: of the run.
+        folder: Run folder.
+        model: Bundle with the best validation score: a checkpoint, or the average of several.
+        progress: Final progress; its `best_scores` are those of the best checkpoint.
+        interruption: Signal that ended the run early, if any.
+        average_scores: Validation scores of the averaged checkpoints; empty if none was computed.
+        is_main: Whether this process is rank 0, the only one that reports.
+        ranks: Number of ranks.
     """
 
     folder: Path
@@ -62,62 +62,71 @@ def train(
     """Trains the model of a recipe; the same call on an unfinished run continues it.
 
     Args:
-        recipe: a recipe, or the path of its file.
-        run: folder of the run, made if missing; by default `runs/` and the name of the recipe's file, or of the
-            source text.
-        quiet: show nothing.
-        fresh: start anew, in RUN-2 or the next that is free where the folder exists; nothing is removed.
-        allow_changed: keys of the recipe, such as `training.learning_rate`, that may differ from those the run began
-            with, texts, such as `data.source`, that may have been edited, and `optimizer`, whose file may be missing.
+        recipe: Recipe, or path of its file.
+        run: Run folder, created if missing; by default `runs/` followed by the name of the recipe file or of the source
+            text.
+        quiet: Whether to suppress all output.
+        fresh: Whether to start anew. If the folder exists, RUN-2 or the next unused name is chosen; nothing is removed.
+        allow_changed: Keys of the recipe that may differ from those the run began with, such as
+            `training.learning_rate`; texts that may have been edited, such as `data.source`; and `optimizer`, if its
+            file may be missing.
 
     Raises:
-        TransformerError: of the kind that fits: a wrong setting, unusable data, a folder of another run or in use, a
-            loss that is not finite.
+        TransformerError: A subclass that describes the cause: an invalid setting, unusable data, a folder that is in
+            use or belongs to another run, or a loss that is not finite.
     """
-    given = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
-    folder = Path(run) if run else Path("runs") / Path(given.data.name if isinstance(recipe, Recipe) else recipe).stem
-    refuse_unwritable(str(folder), "run")
+    user_recipe = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
+    name = Path(recipe).stem if not isinstance(recipe, Recipe) else None
+    folder = Path(run) if run else Path("runs") / (name or Path(user_recipe.data.name).stem)
+    check_encodable(str(folder), "run")
     retain_heap()
     enlarge_onednn_cache()
-    torch.set_num_threads(given.training.threads or torch.get_num_threads())
-    with join_process_group(given.training) as context:
+    torch.set_num_threads(user_recipe.training.threads or torch.get_num_threads())
+    with join_process_group(user_recipe.training) as context:
         quiet = quiet or not context.is_main
         notes: list[str] = []
-        if fresh and (chosen := Path(context.broadcast_across_restarts(FRESH, str(fresh_folder(folder))))) != folder:
+        if fresh and (chosen := Path(context.broadcast_across_restarts(FRESH, str(unused_folder(folder))))) != folder:
             folder = chosen
             notes.append(f"starts anew in {folder}")
-        with hold_run(folder) if context.is_main else nullcontext():
-            left = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
-            with nothing_left(folder, left, "tokens-*"), show_progress(quiet=quiet) as progress:
-                task = make_task(given.data, given.training.seed, folder / TOKENS_FOLDER, progress)
-                parts = assemble(given, folder, task, allow_changed, notes, context)
-            interruption = _train(parts, quiet=quiet)
-    model = resolve_model(folder) if parts.progress.step else parts.checkpoints.folder(0) / MODEL
+        with lock_run_folder(folder) if context.is_main else nullcontext():
+            removable = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
+            with remove_on_failure(folder, removable, "tokens-*"), show_progress(quiet=quiet) as progress:
+                task = make_task(user_recipe.data, user_recipe.training.seed, folder / TOKENS_FOLDER, progress)
+                trainer = build_trainer(user_recipe, folder, task, allow_changed, notes, context)
+            interruption = _train(trainer, quiet=quiet)
+    model = resolve_model(folder) if trainer.progress.step else trainer.checkpoints.folder(0) / MODEL
     ranks = context.is_main, context.size
-    return RunResult(folder, model, parts.progress, interruption, parts.average_scores, *ranks)
+    return RunResult(folder, model, trainer.progress, interruption, trainer.average_scores, *ranks)
 
 
-def _train(parts: Trainer, *, quiet: bool) -> Interruption:
-    training, progress = parts.recipe.training, parts.progress
-    path, max_steps = parts.folder / METRICS_FILE if parts.context.is_main else None, training.max_steps or 0
-    board = TensorBoard(parts.folder / BOARD_FOLDER, progress.step) if training.tensorboard and path else None
+def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
+    training, progress = trainer.recipe.training, trainer.progress
+    path, max_steps = trainer.folder / METRICS_FILE if trainer.context.is_main else None, training.max_steps or 0
+    tensorboard_folder = trainer.folder / TENSORBOARD_FOLDER
+    tensorboard = TensorBoard(tensorboard_folder, progress.step) if training.tensorboard and path else None
     reporter = Reporter(
-        path, max_steps, training.log_every, start=progress, unit=parts.task.scored, quiet=quiet, tensorboard=board
+        path,
+        max_steps,
+        training.log_every,
+        start=progress,
+        unit=trainer.task.loss_unit,
+        quiet=quiet,
+        tensorboard=tensorboard,
     )
     try:
-        for line in [*parts.opening(), *parts.plan()]:
+        for line in [*trainer.opening_lines(), *trainer.plan_lines()]:
             reporter.log(line)
         with watch_signals(training.stop_seconds) as interruption:
 
             def save(progress: Progress) -> None:
                 reporter.sync()
-                parts.save(progress)
+                trainer.save(progress)
 
-            callbacks = Callbacks(parts.validate, save, reporter, interruption)
-            train_loop(parts.state, parts.material.train, training, parts.schedule, progress, callbacks)
-        if progress.finished and parts.context.is_main:
-            parts.average(reporter)
-            write_report(parts.folder)
+            callbacks = Callbacks(trainer.validate, save, reporter, interruption)
+            train_loop(trainer.state, trainer.task_data.train, training, trainer.schedule, progress, callbacks)
+        if progress.finished and trainer.context.is_main:
+            trainer.average(reporter)
+            write_report(trainer.folder)
         return interruption
     finally:
         reporter.close()

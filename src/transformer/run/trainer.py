@@ -1,4 +1,4 @@
-"""What a run is made of, and its answers to the loop."""
+"""The trainer: the components of a run, and the callbacks of its training loop."""
 
 import platform
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from transformer.bundle import Bundle, save_bundle
 from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.run.recipe import Recipe
-from transformer.run.resume import OPTIMIZER, record_of
+from transformer.run.resume import OPTIMIZER, checkpoint_facts
 from transformer.run.task import Task, TaskData
 from transformer.runtime.allocator import trim_heap
 from transformer.runtime.machine import machine
@@ -35,12 +35,12 @@ from transformer.training.step import TrainingState
 
 @dataclass(frozen=True)
 class Trainer:
-    """What a run is made of, and its answers to the loop, which all ranks ask for together."""
+    """Components of a run, and the callbacks of its training loop, which all ranks call together."""
 
     folder: Path
     recipe: Recipe
     task: Task
-    material: TaskData
+    task_data: TaskData
     distributed: DistributedModel
     state: TrainingState
     schedule: Schedule
@@ -48,11 +48,11 @@ class Trainer:
     progress: Progress
     inputs: dict[str, str]
     notes: list[str]
-    start: dict[str, Any] | None = None
-    """The model that the run began with, where it fine-tunes one."""
+    origin: dict[str, Any] | None = None
+    """Provenance entry of the pretrained model; None if the run does not fine-tune one."""
     signatures: dict[str, str] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list[str])
-    """What the model wrote at the last validation."""
+    """Texts that the model generated in the last validation."""
     average_scores: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -62,45 +62,45 @@ class Trainer:
 
     @property
     def model(self) -> nn.Module:
-        """The model, whole; on rank 0 as `distributed.gather` last brought it together."""
+        """The unsharded model; on rank 0, with the parameters of the last `distributed.gather`."""
         return self.distributed.whole
 
     def validate(self) -> dict[str, float]:
-        """The task's figures of the model on the validation examples, worked out by rank 0."""
+        """Returns the scores of the model on the validation examples, computed by rank 0."""
         with use_ema_parameters(self.state.optimizer):
             self.distributed.gather()
             return self.context.broadcast(self._scores(self.model) if self.context.is_main else None)
 
     def _scores(self, model: nn.Module) -> dict[str, float]:
-        trim_heap()  # those that batches leave are of other sizes than what validation asks for, and so back
-        found = self.task.scores(model, self.recipe.training, self.material, self.state.backend)
+        trim_heap()  # free blocks of training batches do not fit the sizes that validation allocates, nor the reverse
+        scores = self.task.scores(model, self.recipe.training, self.task_data, self.state.backend)
         trim_heap()
-        self.outputs[:] = found.outputs
-        self.signatures.update(found.signatures)
-        return found.values
+        self.outputs[:] = scores.outputs
+        self.signatures.update(scores.signatures)
+        return scores.values
 
     def save(self, progress: Progress) -> None:
-        """Writes a checkpoint whose model folder is a bundle: whole tensors, whatever the ranks hold of them."""
+        """Writes a checkpoint with an unsharded model bundle and optimizer state."""
         with use_ema_parameters(self.state.optimizer):
             self.distributed.gather()
             tensors = {
                 OPTIMIZER: gather_on_main(optimizer_tensors(self.distributed.model, self.state.optimizer), self.context)
             }
             if self.context.is_main:
-                bundle = Bundle(self.material.config, self.model, self.material.text, self._provenance(progress))
-                facts = record_of(self.recipe, self.inputs)
+                bundle = Bundle(self.task_data.config, self.model, self.task_data.text, self._provenance(progress))
+                facts = checkpoint_facts(self.recipe, self.inputs)
                 self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
         if self.context.is_main and progress.best_step == progress.scored_step == progress.step:
-            self._keep_translations()
+            self._store_translations()
 
     def average(self, reporter: Reporter) -> None:
-        """Averages the checkpoints that the recipe asks for, validates the mean and keeps it as `RUN/average`."""
+        """Averages the checkpoints that the recipe asks for, validates the average and saves it as `RUN/average`."""
         training = self.recipe.training
-        metric, asked = training.best_metric, training.average_last or training.average_best or 0
-        wanted = steps_to_average(self.progress, training, checkpoint_steps(self.folder))
-        steps = [step for step in wanted if self.checkpoints.is_intact(step)]
-        if len(steps) < asked:
-            reporter.log(f"warning: of {asked} checkpoints to be averaged, {len(steps)} are there and whole")
+        metric, n_requested = training.best_metric, training.average_last or training.average_best or 0
+        candidates = steps_to_average(self.progress, training, checkpoint_steps(self.folder))
+        steps = [step for step in candidates if self.checkpoints.is_intact(step)]
+        if len(steps) < n_requested:
+            reporter.log(f"warning: of {n_requested} checkpoints to be averaged, only {len(steps)} are intact")
         stored = stored_average(self.folder)
         if stored and [source["step"] for source in stored.provenance["averaged"]] == steps:
             self.average_scores.update(stored.provenance["validation"]["scores"])
@@ -113,47 +113,48 @@ class Trainer:
             replace_average(self.folder, bundle)
             reporter.average(steps, self.average_scores)
             if resolve_model(self.folder) == self.folder / AVERAGE:
-                self._keep_translations()
+                self._store_translations()
 
-    def _keep_translations(self) -> None:
-        if kept := self.task.kept(self.material, self.outputs):
-            replace_text(self.folder / TRANSLATIONS, kept)
+    def _store_translations(self) -> None:
+        if text := self.task.translations_jsonl(self.task_data, self.outputs):
+            replace_text(self.folder / TRANSLATIONS, text)
 
-    def opening(self) -> list[str]:
-        """What is said before the first step."""
+    def opening_lines(self) -> list[str]:
+        """Returns the lines that are logged before the first step."""
         training = self.recipe.training
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        epochs = (training.max_steps or 0) / steps_per_epoch(self.material.train, training)
+        epochs = (training.max_steps or 0) / steps_per_epoch(self.task_data.train, training)
         lines = [
             *self.notes,
-            *self.material.lines,
-            f"model: {self.material.config}",
+            *self.task_data.lines,
+            f"model: {self.task_data.config}",
             f"{parameters:,} parameters; {training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.backend}",
         ]
         warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
             lines.append(
-                f"note: the cosine ends at step {decay_steps:,}; beyond it the learning rate is 0; "
-                f"--set training.decay_steps={training.max_steps} --allow-changed training.decay_steps moves the end"
+                f"note: the cosine schedule ends at step {decay_steps:,}, after which the learning rate is 0; "
+                f"extend it with --set training.decay_steps={training.max_steps} --allow-changed training.decay_steps"
             )
         if warmup_steps >= (training.max_steps or 0):
             lines.append(
-                f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; give a shorter one "
-                "(training.warmup_steps) and a rate (training.learning_rate), which otherwise rises as it gets shorter"
+                f"note: the warm-up of {warmup_steps:,} steps lasts as long as the run; set a shorter "
+                "training.warmup_steps, and set training.learning_rate too, "
+                "because its default rises as the warm-up gets shorter"
             )
-        if self.start:
+        if self.origin:
             lines.append(
-                f"fine-tunes {self.start['model']} (SHA-256 {self.start['sha256'][:12]}...): learning rate up to "
+                f"fine-tunes {self.origin['model']} (SHA-256 {self.origin['sha256'][:12]}...): learning rate up to "
                 f"{training.learning_rate:.2g} after {training.warmup_steps} steps of warm-up"
             )
         if training.ema_decay:
             lines.append(f"the model is the running mean of the parameters (decay {training.ema_decay})")
         if self.context.size > 1:
-            lines.append(_ranks_line(self.context, training.accumulation or 1))
+            lines.append(_describe_ranks(self.context, training.accumulation or 1))
         finished = finish_reason(self.progress, training)
         if finished:
             lines.append(
-                f"already finished by {finished} at step {self.progress.step}; raise training.{finished} to go on"
+                f"already finished by {finished} at step {self.progress.step}; raise training.{finished} to continue"
             )
         elif self.progress.step:
             lines.append(f"continues at step {self.progress.step}")
@@ -163,35 +164,35 @@ class Trainer:
         packages = ("transformer", "torch", "tokenizers", "sacrebleu")
         return {
             "recipe": self.recipe.model_dump(exclude_none=True),
-            **({"start": self.start} if self.start else {}),
-            "data": self.material.facts,
+            **({"start": self.origin} if self.origin else {}),
+            "data": self.task_data.facts,
             "step": progress.step,
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
-            **self._longest(),
+            **self._longest_source(),
             "seconds": progress.seconds,
             "machine": {**machine(), "device": self.state.backend.device.type},
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def _longest(self) -> dict[str, int]:
-        """The longest source that the model has seen, in this run or the one it began with."""
-        own = self.material.provenance.get("max_source_tokens")
-        before = (self.start or {}).get("max_source_tokens", 0)
-        return {} if own is None else {"max_source_tokens": max(own, before)}
+    def _longest_source(self) -> dict[str, int]:
+        """Returns the provenance entry for the longest source seen in this run or in pretraining."""
+        n_tokens = self.task_data.provenance.get("max_source_tokens")
+        pretrained_n_tokens = (self.origin or {}).get("max_source_tokens", 0)
+        return {} if n_tokens is None else {"max_source_tokens": max(n_tokens, pretrained_n_tokens)}
 
-    def plan(self) -> list[str]:
-        """What the rest of the run will cost, found out by all ranks together; nothing where it is finished."""
+    def plan_lines(self) -> list[str]:
+        """Estimates time and memory of the rest of the run, on all ranks together; empty if the run is finished."""
         if finish_reason(self.progress, self.recipe.training):
             return []
-        return plan_run(self.state, self.material.train, self.recipe.training, self._rehearse)
+        return plan_run(self.state, self.task_data.train, self.recipe.training, self._warm_up_validation)
 
-    def _rehearse(self) -> None:
-        """What validation takes most memory for, done once before the first step."""
+    def _warm_up_validation(self) -> None:
+        """Runs the part of validation with the highest peak memory once before the first step."""
         self.distributed.gather()
         if self.context.is_main:
             trim_heap()
-            self.task.warm_up_validation(self.model, self.recipe.training, self.material)
+            self.task.warm_up_validation(self.model, self.recipe.training, self.task_data)
             trim_heap()
 
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
@@ -199,12 +200,14 @@ class Trainer:
         return {"scores": finite, "signatures": self.signatures}
 
 
-def _ranks_line(context: DistributedContext, accumulation: int) -> str:
-    """What is said of the ranks, and of those that have nothing to do."""
+def _describe_ranks(context: DistributedContext, accumulation: int) -> str:
+    """Describes the ranks, with a note if some of them are idle."""
     shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
-    idle = -accumulation % context.size
+    n_idle = -accumulation % context.size
     line = f"{context.size} ranks, {shares[context.strategy]}; micro-batches an update: {accumulation}"
-    if not idle:
+    if not n_idle:
         return line
-    fitting = accumulation + idle
-    return f"{line}; note: {idle} of the ranks idle in the last round of each; training.accumulation={fitting} fits"
+    divisible = accumulation + n_idle
+    return (
+        f"{line}; note: {n_idle} of them idle in the last round of each update; training.accumulation={divisible} fits"
+    )

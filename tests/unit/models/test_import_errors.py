@@ -67,7 +67,7 @@ def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
     kind = {"tokenizer": {"kind": "characters"}}
     refused(tmp_path, {**base, "examples": str(same)}, "has 1 label", DataError, **kind)
     header = write_lines(tmp_path / "header.tsv", ["sentence\tlabel", *(f"one {n}\t{n % 2}" for n in range(40))])
-    refused(tmp_path, {**base, "examples": str(header)}, "'label' stands once among the labels", DataError, **kind)
+    refused(tmp_path, {**base, "examples": str(header)}, "the label 'label' occurs once", DataError, **kind)
     refused(
         tmp_path, {**base, "examples": str(empty), "validation_examples": str(two)}, "leaves nothing", DataError, **kind
     )
@@ -88,7 +88,7 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
     data = {"task": "images", "images": str(tmp_path / "a"), "validation_images": str(tmp_path / "b")}
     refused(tmp_path, data, "has labels that", DataError, model={**small, "channels": 1})
     named = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
-    refused(tmp_path, named, "data.label_names are those of an IDX file", ConfigError, model={**small, "channels": 1})
+    refused(tmp_path, named, "data.label_names apply to IDX files only", ConfigError, model={**small, "channels": 1})
     (tmp_path / "a" / "cat" / "notes.txt").write_text("")
     found = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
     assert (len(found.labels), found.n_skipped_files) == (2, 1)
@@ -107,7 +107,7 @@ def test_models_and_data_that_do_not_go_together(tmp_path: Path) -> None:
     sides = [write_lines(tmp_path / str(side), [pair[side] for pair in pairs]) for side in range(2)]
     data = {"source": str(sides[0]), "target": str(sides[1])}
     small = {"family": "t5", "d_model": 16, "N": 2, "h": 2, "d_ff": 16}
-    refused(tmp_path, data, "joint=false does not go with a model of one", ConfigError, model=small,
+    refused(tmp_path, data, "joint=false does not work with a model of one", ConfigError, model=small,
             tokenizer={"joint": False, "vocab_size": 300})  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_a_start_of_other_sizes_is_refused() -> None:
     kind = family("gpt")
     sizes = {"vocab_size": 20, "d_model": 16, "h": 2, "seq_len": 8}
     small, large = (kind.build(kind.config.model_validate({**sizes, "N": n})) for n in (2, 3))
-    with pytest.raises(BundleError, match=r"decoder\.layers\.2.* do not go with the recipe's model"):
+    with pytest.raises(BundleError, match=r"decoder\.layers\.2.* do not match the recipe's model"):
         load_pretrained(large, small.state_dict())
 
 

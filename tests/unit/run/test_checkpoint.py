@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from transformer.errors import CheckpointError, ConfigError, DamageError, DataError
-from transformer.run.resume import find_earlier
-from transformer.run.run_folder import fresh_folder, hold_run, nothing_left
-from transformer.run.setup import computed_otherwise
+from transformer.run.resume import find_resume_point
+from transformer.run.run_folder import lock_run_folder, remove_on_failure, unused_folder
+from transformer.run.setup import environment_changes
 from transformer.runtime.machine import machine
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.verified_folder import VerifiedFolder, write_sealed
@@ -47,16 +47,16 @@ def test_a_run_tells_that_something_else_computes_it() -> None:
     same = [(before, "cpu"), (before | {"accelerator": "GPU 9", "cores": 99}, "cpu")]
     same.append((machine() | {"device": "cuda", "kernels": "others"}, "cuda"))
     for facts, device in same:
-        assert computed_otherwise({"machine": facts, "versions": versions}, device) == []
-    assert computed_otherwise({"machine": machine()}, "cpu") == [], "of an earlier version, which did not keep all"
+        assert environment_changes({"machine": facts, "versions": versions}, device) == []
+    assert environment_changes({"machine": machine()}, "cpu") == [], "of an earlier version, which did not keep all"
     changes = {
         ("kernels", "avx1024", "cpu"): f"kernels avx1024, now {before['kernels']}",
         ("device", "cuda", "cpu"): "device cuda, now cpu",
         ("torch", "0.1", "cpu"): f"torch 0.1, now {version('torch')}",
     }
     for (key, value, device), shown in changes.items():
-        (warning,) = computed_otherwise({"machine": {**before, **versions, key: value}}, device)
-        assert warning == f"warning: what computes is not what computed before ({shown}); the last bits may differ"
+        (warning,) = environment_changes({"machine": {**before, **versions, key: value}}, device)
+        assert warning == f"warning: the environment has changed ({shown}); results may differ in the last bits"
 
 
 def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
@@ -178,8 +178,10 @@ def test_one_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_no_run_of_ours_is_refused(tmp_path: Path) -> None:
     """Catches a run that goes on without knowing what it was trained on."""
     save(CheckpointManager(tmp_path), 1, None)
-    with pytest.raises(CheckpointError, match=r"step-00000001 does not tell its run's recipe and texts \('recipe'\)"):
-        find_earlier(CheckpointManager(tmp_path))
+    with pytest.raises(
+        CheckpointError, match=r"step-00000001 does not record the recipe and texts of its run \('recipe'\)"
+    ):
+        find_resume_point(CheckpointManager(tmp_path))
 
 
 def hostile(run: Path, name: str, write: Any) -> Path:
@@ -299,14 +301,14 @@ def test_what_adam_remembers_comes_back_under_the_parameters_names() -> None:
 def test_one_trainer_holds_a_run(tmp_path: Path) -> None:
     """Catches two processes that write one run, and folders made for a run that came to nothing."""
     run = tmp_path / "a" / "b"
-    with hold_run(run), pytest.raises(CheckpointError, match="is in use by another training process"):
-        hold_run(run).__enter__()
+    with lock_run_folder(run), pytest.raises(CheckpointError, match="is in use by another training process"):
+        lock_run_folder(run).__enter__()
     assert not (tmp_path / "a").exists()
     run.mkdir(parents=True)
-    with hold_run(run):
+    with lock_run_folder(run):
         pass
     assert run.is_dir()
-    with hold_run(run):
+    with lock_run_folder(run):
         (run / "recipe.toml").touch()
     assert sorted(path.name for path in run.iterdir()) == [".lock", "recipe.toml"]
 
@@ -316,7 +318,7 @@ def test_what_a_refused_run_made_goes(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").touch()
 
     def prepare() -> None:
-        with nothing_left(tmp_path, ("recipe.toml", "tokens", "log"), "done-*"):
+        with remove_on_failure(tmp_path, ("recipe.toml", "tokens", "log"), "done-*"):
             (tmp_path / "tokens" / "begun").mkdir(parents=True)
             (tmp_path / "tokens" / "begun" / "manifest.json").touch()
             (tmp_path / "log").touch()
@@ -331,7 +333,7 @@ def test_what_was_prepared_outlasts_a_refusal(tmp_path: Path) -> None:
     """Catches hours of preparing that are thrown away for a batch that does not fit into memory."""
 
     def prepare() -> None:
-        with nothing_left(tmp_path, ("recipe.toml", "tokens"), "done-*"):
+        with remove_on_failure(tmp_path, ("recipe.toml", "tokens"), "done-*"):
             for name in ("recipe.toml", "tokens/done-1/manifest.json"):
                 (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / name).touch()
@@ -345,7 +347,7 @@ def test_what_was_prepared_outlasts_a_refusal(tmp_path: Path) -> None:
 def test_a_fresh_folder_is_beside(tmp_path: Path) -> None:
     """Catches a folder that is used twice."""
     run = tmp_path / "run"
-    assert fresh_folder(run) == run
+    assert unused_folder(run) == run
     run.mkdir()
     (tmp_path / "run-2").mkdir()
-    assert fresh_folder(run) == tmp_path / "run-3"
+    assert unused_folder(run) == tmp_path / "run-3"

@@ -7,7 +7,7 @@ import pytest
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
-from transformer.run.recipe import fill_in, load_recipe, parse_recipe
+from transformer.run.recipe import complete_by_corpus_size, load_recipe, parse_recipe
 from transformer.run.train import train
 
 DATA = {"data": {"source": "a.en", "target": "a.de"}}
@@ -97,49 +97,53 @@ def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
     """Catches keys lost or changed in the recipe that a run folder keeps, odd characters in paths included."""
     odd = {"data": {"source": 'a "quoted" \\ back.en', "target": "ü\t.de"}, "model": {"preset": "base", "N": 3}}
-    recipe = fill_in(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
+    recipe = complete_by_corpus_size(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
     assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
     assert (recipe.model.N, recipe.model.d_model, recipe.model.norm_order) == (3, 512, "post")
 
 
 def test_size_of_the_corpus_fills_in_what_is_open() -> None:
     """Catches defaults that override what was given, and a large model on a handful of lines."""
-    small, large = (fill_in(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000))
+    small, large = (
+        complete_by_corpus_size(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000)
+    )
     assert small.tokenizer.vocab_size < large.tokenizer.vocab_size
     assert small.model.d_model < large.model.d_model
     assert small.training.max_steps == 6000
     assert 1 <= small.training.warmup_steps <= 4000
     given = {**DATA, "tokenizer": {"vocab_size": 999, "joint": False}, "training": {"max_steps": 3, "warmup_steps": 2}}
-    filled = fill_in(parse_recipe(given), 800, steps_per_epoch=100)
+    filled = complete_by_corpus_size(parse_recipe(given), 800, steps_per_epoch=100)
     assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
     assert filled.model.share_embeddings == "target"
-    assert fill_in(parse_recipe(DATA), 800).training.max_steps is None
+    assert complete_by_corpus_size(parse_recipe(DATA), 800).training.max_steps is None
 
 
 def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
     """Catches one given key that drops all the others' defaults, and a preset that loses to the corpus size."""
-    one_key = fill_in(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
+    one_key = complete_by_corpus_size(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
     assert (one_key.model.d_model, one_key.model.dropout) == (128, 0.25)
-    separate = fill_in(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
+    separate = complete_by_corpus_size(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
     assert (separate.model.h, separate.model.share_embeddings) == (8, "target")
-    base = fill_in(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
+    base = complete_by_corpus_size(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
     assert (base.model.d_model, base.model.dropout, base.model.norm_order) == (512, 0.1, "post")
     with pytest.raises(ConfigError, match="model: h=256 does not divide d_model=128"):
-        fill_in(parse_recipe({**DATA, "model": {"h": 256}}), 800)
+        complete_by_corpus_size(parse_recipe({**DATA, "model": {"h": 256}}), 800)
 
 
 def test_small_corpora_are_validated_after_enough_steps() -> None:
     """Catches a validation after every few updates, whose patience runs out before the warm-up is over."""
-    small = fill_in(parse_recipe(DATA), 300, steps_per_epoch=1).training
+    small = complete_by_corpus_size(parse_recipe(DATA), 300, steps_per_epoch=1).training
     assert small.validate_every == small.save_every == 100
     assert small.max_steps == 1000
-    assert fill_in(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
+    assert complete_by_corpus_size(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
 
 
 def test_a_short_run_has_no_higher_peak() -> None:
     """Catches a warm-up cut to the run, by which the peak, (d_model * warmup_steps)^-0.5, would grow to 2e-2."""
     short, usual = (
-        fill_in(parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10).training
+        complete_by_corpus_size(
+            parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10
+        ).training
         for steps in (100, 1000)
     )
     assert short.warmup_steps == usual.warmup_steps == 200
@@ -148,9 +152,11 @@ def test_a_short_run_has_no_higher_peak() -> None:
 
 def test_a_run_that_goes_on_keeps_its_schedule() -> None:
     """Catches a cosine that is stretched, and a warm-up that changes, when max_steps does."""
-    earlier = fill_in(parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10)
+    earlier = complete_by_corpus_size(
+        parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10
+    )
     longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
-    went_on = fill_in(longer, 800, 10, earlier).training
+    went_on = complete_by_corpus_size(longer, 800, 10, earlier).training
     assert (went_on.max_steps, went_on.decay_steps) == (90, 50)
     assert went_on.warmup_steps == earlier.training.warmup_steps
 

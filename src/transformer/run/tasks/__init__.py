@@ -1,4 +1,4 @@
-"""The tasks, by the kind of their `data` section."""
+"""Training tasks, selected by the class of their `data` section."""
 
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from transformer.run.tasks.translation import TranslationTask
 
 __all__ = ["make_task"]
 
-KINDS: Final[dict[type[TaskConfig], type[Task]]] = {
+TASK_TYPES: Final[dict[type[TaskConfig], type[Task]]] = {
     DataConfig: TranslationTask,
     TextConfig: TextTask,
     LabelConfig: LabelTask,
@@ -25,15 +25,15 @@ KINDS: Final[dict[type[TaskConfig], type[Task]]] = {
 
 
 def make_task(data: TaskConfig, seed: int, folder: Path, progress: Progress) -> Task:
-    """The task of a recipe.
+    """Creates the task of a recipe.
 
     Args:
-        data: the recipe's section.
-        seed: of the run; draws what is held out.
-        folder: where prepared data is kept, unless the section names one.
-        progress: is told how far things are.
+        data: The `data` section of the recipe.
+        seed: Seed of the run, which also selects the held-out examples.
+        folder: Folder for prepared data, unless the section names one.
+        progress: Callback for progress reports.
 
     Raises:
-        DataError: a file cannot be read.
+        DataError: A file cannot be read.
     """
-    return KINDS[type(data)](data, seed, folder, progress)  # pyright: ignore[reportCallIssue]
+    return TASK_TYPES[type(data)](data, seed, folder, progress)  # pyright: ignore[reportCallIssue]

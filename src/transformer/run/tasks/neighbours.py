@@ -1,4 +1,4 @@
-"""Pairs of texts that mean the same."""
+"""Text embeddings, trained on pairs of texts with the same meaning."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from torch import nn
 from transformer.bundle import Bundle
 from transformer.data.labelled import EncodedTexts, NeighbourDataset, max_text_tokens
 from transformer.run.recipe import Recipe
-from transformer.run.task import TaskData, sized
+from transformer.run.task import TaskData, set_vocab_sizes
 from transformer.run.tasks.labels import RowTask
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import ContrastiveObjective
@@ -16,34 +16,34 @@ COLUMNS: Final = ("first", "second")
 
 
 class NeighbourTask(RowTask):
-    """Puts texts that mean the same near each other."""
+    """Trains embeddings in which texts with the same meaning are near each other."""
 
-    names = COLUMNS
+    column_names = COLUMNS
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
-        """As of `Task`."""
+    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+        """Implements `Task.prepare`."""
         assert recipe.model is not None
-        rows, held_out = self.divided()
-        tokenizers = self.tokenizers(recipe, known, [text for row in rows for text in row])
-        config = sized(recipe.model, tokenizers, known=known)
+        rows, held_out = self.split_rows()
+        tokenizers = self.tokenizers(recipe, base_bundle, [text for row in rows for text in row])
+        config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
         heads = {"labels": (), "masked": False, "next_sentence": False}
         heads["pooler"] = config.model_dump()["embedding"] == "pooled"
         config = type(config).model_validate({**config.model_dump(), **heads})
-        most = max_text_tokens(config.model_dump())
-        sides = [
-            [EncodedTexts([row[side] for row in each], tokenizers.source, most) for side in range(2)]
-            for each in (rows, held_out)
+        max_tokens = max_text_tokens(config.model_dump())
+        splits = [
+            [EncodedTexts([row[side] for row in split], tokenizers.source, max_tokens) for side in range(2)]
+            for split in (rows, held_out)
         ]
-        cut = [sum(text.n_truncated for text in each) for each in sides]
+        n_truncated = [sum(texts.n_truncated for texts in split) for split in splits]
         lines = [
-            f"pairs: {len(rows):,} to learn from, {len(held_out):,} held out; texts longer than {most} tokens, "
-            f"and cut: {cut[0]:,} and {cut[1]:,}"
+            f"pairs: {len(rows):,} to learn from, {len(held_out):,} held out; "
+            f"texts truncated to {max_tokens} tokens: {n_truncated[0]:,} and {n_truncated[1]:,}"
         ]
-        facts = {"pairs": len(rows), "held_out": len(held_out), "cut": cut[0]}
-        train, validation = (NeighbourDataset(*each) for each in sides)
+        facts = {"pairs": len(rows), "held_out": len(held_out), "cut": n_truncated[0]}
+        train, validation = (NeighbourDataset(*split) for split in splits)
         return TaskData(config, tokenizers, train, validation, lines, facts)
 
-    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
-        """As of `Task`."""
-        del material
+    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
+        """Implements `Task.objective`."""
+        del task_data
         return ContrastiveObjective(model, activation_checkpointing=training.activation_checkpointing)

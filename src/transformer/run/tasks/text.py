@@ -1,4 +1,4 @@
-"""Running text: language models, masked words, span corruption."""
+"""Tasks on running text: language modelling, masked words and span corruption."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -17,8 +17,8 @@ from transformer.data.progress import Progress
 from transformer.data.task_configs import TextConfig
 from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
 from transformer.errors import ConfigError, DataError
-from transformer.run.recipe import Defaults, Recipe
-from transformer.run.task import Task, TaskData, sized
+from transformer.run.recipe import Recipe, TaskDefaults
+from transformer.run.task import Task, TaskData, set_vocab_sizes
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
@@ -33,34 +33,34 @@ from transformer.training.objectives.language_modelling import (
 
 TRAIN, VALIDATION, COUNTS = "train.npy", "validation.npy", "counts.json"
 LONG_TEXT: Final = 10_000_000
-"""Characters from which on a larger vocabulary is the default."""
+"""Size of the text in bytes above which the default vocabulary is larger."""
 FAMILIES: Final = {"language-model": "gpt", "masked-words": "bert", "spans": "t5"}
 KINDS: Final = {"language-model": "language model", "masked-words": "encoder", "spans": "encoder-decoder"}
 
 
 class TextTask(Task):
-    """Learns from windows of a running text."""
+    """Trains on windows of a running text."""
 
     def __init__(self, data: TextConfig, seed: int, folder: Path, progress: Progress) -> None:
         del seed  # the end of the text is held out
         self._data, self._progress = data, progress
         self._folder = PreparedDataCache(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in as_list(data.text)]
-        self.kinds = (KINDS[data.task],)
+        self.family_kinds = (KINDS[data.task],)
         self._held_out = [Path(path) for path in as_list(data.validation_text)]
-        self._stamps = FileSnapshot([*self._paths, *self._held_out])
-        self.sums = {"data.text": combined_checksum(data.text)}
+        self._snapshot = FileSnapshot([*self._paths, *self._held_out])
+        self.checksums = {"data.text": combined_checksum(data.text)}
         if data.validation_text:
-            self.sums["data.validation_text"] = combined_checksum(data.validation_text)
+            self.checksums["data.validation_text"] = combined_checksum(data.validation_text)
         self.sentinels: tuple[int, ...] = ()
         self._spans = SpanCorruption(data.corruption_rate, data.span_length)
 
     def size(self) -> int:
-        """Bytes of the text."""
+        """Returns the bytes of the text."""
         return sum(path.stat().st_size for path in self._paths)
 
-    def defaults(self, recipe: Recipe) -> Defaults:
-        """As of `Task`."""
+    def defaults(self, recipe: Recipe) -> TaskDefaults:
+        """Implements `Task.defaults`."""
         training: dict[str, Any] = {
             "label_smoothing": 0.0, "best_metric": "loss", "learning_rate": 1e-3, "weight_decay": 0.1,
             "adam_betas": (0.9, 0.99), "batch_tokens": 8192,
@@ -70,16 +70,16 @@ class TextTask(Task):
             model["family"] = FAMILIES[self._data.task]
         if self._data.task == "masked-words":
             model |= {"masked": True, "pooler": False}
-        pieces = 16_000 if self.size() > LONG_TEXT else 4_000
-        vocab_size = pieces if recipe.tokenizer.kind == "bpe" else None
+        bpe_size = 16_000 if self.size() > LONG_TEXT else 4_000
+        vocab_size = bpe_size if recipe.tokenizer.kind == "bpe" else None
         if recipe.model is not None:
             model["family"] = recipe.model.model_dump()["family"]
-        return Defaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
+        return TaskDefaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
-        """As of `Task`."""
+    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+        """Implements `Task.prepare`."""
         assert recipe.model is not None
-        tokenizer = known.tokenizers.source if known else self._trained(recipe)
+        tokenizer = base_bundle.tokenizers.source if base_bundle else self._train_tokenizer(recipe)
         tokenizers = TokenizerPair(tokenizer, tokenizer)
         seq_len = self._seq_len(recipe)
         window = self._data.window or seq_len
@@ -90,39 +90,41 @@ class TextTask(Task):
         train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
         inner = window - (sum(map(len, tokenizer.boundary_tokens)) if self._data.task == "masked-words" else 0)
         stride = min(self._data.stride or inner, inner)
-        sources = self._source(train, window, stride, tokenizer), self._source(validation, window, inner, tokenizer)
+        datasets = self._windows(train, window, stride, tokenizer), self._windows(validation, window, inner, tokenizer)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
-        facts = {**counts, "window": window, "stride": stride, "windows": len(sources[0].lengths)}
+        facts = {**counts, "window": window, "stride": stride, "windows": len(datasets[0].lengths)}
         lines = [
             f"text: {counts['train_lines']:,} lines, {len(train):,} tokens; held out {counts['validation_lines']:,} "
             f"lines, {len(validation):,} tokens; unknown {counts['unknown']:,}",
-            f"{len(sources[0].lengths):,} windows of {window} tokens, one every {stride}",
+            f"{len(datasets[0].lengths):,} windows of {window} tokens, one every {stride}",
         ]
-        config = sized(recipe.model, tokenizers, extra, known)
+        config = set_vocab_sizes(recipe.model, tokenizers, extra, base_bundle)
         if self._data.task == "masked-words":
             heads = {"masked": True, "pooler": False, "next_sentence": False, "labels": ()}
             is_pooled = config.model_dump()["embedding"] == "pooled"
             heads |= {"embedding": "mean"} if is_pooled else {}
             config = type(config).model_validate({**config.model_dump(), **heads})
-        return TaskData(config, tokenizers, *sources, lines, facts, self._folder.notes)
+        return TaskData(config, tokenizers, *datasets, lines, facts, self._folder.notes)
 
-    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> nn.Module:
-        """As of `Task`."""
-        assert material.text is not None
-        tokenizer = material.text.source
+    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
+        """Implements `Task.objective`."""
+        assert task_data.text is not None
+        tokenizer = task_data.text.source
         checkpointing = training.activation_checkpointing
         if self._data.task == "language-model":
             return LanguageModelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
         if self._data.task == "masked-words":
-            before, after = tokenizer.boundary_tokens
+            prefix, suffix = tokenizer.boundary_tokens
             if tokenizer.special_tokens.mask is None:
-                raise ConfigError(
-                    "the tokenizer has no token for a mask, and so no masked words; begin with another model"
-                )
+                raise ConfigError("the tokenizer has no mask token, which masked words need; start from another model")
             text_ids = tokenizer.first_text_id, tokenizer.vocab_size
-            frame = len(before), len(after)
+            n_boundary_tokens = len(prefix), len(suffix)
             return MaskedLanguageModelObjective(
-                model, tokenizer.special_tokens.mask, text_ids, frame, activation_checkpointing=checkpointing
+                model,
+                tokenizer.special_tokens.mask,
+                text_ids,
+                n_boundary_tokens,
+                activation_checkpointing=checkpointing,
             )
         assert tokenizer.special_tokens.bos is not None
         assert tokenizer.special_tokens.eos is not None
@@ -132,13 +134,13 @@ class TextTask(Task):
         )  # fmt: skip
 
     def _seq_len(self, recipe: Recipe) -> int:
-        """Most tokens of a window that the model takes, its frame included."""
+        """Returns the maximum number of tokens of a window, special tokens around it included."""
         assert recipe.model is not None
         sizes = recipe.model.model_dump()
         return int(sizes.get("seq_len") or min(sizes["src_seq_len"], sizes["tgt_seq_len"]))
 
-    def _source(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowDataset:
-        """Windows of one of the texts, as the task reads them."""
+    def _windows(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowDataset:
+        """Divides token ids into windows of the kind that the task needs."""
         if self._data.task == "language-model":
             return WindowDataset(tokens, window + 1, stride, window)
         if self._data.task == "spans":
@@ -146,85 +148,90 @@ class TextTask(Task):
         inner = window - sum(map(len, tokenizer.boundary_tokens))
         return WindowDataset(tokens, inner, stride, n_masked(inner), tokenizer.boundary_tokens)
 
-    def _choose_sentinels(self, tokenizer: Tokenizer, window: int, known: Collection[str]) -> int:
-        """Settles the ids of sentinels; returns how many there are beyond those of the tokenizer.
+    def _choose_sentinels(self, tokenizer: Tokenizer, window: int, model_keys: Collection[str]) -> int:
+        """Chooses the ids of sentinels; returns the number of ids beyond the vocabulary of the tokenizer.
 
         Raises:
-            ConfigError: a published tokenizer has too few, or the model two vocabularies.
+            ConfigError: A published tokenizer has too few sentinels, or the model has two vocabularies.
         """
         if self._data.task != "spans":
             return 0
-        if "vocab_size" not in known:
-            raise ConfigError("data.task='spans' needs ids for sentinels in one vocabulary; choose model.family='t5'")
-        needed = self._spans.sizes(window)[1]
-        if not isinstance(tokenizer, HuggingFaceTokenizer):
-            self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + needed))
-            return needed
-        self.sentinels = tokenizer.sentinels
-        if len(self.sentinels) < needed:
+        if "vocab_size" not in model_keys:
             raise ConfigError(
-                f"data.window={window} has {needed} spans, but the tokenizer {len(self.sentinels)} sentinels; "
-                "shorten it"
+                "data.task='spans' needs a model with one vocabulary for its sentinels; choose model.family='t5'"
+            )
+        n_sentinels = self._spans.sizes(window)[1]
+        if not isinstance(tokenizer, HuggingFaceTokenizer):
+            self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + n_sentinels))
+            return n_sentinels
+        self.sentinels = tokenizer.sentinels
+        if len(self.sentinels) < n_sentinels:
+            raise ConfigError(
+                f"data.window={window} has {n_sentinels} spans, but the tokenizer has {len(self.sentinels)} sentinels; "
+                "use a shorter window"
             )
         return 0
 
-    def _trained(self, recipe: Recipe) -> Tokenizer:
-        """A tokenizer of the training text."""
+    def _train_tokenizer(self, recipe: Recipe) -> Tokenizer:
+        """Trains a tokenizer on the training text, or loads the cached one."""
 
         def write(folder: Path) -> None:
             tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
             (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-            self._stamps.check_unchanged()
+            self._snapshot.check_unchanged()
 
-        facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._reading()}
+        facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._split_facts()}
         path = self._folder.entry("tokenizer", facts, write) / "tokenizer.json"
         return TokenizerPair.from_files({path.name: path.read_text(encoding="utf-8")}).source
 
-    def _reading(self) -> dict[str, Any]:
-        """What decides which text is learned from and which is held out."""
-        return {"sums": self.sums, "share": self._data.validation_share, "invalid_utf8": self._data.invalid_utf8}
+    def _split_facts(self) -> dict[str, Any]:
+        """Returns the facts that determine the split into training and held-out text."""
+        return {"sums": self.checksums, "share": self._data.validation_share, "invalid_utf8": self._data.invalid_utf8}
 
     def _facts(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        return {**self._reading(), "encoded_by": tokenizer.fingerprint()}
+        return {**self._split_facts(), "encoded_by": tokenizer.fingerprint()}
 
     def _lines(self) -> tuple[Iterator[str], Iterator[str]]:
-        """The lines to learn from, and those held out; where the end is held out, it is read twice."""
+        """Returns iterators over the training and the held-out lines.
+
+        If the end of the text is held out, the text is read once more to find where it begins.
+        """
         invalid = self._data.invalid_utf8
         if self._held_out:
             return running_text(self._paths, invalid), running_text(self._held_out, invalid)
         characters = sum(map(len, running_text(self._paths, invalid)))
-        last = characters - int(characters * self._data.validation_share)
-        return _part(running_text(self._paths, invalid), 0, last), _part(
-            running_text(self._paths, invalid), last, characters
+        boundary = characters - int(characters * self._data.validation_share)
+        return _slice_characters(running_text(self._paths, invalid), 0, boundary), _slice_characters(
+            running_text(self._paths, invalid), boundary, characters
         )
 
     def _write(self, folder: Path, tokenizer: Tokenizer) -> None:
         counts: dict[str, int] = {}
         for name, lines in zip((TRAIN, VALIDATION), self._lines(), strict=True):
-            part, seen = Path(name).stem, 0
+            split, n_lines = Path(name).stem, 0
 
             def progress(done: int) -> None:
-                nonlocal seen
-                seen = done
+                nonlocal n_lines
+                n_lines = done
                 self._progress("encoding", done, None)
 
             write_tokens(folder / name, lines, tokenizer, progress)
-            counts[f"{part}_lines"] = seen
+            counts[f"{split}_lines"] = n_lines
         unknown = tokenizer.special_tokens.unk
         counts["unknown"] = int((open_tokens(folder / TRAIN) == unknown).sum()) if unknown is not None else 0
         if not counts["train_lines"] or not counts["validation_lines"]:
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
         (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
-        self._stamps.check_unchanged()
+        self._snapshot.check_unchanged()
 
 
-def _part(lines: Iterator[str], first: int, last: int) -> Iterator[str]:
-    """The characters from `first` to before `last`, line by line."""
-    place = 0
+def _slice_characters(lines: Iterator[str], first: int, last: int) -> Iterator[str]:
+    """Yields the characters from `first` (inclusive) to `last` (exclusive), line by line."""
+    position = 0
     for line in lines:
-        start, end = max(first - place, 0), min(last - place, len(line))
+        start, end = max(first - position, 0), min(last - position, len(line))
         if end > start:
             yield line[start:end]
-        place += len(line)
-        if place >= last:
+        position += len(line)
+        if position >= last:
             return

@@ -17,8 +17,8 @@ from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.pipelines.translation.translator import BATCH_TOKENS, EXTRA_TOKENS, Translator
 from transformer.reporting.record import translation_lines
-from transformer.run.recipe import Defaults, Recipe, fill_in
-from transformer.run.task import Scores, Task, TaskData, refuse_metric, sized
+from transformer.run.recipe import Recipe, TaskDefaults, complete_by_corpus_size
+from transformer.run.task import Scores, Task, TaskData, check_metric, set_vocab_sizes
 from transformer.runtime.allocator import trim_heap
 from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig
@@ -30,134 +30,142 @@ DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
 
 class TranslationTask(Task):
-    """From one language to another, or from text to text."""
+    """Translates between languages, or maps any text to another text."""
 
-    kinds = ("encoder-decoder",)
+    family_kinds = ("encoder-decoder",)
     metrics = ("bleu", "chrf", "loss")
 
     def __init__(self, data: DataConfig, seed: int, folder: Path, progress: Progress) -> None:
-        self.preparation = CorpusBuilder(data, seed, folder, progress)
-        self.sums = self.preparation.sums
+        self.corpus_builder = CorpusBuilder(data, seed, folder, progress)
+        self.checksums = self.corpus_builder.sums
         self.corpus: Corpus | None = None
 
     def size(self) -> int:
-        """Pairs of the training text."""
-        return self.preparation.scan().pairs
+        """Returns the number of training pairs."""
+        return self.corpus_builder.scan().pairs
 
-    def defaults(self, recipe: Recipe) -> Defaults:
-        """Not asked for: see `complete`."""
+    def defaults(self, recipe: Recipe) -> TaskDefaults:
+        """Not implemented; `complete` chooses the defaults by the size of the corpus."""
         raise NotImplementedError
 
-    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, earlier: Recipe | None = None) -> Recipe:
-        """See `fill_in`."""
-        refuse_metric(recipe.training.best_metric, self.metrics)
-        filled = fill_in(recipe, self.size(), steps_per_epoch, earlier)
-        assert filled.model is not None
-        if filled.training.r_drop and not any(filled.model.model_dump().get(name) for name in DROPOUTS):
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, previous: Recipe | None = None) -> Recipe:
+        """Fills in the unset keys, see `complete_by_corpus_size`."""
+        check_metric(recipe.training.best_metric, self.metrics)
+        completed = complete_by_corpus_size(recipe, self.size(), steps_per_epoch, previous)
+        assert completed.model is not None
+        if completed.training.r_drop and not any(completed.model.model_dump().get(name) for name in DROPOUTS):
             raise ConfigError(
-                "training.r_drop compares two passes that differ by dropout alone, and nothing is dropped; "
+                "training.r_drop compares two passes that differ by dropout alone, but the dropout is 0; "
                 "set model.dropout, or leave training.r_drop out"
             )
-        return filled
+        return completed
 
-    def prepare(self, recipe: Recipe, known: Bundle | None) -> TaskData:
-        """As of `Task`."""
-        tokenizers = known.tokenizers if known else self.preparation.train_tokenizers(recipe.tokenizer)
+    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+        """Implements `Task.prepare`."""
+        tokenizers = base_bundle.tokenizers if base_bundle else self.corpus_builder.train_tokenizers(recipe.tokenizer)
         assert recipe.model is not None
         if "vocab_size" in recipe.model.model_dump() and not tokenizers.is_joint:
-            raise ConfigError("tokenizer.joint=false does not go with a model of one vocabulary; leave it out")
-        config = sized(recipe.model, tokenizers, known=known)
+            raise ConfigError("tokenizer.joint=false does not work with a model of one vocabulary; leave it out")
+        config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
         lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
-        corpus = self.corpus = self.preparation.prepare(tokenizers, lengths)
+        corpus = self.corpus = self.corpus_builder.prepare(tokenizers, lengths)
         report = corpus.report
-        longest = {"max_source_tokens": report.longest_source}
+        provenance = {"max_source_tokens": report.longest_source}
         return TaskData(
-            config, tokenizers, corpus.train, corpus.validation, report.lines(), report.to_dict(), corpus.notes, longest
+            config,
+            tokenizers,
+            corpus.train,
+            corpus.validation,
+            report.lines(),
+            report.to_dict(),
+            corpus.notes,
+            provenance,
         )
 
-    def objective(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> TranslationObjective:
-        """As of `Task`."""
+    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> TranslationObjective:
+        """Implements `Task.objective`."""
         assert isinstance(model, Transformer)
-        assert material.text is not None
-        pads = [side.special_tokens.pad or 0 for side in (material.text.source, material.text.target)]
+        assert task_data.text is not None
+        pads = [side.special_tokens.pad or 0 for side in (task_data.text.source, task_data.text.target)]
         return TranslationObjective(
             model, training.label_smoothing, r_drop=training.r_drop, pad_ids=(pads[0], pads[1]),
             activation_checkpointing=training.activation_checkpointing,
         )  # fmt: skip
 
-    def scores(self, model: nn.Module, training: TrainingConfig, material: TaskData, backend: Backend) -> Scores:
-        """Loss, perplexity, BLEU and chrF on the validation pairs."""
+    def scores(self, model: nn.Module, training: TrainingConfig, task_data: TaskData, backend: Backend) -> Scores:
+        """Computes loss, perplexity, BLEU and chrF on the validation pairs."""
         assert isinstance(model, Transformer)
         assert self.corpus is not None
-        plain = training.model_copy(update={"activation_checkpointing": False})
-        objective = self.objective(model, plain, material)
+        config = training.model_copy(update={"activation_checkpointing": False})
+        objective = self.objective(model, config, task_data)
         values = validation_loss(objective, self.corpus.validation, training.budget_at_once, backend)
-        found = self._translations(model, training, material, self._batches(training))
+        translations = self._translations(model, training, task_data, self._batches(training))
         references = [reference for _, reference in self.corpus.validation_text]
-        outputs = [found[line] for line in range(len(references))]
-        translated = corpus_scores(outputs, references)
-        signatures = {score.name.lower(): score.signature for score in translated}
-        return Scores(values | {score.name.lower(): score.value for score in translated}, signatures, outputs)
+        outputs = [translations[line] for line in range(len(references))]
+        scores = corpus_scores(outputs, references)
+        signatures = {score.name.lower(): score.signature for score in scores}
+        return Scores(values | {score.name.lower(): score.value for score in scores}, signatures, outputs)
 
-    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, material: TaskData) -> None:
-        """Translates those validation sources that take most room, to the longest that translations may become.
+    def warm_up_validation(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> None:
+        """Translates the validation batch with the highest memory use, with all translations at their maximum length.
 
-        They are many and short rather than few and long, since each may become `EXTRA_TOKENS` longer than its source.
+        It has many short sources rather than few long ones, since a translation may be `EXTRA_TOKENS` longer than its
+        source.
         """
         assert self.corpus is not None
         lengths = self.corpus.validation.lengths[:, 0]
-        most: int = material.config.model_dump()["tgt_seq_len"]
+        max_target: int = task_data.config.model_dump()["tgt_seq_len"]
 
         def positions(lines: NDArray[np.int64]) -> int:
             longest = int(lengths[lines].max())
-            return len(lines) * (longest + min(longest + EXTRA_TOKENS, most))
+            return len(lines) * (longest + min(longest + EXTRA_TOKENS, max_target))
 
         largest = max(self._batches(training), key=positions)
-        limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, most)
-        self._translations(model, training, material, [largest], limit)
+        limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, max_target)
+        self._translations(model, training, task_data, [largest], limit)
 
     def _batches(self, training: TrainingConfig) -> list[NDArray[np.int64]]:
-        """Validation lines that are translated at a time."""
+        """Returns the indices of validation lines, grouped into batches for translation."""
         assert self.corpus is not None
-        at_once = min(BATCH_TOKENS, training.budget_at_once)
-        return batches_longest_first(self.corpus.validation.lengths[:, 0], at_once)
+        batch_tokens = min(BATCH_TOKENS, training.budget_at_once)
+        return batches_longest_first(self.corpus.validation.lengths[:, 0], batch_tokens)
 
     def _translations(
         self,
         model: nn.Module,
         training: TrainingConfig,
-        material: TaskData,
+        task_data: TaskData,
         batches: Sequence[NDArray[np.int64]],
         limit: int | None = None,
     ) -> dict[int, str]:
-        """What the model makes of each line of the batches; what one batch leaves is given back before the next.
+        """Translates the lines of the batches, by index; free memory is returned to the system before each batch.
 
         Args:
-            model: of the run.
-            training: its settings.
-            material: its tokenizers.
-            batches: lines that are translated together.
-            limit: positions that every translation fills; as many as it needs if not given.
+            model: Model of the run.
+            training: Training section of the recipe.
+            task_data: Data of the run, for its tokenizers.
+            batches: Indices of the lines that are translated together.
+            limit: Exact length of every translation; if None, translations end by themselves.
         """
         assert isinstance(model, Transformer)
         assert self.corpus is not None
-        assert material.text is not None
+        assert task_data.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
         search = Search(guard=False, min_tokens=0 if limit is None else limit - 1)
-        translator = Translator(model, material.text, max_source_tokens=longest, search=search)
+        translator = Translator(model, task_data.text, max_source_tokens=longest, search=search)
         translator.max_target_tokens = translator.max_target_tokens if limit is None else limit
         translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
-        found: dict[int, str] = {}
+        translations: dict[int, str] = {}
         for lines in batches:
             trim_heap()
-            # `translate` would warn of every line that does not end yet.
-            translations = translator.translations([sources[line] for line in lines])
-            translator.close()  # a GPU keeps the places of one batch alone, as they were rehearsed
-            found |= {int(line): each.text for line, each in zip(lines, translations, strict=True)}
-        return found
+            # `translate` would warn about every translation that an untrained model does not end.
+            results = translator.translations([sources[line] for line in lines])
+            translator.close()  # a GPU holds the buffers of one batch only, as measured in the warm-up
+            translations |= {int(line): result.text for line, result in zip(lines, results, strict=True)}
+        return translations
 
-    def kept(self, material: TaskData, outputs: list[str]) -> str:
-        """Validation pairs with their translations."""
-        del material
+    def translations_jsonl(self, task_data: TaskData, outputs: list[str]) -> str:
+        """Returns the validation pairs with their translations, one JSON object per line."""
+        del task_data
         assert self.corpus is not None
         return translation_lines(self.corpus.validation_text, outputs)

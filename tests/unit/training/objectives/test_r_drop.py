@@ -153,5 +153,5 @@ def test_without_dropout_it_is_refused(tmp_path: Path) -> None:
         "model": {"dropout": 0.0},
         "training": {"max_steps": 1, "r_drop": 5.0},
     }
-    with pytest.raises(ConfigError, match=r"nothing is dropped; set model\.dropout"):
+    with pytest.raises(ConfigError, match=r"the dropout is 0; set model\.dropout"):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)
