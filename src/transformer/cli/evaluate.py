@@ -13,7 +13,7 @@ import typer
 from transformer.cli.search import loading_of, options_of, search_of, takes_loading, takes_search
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same, written_to
 from transformer.errors import ConfigError, DataError
-from transformer.evaluation.scores import Tokenization, chosen_metrics
+from transformer.evaluation.scores import Tokenization, parse_metrics
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
@@ -62,7 +62,7 @@ def evaluate(
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
-    wanted, models = chosen_metrics(metrics), models or []
+    wanted, models = parse_metrics(metrics), models or []
     alone = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
     _refuse(models, source, reference, translations, alone)
     if not models:

@@ -1,1 +1,1 @@
-"""How good translations are, with signatures that say how it was measured."""
+"""Evaluation of translations, with signatures that make scores comparable."""

@@ -1,32 +1,32 @@
-"""Everything that is said of one or more systems on one test set."""
+"""Evaluation and comparison of one or more systems on one test set."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from transformer.evaluation.breakdown import (
-    FrequencyClass,
-    LengthClass,
+    FrequencyBucket,
+    LengthBucket,
     Line,
     by_frequency,
     by_length,
-    most_telling,
+    make_word_splitter,
+    most_different_lines,
     word_counts,
-    words_of,
 )
-from transformer.evaluation.scores import USUAL, MetricName, Score, Tokenization, compared_scores
+from transformer.evaluation.scores import DEFAULT_METRICS, MetricName, Score, Tokenization, compare_scores
 
 SHOWN_LINES: Final = 10
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """What is translated, and what the translations should be.
+    """A test set.
 
     Attributes:
-        sources: line by line; None where only translations are at hand.
-        references: one list of all lines a reference.
-        training: target text that tells how often words occur; the references where it is None.
+        sources: Source lines; None if only translations are evaluated.
+        references: One list of lines per reference.
+        training: Target text from which word frequencies are counted; if None, the first reference.
     """
 
     sources: Sequence[str] | None
@@ -36,7 +36,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class System:
-    """Translations under a name."""
+    """A named translation system and its translations."""
 
     name: str
     translations: Sequence[str]
@@ -44,36 +44,36 @@ class System:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores and where they come from.
+    """Scores of systems, with breakdowns.
 
     Attributes:
-        systems: what was compared; others are tested against the first.
-        scores: of each system.
-        length_of: whose words are counted, "source" or, where there is none, "reference".
-        lengths: scores by that length.
-        frequencies: found words by their frequency.
-        lines: on which systems differ most, or the worst of a single one.
-        empty: lines of each system without a translation where the reference has one.
+        systems: Compared systems; the others are tested against the first.
+        scores: Scores of each system.
+        length_of: Text whose words are counted in `lengths`: "source" or, without sources, "reference".
+        lengths: Scores by sentence length.
+        frequencies: F1 of words by their frequency.
+        lines: Lines on which systems differ most, or the worst lines of a single system.
+        empty: Number of empty translations of each system where the reference is not empty.
     """
 
     systems: tuple[System, ...]
     scores: tuple[tuple[Score, ...], ...]
     length_of: str
-    lengths: tuple[LengthClass, ...]
-    frequencies: tuple[FrequencyClass, ...]
+    lengths: tuple[LengthBucket, ...]
+    frequencies: tuple[FrequencyBucket, ...]
     lines: tuple[Line, ...]
     empty: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the evaluation as JSON values."""
         return {
             "systems": [
-                {"name": system.name, "empty": empty, "scores": {score.name: _plain(score) for score in scores}}
+                {"name": system.name, "empty": empty, "scores": {score.name: _score_json(score) for score in scores}}
                 for system, empty, scores in zip(self.systems, self.empty, self.scores, strict=True)
             ],
-            "by_length": [asdict(each) for each in self.lengths],
-            "by_frequency": [asdict(each) for each in self.frequencies],
-            "telling_lines": [asdict(each) for each in self.lines],
+            "by_length": [asdict(bucket) for bucket in self.lengths],
+            "by_frequency": [asdict(bucket) for bucket in self.frequencies],
+            "telling_lines": [asdict(line) for line in self.lines],
         }
 
 
@@ -82,43 +82,43 @@ def evaluate(
     test: EvaluationSet,
     tokenize: Tokenization = "13a",
     *,
-    metrics: Sequence[MetricName] = USUAL,
+    metrics: Sequence[MetricName] = DEFAULT_METRICS,
     samples: int = 1000,
     n_lines: int = SHOWN_LINES,
 ) -> Evaluation:
     """Scores systems on a test set.
 
     Args:
-        systems: at least one; the first is the baseline of the tests.
-        test: the test set.
-        tokenize: how words are split.
-        metrics: which scores.
-        samples: of the bootstrap; 0 for neither intervals nor tests.
-        n_lines: that are shown.
+        systems: At least one system; the first is the baseline of the significance tests.
+        test: Test set.
+        tokenize: Tokenization of BLEU, also used for word frequencies.
+        metrics: Names of the metrics.
+        samples: Number of bootstrap samples; 0 omits confidence intervals and significance tests.
+        n_lines: Number of lines in `Evaluation.lines`.
 
     Raises:
-        DataError: numbers of lines differ, or there are none.
+        DataError: The numbers of lines differ, or the test set is empty.
     """
     translations = [system.translations for system in systems]
-    scores = compared_scores(translations, test.references, tokenize, metrics=metrics, samples=samples)
-    first, words = test.references[0], words_of(tokenize)
+    scores = compare_scores(translations, test.references, tokenize, metrics=metrics, samples=samples)
+    first, words = test.references[0], make_word_splitter(tokenize)
     counts = word_counts(first if test.training is None else test.training, words)
     return Evaluation(
         tuple(systems),
-        tuple(tuple(each) for each in scores),
+        tuple(tuple(system_scores) for system_scores in scores),
         "reference" if test.sources is None else "source",
         tuple(by_length(first if test.sources is None else test.sources, translations, test.references, tokenize)),
         tuple(by_frequency(translations, first, counts, words)),
-        tuple(most_telling(translations, test.references, n_lines)),
-        tuple(_empty(lines, first) for lines in translations),
+        tuple(most_different_lines(translations, test.references, n_lines)),
+        tuple(_count_empty(lines, first) for lines in translations),
     )
 
 
-def _empty(translations: Sequence[str], reference: Sequence[str]) -> int:
+def _count_empty(translations: Sequence[str], reference: Sequence[str]) -> int:
     pairs = zip(translations, reference, strict=True)
-    return sum(not ours.strip() and bool(theirs.strip()) for ours, theirs in pairs)
+    return sum(not output.strip() and bool(expected.strip()) for output, expected in pairs)
 
 
-def _plain(score: Score) -> dict[str, Any]:
+def _score_json(score: Score) -> dict[str, Any]:
     figures = {"score": score.value, "signature": score.signature, "interval": score.interval, "p_value": score.p_value}
     return {name: value for name, value in figures.items() if value is not None}

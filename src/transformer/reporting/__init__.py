@@ -1,4 +1,4 @@
-"""A run as one page to read: `report.html`, which needs no network and no program but a browser."""
+"""Reports: a run or an evaluation as one self-contained HTML page, readable in any browser without network."""
 
 from transformer.reporting.report import REPORT_FILE, write_report
 

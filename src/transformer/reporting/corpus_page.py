@@ -1,4 +1,4 @@
-"""An examination as one HTML file: no scripts, nothing from the network, all corpus text escaped."""
+"""The corpus report as one HTML file: no scripts, nothing from the network, all corpus text escaped."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,12 +21,12 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; } td, th { pad
 td { border-top: 1px solid #ddd; vertical-align: top; overflow-wrap: anywhere; } td:first-child { white-space: nowrap; }
 .reason { color: #666; }
 """
-# Should an escape ever be forgotten, the browser still runs and fetches nothing.
+# If an escape is ever missing, the browser still runs and loads nothing.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def html_report(examination: Examination) -> str:
-    """The report as a page of its own."""
+    """Renders the corpus report as an HTML page."""
     head = element(
         "head",
         element("meta", attributes={"charset": "utf-8"}),
@@ -51,7 +51,7 @@ def _body(examination: Examination) -> Iterator[Markup]:
         yield element(
             "table",
             element("tr", *(element("th", name) for name in ("Fit", "Lines", "What speaks against them"))),
-            *map(_worst, examination.worst),
+            *map(_worst_row, examination.worst),
         )
 
 
@@ -62,26 +62,26 @@ def _section(finding: Finding) -> Markup:
         element("span", known.level, attributes={"class": "level"}),
         element("h2", f"{finding.count:,} {printable(known.title)}"),
         element("p", printable(known.advice), attributes={"class": "advice"}),
-        element("table", *map(_example, finding.examples)),
+        element("table", *map(_example_row, finding.examples)),
         "\n",
         attributes={"class": known.level},
     )
 
 
-def _worst(pair: WorstPair) -> Markup:
+def _worst_row(pair: WorstPair) -> Markup:
     lines = element("td", _places([pair.source, pair.target]))
-    return element("tr", element("td", f"{pair.fit:.1f}"), lines, _grey("td", pair.reason))
+    return element("tr", element("td", f"{pair.fit:.1f}"), lines, _muted("td", pair.reason))
 
 
-def _example(example: Example) -> Markup:
-    return element("tr", _grey("td", example.reason), element("td", _places(example.places)))
+def _example_row(example: Example) -> Markup:
+    return element("tr", _muted("td", example.reason), element("td", _places(example.places)))
 
 
 def _places(places: Sequence[CorpusLine]) -> Markup:
-    """Lines of files, one below the other."""
-    lines = [join(_grey("span", f"{place.file}:{place.line}"), " ", printable(place.text)) for place in places]
+    """Renders lines of files, one below the other."""
+    lines = [join(_muted("span", f"{place.file}:{place.line}"), " ", printable(place.text)) for place in places]
     return join(*(join(element("br") if number else None, line) for number, line in enumerate(lines)))
 
 
-def _grey(tag: str, text: str) -> Markup:
+def _muted(tag: str, text: str) -> Markup:
     return element(tag, printable(text), attributes={"class": "reason"})

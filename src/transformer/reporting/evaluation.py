@@ -1,46 +1,47 @@
-"""An evaluation as a page of HTML that loads nothing."""
+"""The evaluation report as one self-contained HTML page."""
 
 from transformer.evaluation.comparison import Evaluation, EvaluationSet
 from transformer.evaluation.scores import LOWER_IS_BETTER, Score
 from transformer.reporting.html import Markup, element, join, table
 from transformer.reporting.page import page
 
-LIKELY_BY_CHANCE = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 
 
-def evaluation_page(found: Evaluation, test: EvaluationSet) -> str:
-    """One HTML file: scores with intervals and tests, breakdowns, telling lines; every text is escaped."""
+def evaluation_page(evaluation: Evaluation, test: EvaluationSet) -> str:
+    """Renders scores with confidence intervals and tests, breakdowns and selected lines; all text is escaped."""
     parts = {
-        "Scores": _scores(found),
-        "By length": _lengths(found),
-        "By frequency": _frequencies(found),
-        "Lines": _lines(found, test),
+        "Scores": _scores(evaluation),
+        "By length": _lengths(evaluation),
+        "By frequency": _frequencies(evaluation),
+        "Lines": _lines(evaluation, test),
     }
-    boxes = [
+    cards = [
         element("div", element("b", f"{score.value:.2f}"), score.name, attributes={"class": "card"})
-        for score in found.scores[0]
+        for score in evaluation.scores[0]
     ]
-    say = f"{len(test.references[0]):,} lines; cards show {found.systems[0].name}."
-    opening = join(element("p", say), element("div", *boxes, attributes={"class": "cards"}))
+    summary = f"{len(test.references[0]):,} lines; cards show {evaluation.systems[0].name}."
+    opening = join(element("p", summary), element("div", *cards, attributes={"class": "cards"}))
     return page("Evaluation", opening, parts)
 
 
-def _scores(found: Evaluation) -> Markup:
-    names = [score.name for score in found.scores[0]]
+def _scores(evaluation: Evaluation) -> Markup:
+    names = [score.name for score in evaluation.scores[0]]
     rows = [
         [system.name, *map(_with_interval, scores), str(empty)]
-        for system, scores, empty in zip(found.systems, found.scores, found.empty, strict=True)
+        for system, scores, empty in zip(evaluation.systems, evaluation.scores, evaluation.empty, strict=True)
     ]
     head = ["system", *(f"{name} (lower is better)" if name in LOWER_IS_BETTER else name for name in names), "empty"]
-    say = element(
+    explanation = element(
         "p",
-        "± is half of the 95 % confidence interval (bootstrap). p is the probability of so large a difference to the "
-        f"first system by chance (paired bootstrap); from {LIKELY_BY_CHANCE} on, do not call the systems different.",
+        "± is half of the 95 % confidence interval (bootstrap). p is the probability that a difference to the "
+        "first system of at least this size occurs by chance (paired bootstrap). "
+        f"With p of {SIGNIFICANCE_LEVEL} or more, the difference is not significant.",
         attributes={"class": "soft"},
     )
-    signatures = table({score.name: element("code", score.signature) for score in found.scores[0]})
+    signatures = table({score.name: element("code", score.signature) for score in evaluation.scores[0]})
     return join(
-        table(rows, head), say, element("p", "Signatures, without which scores cannot be compared:"), signatures
+        table(rows, head), explanation, element("p", "Signatures, without which scores cannot be compared:"), signatures
     )
 
 
@@ -49,38 +50,46 @@ def _with_interval(score: Score) -> str:
     return f"{score.value:.2f}{interval}" + ("" if score.p_value is None else f", p = {score.p_value:.3f}")
 
 
-def _lengths(found: Evaluation) -> Markup:
-    head = [f"words of the {found.length_of}", "lines", *(f"{system.name}: BLEU, chrF" for system in found.systems)]
+def _lengths(evaluation: Evaluation) -> Markup:
+    head = [
+        f"words of the {evaluation.length_of}",
+        "lines",
+        *(f"{system.name}: BLEU, chrF" for system in evaluation.systems),
+    ]
     return table(
         [
-            [each.name, f"{each.lines:,}", *(f"{b:.2f}, {c:.2f}" for b, c in zip(each.bleu, each.chrf, strict=True))]
-            for each in found.lengths
+            [bucket.name, f"{bucket.lines:,}", *map("{:.2f}, {:.2f}".format, bucket.bleu, bucket.chrf)]
+            for bucket in evaluation.lengths
         ],
         head,
     )
 
 
-def _frequencies(found: Evaluation) -> Markup:
-    head = ["words that occur", "in the reference", *(f"{system.name}: F1" for system in found.systems)]
-    rows = [[f"{each.name} times", f"{each.words:,}", *(f"{f1:.2f}" for f1 in each.f1)] for each in found.frequencies]
+def _frequencies(evaluation: Evaluation) -> Markup:
+    head = ["words that occur", "in the reference", *(f"{system.name}: F1" for system in evaluation.systems)]
+    rows = [
+        [f"{bucket.name} times", f"{bucket.words:,}", *(f"{f1:.2f}" for f1 in bucket.f1)]
+        for bucket in evaluation.frequencies
+    ]
     return table(rows, head)
 
 
-def _lines(found: Evaluation, test: EvaluationSet) -> Markup:
-    several = len(found.systems) > 1
-    say = "Those on which the systems differ most by chrF." if several else "Those with the lowest chrF."
+def _lines(evaluation: Evaluation, test: EvaluationSet) -> Markup:
+    several = len(evaluation.systems) > 1
+    text = "Lines on which the systems differ most by chrF." if several else "Lines with the lowest chrF."
     return join(
-        element("p", say, attributes={"class": "soft"}), *(_line(found, test, at) for at in range(len(found.lines)))
+        element("p", text, attributes={"class": "soft"}),
+        *(_line(evaluation, test, index) for index in range(len(evaluation.lines))),
     )
 
 
-def _line(found: Evaluation, test: EvaluationSet, at: int) -> Markup:
-    line = found.lines[at]
+def _line(evaluation: Evaluation, test: EvaluationSet, index: int) -> Markup:
+    line = evaluation.lines[index]
     texts = [] if test.sources is None else [(f"line {line.number:,}", test.sources[line.number - 1], None)]
     texts += [("reference", reference[line.number - 1], None) for reference in test.references]
     texts += [
         (f"{system.name}, chrF {chrf:.1f}", text, "output")
-        for system, text, chrf in zip(found.systems, line.translations, line.chrf, strict=True)
+        for system, text, chrf in zip(evaluation.systems, line.translations, line.chrf, strict=True)
     ]
     cells = [
         join(element("small", name), element("span", text, attributes={"class": kind, "dir": "auto"}))

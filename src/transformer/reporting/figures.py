@@ -1,4 +1,4 @@
-"""Pictures for people who would rather look than read; drawn where matplotlib is installed."""
+"""Figures of training curves and attention, drawn if matplotlib is installed."""
 
 import importlib.util
 import json
@@ -8,14 +8,14 @@ from typing import Any, Final
 from transformer.pipelines.translation.attention_maps import CrossAttention
 
 SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
-"""Figures that are drawn beside the loss."""
+"""Metrics that are drawn together with the loss, with their axis labels."""
 
 
 def training_curve(run: Path) -> Path | None:
     """Draws loss, and BLEU or accuracy, of a run from its `metrics.jsonl` into `curve.png`.
 
     Returns:
-        The picture, or None where matplotlib is not installed.
+        Path of the image, or None if matplotlib is not installed.
     """
     if not _can_draw():
         return None
@@ -40,10 +40,10 @@ def training_curve(run: Path) -> Path | None:
 
 
 def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
-    """Draws the cross-attention of the last layer, averaged over heads: a row for each written token.
+    """Draws the cross-attention of the last layer, averaged over heads, with one row per target token.
 
     Returns:
-        The picture, or None where matplotlib is not installed.
+        Path of the image, or None if matplotlib is not installed.
     """
     if not _can_draw():
         return None
@@ -53,7 +53,7 @@ def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
     axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(attention.source)), [_escape(p) for p in attention.source], rotation=45, ha="right")
     axes.set_yticks(range(len(attention.target)), [_escape(p) for p in attention.target])
-    axes.set(xlabel="source (looked at)", ylabel="translation (being written)")
+    axes.set(xlabel="source (attended to)", ylabel="translation (generated)")
     axes.set_title("cross-attention, last layer, mean of heads")
     return _save(figure, path)
 
@@ -74,5 +74,5 @@ def _save(figure: Any, path: Path) -> Path:
 
 
 def _escape(piece: str) -> str:
-    """The piece as matplotlib shows it literally: a dollar sign would start a formula."""
+    """Escapes dollar signs, which start a formula in matplotlib."""
     return piece.replace("$", r"\$")

@@ -1,10 +1,10 @@
-"""The page around the sections: its head, its style for light and dark, its table of contents."""
+"""The HTML page around the sections of a report: head, light and dark style, table of contents."""
 
 from collections.abc import Mapping
 
 from transformer.reporting.html import Markup, element, join
 
-# Nothing may be loaded, run or sent: the page is what is in the file.
+# Nothing may be loaded, run or sent: the file is self-contained.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 STYLE = Markup("""
@@ -46,12 +46,12 @@ code { font-size: .92em; overflow-wrap: anywhere; }
 
 
 def page(title: str, opening: Markup, sections: Mapping[str, Markup | None]) -> str:
-    """One HTML file.
+    """Renders an HTML file.
 
     Args:
-        title: of the page.
-        opening: what stands above the sections.
-        sections: heading -> content; those without content are left out.
+        title: Title of the page.
+        opening: Content above the sections.
+        sections: Content of the sections by heading; sections without content are omitted.
     """
     present = {name: content for name, content in sections.items() if content}
     links = [element("a", name, attributes={"href": f"#{_anchor(name)}"}) for name in present]

@@ -1,4 +1,4 @@
-"""What a run folder tells about its run."""
+"""The record of a run, as read from its folder."""
 
 import json
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sentence:
-    """A validation sentence and what became of it.
+    """A validation sentence with its translation.
 
     Attributes:
-        number: line of the validation text, from 1.
-        source: as given.
-        reference: as given.
-        output: the model's translation.
-        score: chrF of this sentence alone.
+        number: Line number in the validation text, from 1.
+        source: Source sentence.
+        reference: Reference translation.
+        output: Translation by the model.
+        score: Sentence-level chrF.
     """
 
     number: int
@@ -33,14 +33,14 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Record:
-    """A run as it stands.
+    """Current contents of a run folder.
 
     Attributes:
-        name: of its folder.
-        bundle: the model that the run stands for.
-        rows: every line of metrics.
-        recipe: as filled in, TOML.
-        sentences: of the validation text, in order; empty where they were not stored.
+        name: Name of the folder.
+        bundle: Best model of the run.
+        rows: All lines of `metrics.jsonl`.
+        recipe: Completed recipe as TOML.
+        sentences: Validation sentences in order; empty if no translations were stored.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Record:
     sentences: list[Sentence]
 
     def of_kind(self, kind: str) -> list[Row]:
-        """The lines of metrics of one kind, in order."""
+        """Returns the lines of metrics of one kind, in order."""
         return [row for row in self.rows if row["kind"] == kind]
 
     @property
     def best(self) -> Row | None:
-        """The best validation of a single checkpoint."""
+        """Metrics of the best validation of a single checkpoint."""
         metric = self.bundle.provenance.get("recipe", {}).get("training", {}).get("best_metric", "bleu")
         rows = [row for row in self.of_kind("validation") if row.get(metric) is not None]
         sign = -1 if metric == "loss" else 1
@@ -63,7 +63,7 @@ class Record:
 
     @property
     def average(self) -> Row | None:
-        """The validation of the averaged model."""
+        """Metrics of the validation of the averaged model."""
         rows = self.of_kind("average")
         return rows[-1] if rows else None
 
@@ -72,7 +72,7 @@ def read_record(folder: Path) -> Record:
     """Reads a run folder.
 
     Raises:
-        BundleError: it holds no model yet, or a damaged one.
+        BundleError: The folder does not contain a model yet, or a damaged one.
     """
     bundle = load_bundle(folder)
     return Record(
@@ -85,13 +85,13 @@ def read_record(folder: Path) -> Record:
 
 
 def translation_lines(pairs: list[tuple[str, str]], outputs: list[str]) -> str:
-    """The content of a run's `translations.jsonl`: validation pairs with the best model's translations."""
+    """Returns the content of a run's `translations.jsonl`: validation pairs with the translations of the best model."""
     rows = ({"source": s, "reference": r, "output": o} for (s, r), o in zip(pairs, outputs, strict=True))
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _read_lines(path: Path) -> list[Row]:
-    """One object a line; a last line that a kill cut short is left out."""
+    """Reads one JSON object per line; an incomplete last line, left by a kill, is ignored."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")

@@ -1,4 +1,4 @@
-"""`report.html`: everything worth knowing of a run, on one page."""
+"""The report of a run, `report.html`."""
 
 from pathlib import Path
 from typing import Final
@@ -11,15 +11,15 @@ REPORT_FILE: Final = "report.html"
 
 
 def write_report(run: Path) -> Path:
-    """Writes `RUN/report.html` from what the run folder holds; the run may still be going on.
+    """Writes `RUN/report.html` from the contents of the run folder, also while the run is in progress.
 
-    One file that loads nothing: curves are drawn in it, texts are escaped.
+    The page is self-contained: charts are inline SVG, and all text is escaped.
 
     Returns:
-        The file.
+        Path of the page.
 
     Raises:
-        BundleError: the run has no model yet.
+        BundleError: The run does not have a model yet.
     """
     record = read_record(run)
     parts = {

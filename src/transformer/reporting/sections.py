@@ -1,4 +1,4 @@
-"""The sections of a report, each from the record of a run; None where the run has nothing to say."""
+"""The sections of a run report, each rendered from the record of the run; None if its data is missing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,23 +14,27 @@ N_EXAMPLES, N_WORST, LOW = 10, 10, 25.0
 
 
 def cards(record: Record) -> Markup:
-    """The few figures that say how it went."""
+    """Renders the key figures of the run."""
     provenance = record.bundle.provenance
     scores = provenance.get("validation", {}).get("scores", {})
-    figures = {title: _figure(scores[name]) for name, title in SCORE_NAMES.items() if scores.get(name) is not None}
+    figures = {
+        title: _format_score(scores[name]) for name, title in SCORE_NAMES.items() if scores.get(name) is not None
+    }
     parameters = sum(parameters_by_block(record.bundle.model).values())
     train = record.of_kind("train")
     figures |= {"parameters": f"{parameters:,}", "steps": f"{train[-1]['step']:,}" if train else "0"}
     if "seconds" in provenance:
-        figures["of training"] = _clock(provenance["seconds"])
-    boxes = [element("div", element("b", value), name, attributes={"class": "card"}) for name, value in figures.items()]
+        figures["of training"] = _format_duration(provenance["seconds"])
+    key_figures = [
+        element("div", element("b", value), name, attributes={"class": "card"}) for name, value in figures.items()
+    ]
     kind = "the average of checkpoints" if "averaged" in provenance else f"step {provenance.get('step', 0):,}"
-    say = element("p", f"Scores on the validation text of the model that the run stands for: {kind}.")
-    return join(say, element("div", *boxes, attributes={"class": "cards"}))
+    caption = element("p", f"Validation scores of the best model of the run: {kind}.")
+    return join(caption, element("div", *key_figures, attributes={"class": "cards"}))
 
 
 def curves(record: Record) -> Markup | None:
-    """Loss, scores, learning rate, speed and gradient norm over the steps."""
+    """Renders loss, scores, learning rate, speed and gradient norm over the steps."""
     train, validation = record.of_kind("train"), record.of_kind("validation")
     charts = [
         line_chart(
@@ -44,63 +48,61 @@ def curves(record: Record) -> Markup | None:
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
         line_chart(
-            "scored tokens, texts or images a second", [Series("speed", _points(train, "target_tokens_per_second"))]
+            "scored tokens, texts or images per second", [Series("speed", _points(train, "target_tokens_per_second"))]
         ),
-        line_chart("norm of the gradient, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
+        line_chart("gradient norm, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
     ]
     drawn = [chart for chart in charts if chart is not None]
     return element("div", *drawn, attributes={"class": "charts"}) if drawn else None
 
 
 def scores(record: Record) -> Markup | None:
-    """The best checkpoint beside the average, and how it was measured."""
+    """Renders the scores of the best checkpoint and of the average, with their signatures."""
     rows = {"best checkpoint": record.best, "average of checkpoints": record.average}
     present = {name: row for name, row in rows.items() if row is not None}
     if not present:
         return None
     validation = record.bundle.provenance.get("validation", {})
     names = [name for name in SCORE_NAMES if any(name in row for row in present.values())]
-    body = [[name, f"{row['step']:,}", *(_figure(row.get(key)) for key in names)] for name, row in present.items()]
-    given: dict[str, str] = validation.get("signatures", {})
-    signatures = {SCORE_NAMES.get(name, name): element("code", text) for name, text in given.items()}
+    body = [
+        [name, f"{row['step']:,}", *(_format_score(row.get(key)) for key in names)] for name, row in present.items()
+    ]
+    signatures: dict[str, str] = validation.get("signatures", {})
+    cells = {SCORE_NAMES.get(name, name): element("code", text) for name, text in signatures.items()}
     return join(
         table(body, ["", "step", *(SCORE_NAMES[name] for name in names)]),
-        *(
-            [element("p", "Signatures, without which scores cannot be compared:"), table(signatures)]
-            if signatures
-            else ()
-        ),
+        *([element("p", "Signatures, without which scores cannot be compared:"), table(cells)] if cells else ()),
     )
 
 
 def data(record: Record) -> Markup | None:
-    """What became of every example of the corpus."""
+    """Renders the statistics of the corpus: examples kept, held out and dropped by reason."""
     report: dict[str, Any] = dict(record.bundle.provenance.get("data", {}))
     if not report:
         return None
     dropped = {f"dropped: {reason}": int(count) for reason, count in report.pop("dropped", {}).items()}
     kinds = {name.replace("_", " "): int(report.pop(name)) for name in ("kept", "held_out") if name in report}
-    others = {name.replace("_", " "): _plain(value) for name, value in report.items() if value is not None}
+    others = {name.replace("_", " "): _format_value(value) for name, value in report.items() if value is not None}
     counted = bars("pairs", kinds | dropped) if dropped else join()
     return join(counted, element("h3", "Figures"), table(others))
 
 
 def translations(record: Record) -> Markup | None:
-    """Some sentences, evenly over the validation text, so that nobody chose them."""
+    """Renders examples, evenly spaced over the validation text so that they are not selected by hand."""
     count = min(N_EXAMPLES, len(record.sentences))
     chosen = [record.sentences[index * len(record.sentences) // count] for index in range(count)]
     return _sentences("Evenly spaced over the validation text, none chosen by hand.", chosen)
 
 
 def worst(record: Record) -> Markup | None:
-    """The sentences that went wrong most."""
+    """Renders the sentences with the lowest chrF."""
     wrong = [sentence for sentence in record.sentences if sentence.output != sentence.reference]
     chosen = sorted(wrong, key=lambda sentence: sentence.score)[:N_WORST]
     return _sentences("Those with the lowest chrF; often the reference is as much to blame as the model.", chosen)
 
 
 def blocks(record: Record) -> Markup | None:
-    """How the blocks learned."""
+    """Renders the norms and update ratios of the blocks."""
     rows = record.of_kind("blocks")
     if not rows:
         return None
@@ -108,7 +110,8 @@ def blocks(record: Record) -> Markup | None:
     body = [[name, *(f"{last[key].get(name, 0):.3g}" for key in _BLOCK_FIGURES)] for name in last["update_ratio"]]
     return join(
         element(
-            "p", "Size of an update beside the parameters it changes: around 0.001 is usual. A pale row hardly learns."
+            "p",
+            "Norm of an update divided by that of the parameters: around 0.001 is usual. A pale row hardly learns.",
         ),
         heat_map("update ratio (1e-5 pale, 0.1 full)", [(row["step"], row["update_ratio"]) for row in rows]),
         element("h3", f"At step {last['step']:,}"),
@@ -117,29 +120,31 @@ def blocks(record: Record) -> Markup | None:
 
 
 def model(record: Record) -> Markup:
-    """Sizes of the parts, and the configuration."""
+    """Renders parameter counts and the configuration."""
     sizes = parameters_by_block(record.bundle.model)
     tokenizers = record.bundle.text
-    settings = {name: _plain(value) for name, value in record.bundle.config.model_dump(exclude_none=True).items()}
-    own = {name: size for name, size in sizes.items() if size}
+    settings = {
+        name: _format_value(value) for name, value in record.bundle.config.model_dump(exclude_none=True).items()
+    }
+    counts = {name: size for name, size in sizes.items() if size}
     return join(
-        bars("parameters; a shared matrix counts once", own),
+        bars("parameters; a shared matrix counts once", counts),
         element("h3", "Configuration"),
         table({**settings, **({"tokenizer": str(tokenizers)} if tokenizers else {})}),
     )
 
 
 def recipe(record: Record) -> Markup | None:
-    """The recipe as it was filled in."""
+    """Renders the completed recipe."""
     return element("pre", element("code", record.recipe)) if record.recipe else None
 
 
 def origin(record: Record) -> Markup:
-    """Versions, hardware, and what the model was made from."""
+    """Renders versions, hardware and provenance of the model."""
     provenance = record.bundle.provenance
-    facts = {name.replace("_", " "): _plain(value) for name, value in provenance.get("machine", {}).items()}
+    facts = {name.replace("_", " "): _format_value(value) for name, value in provenance.get("machine", {}).items()}
     facts |= {f"{name} version": value for name, value in provenance.get("versions", {}).items()}
-    facts["model made"] = provenance.get("created", "")
+    facts["model created"] = provenance.get("created", "")
     facts["SHA-256 of the model"] = element("code", record.bundle.fingerprint or "")
     if "averaged" in provenance:
         facts["averaged"] = ", ".join(f"step {source['step']}" for source in provenance["averaged"])
@@ -153,10 +158,10 @@ def origin(record: Record) -> Markup:
 _BLOCK_FIGURES = ("gradient_norm", "parameter_norm", "update_ratio")
 
 
-def _sentences(say: str, sentences: Sequence[Sentence]) -> Markup | None:
+def _sentences(caption: str, sentences: Sequence[Sentence]) -> Markup | None:
     if not sentences:
         return None
-    return join(element("p", say, attributes={"class": "soft"}), *map(_sentence, sentences))
+    return join(element("p", caption, attributes={"class": "soft"}), *map(_sentence, sentences))
 
 
 def _sentence(sentence: Sentence) -> Markup:
@@ -178,18 +183,18 @@ def _points(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
     return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
 
 
-def _figure(value: float | None) -> str:
+def _format_score(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _plain(value: object) -> str:
-    """A value as people read it."""
+def _format_value(value: object) -> str:
+    """Formats a value for display."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
 
 
-def _clock(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from unit.test_task_data import idx
 
 from samples import write_lines
 from substitution import substitute
@@ -26,6 +25,7 @@ from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
+from unit.data.test_task_data import idx
 
 SIZES: dict[str, dict[str, Any]] = {
     "gpt": {"seq_len": 12},

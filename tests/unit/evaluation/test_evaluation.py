@@ -12,9 +12,15 @@ from sacrebleu.metrics.ter import TER
 
 from samples import write_lines
 from transformer.errors import ConfigError, DataError
-from transformer.evaluation.breakdown import by_frequency, by_length, most_telling, word_counts, words_of
+from transformer.evaluation.breakdown import (
+    by_frequency,
+    by_length,
+    make_word_splitter,
+    most_different_lines,
+    word_counts,
+)
 from transformer.evaluation.comparison import EvaluationSet, System, evaluate
-from transformer.evaluation.scores import chosen_metrics, compared_scores, corpus_scores, sentence_scores
+from transformer.evaluation.scores import compare_scores, corpus_scores, parse_metrics, sentence_scores
 from transformer.reporting.evaluation import evaluation_page
 
 
@@ -43,10 +49,10 @@ def test_ter_and_chrf_with_words() -> None:
 
 def test_metrics_are_chosen_by_name() -> None:
     """Catches a name that is ignored."""
-    assert chosen_metrics("ter, BLEU,ter") == ("TER", "BLEU")
-    assert chosen_metrics("all") == ("BLEU", "chrF", "chrF++", "TER")
-    with pytest.raises(ConfigError, match="metric='comet' is unknown; choose of bleu, chrf, chrf\\+\\+, ter, or all"):
-        chosen_metrics("bleu,comet")
+    assert parse_metrics("ter, BLEU,ter") == ("TER", "BLEU")
+    assert parse_metrics("all") == ("BLEU", "chrF", "chrF++", "TER")
+    with pytest.raises(ConfigError, match="metric='comet' is unknown; choose from bleu, chrf, chrf\\+\\+, ter, or all"):
+        parse_metrics("bleu,comet")
 
 
 def test_text_that_is_tokenised_already_is_taken_as_it_is() -> None:
@@ -74,11 +80,11 @@ def test_any_of_several_references_counts() -> None:
 
 def test_lines_must_match() -> None:
     """Catches scoring the shorter side."""
-    with pytest.raises(DataError, match="1 translations, but 2 references; they go line by line"):
+    with pytest.raises(DataError, match="1 translations, but 2 references; give one reference line for each"):
         corpus_scores(["a"], ["a", "b"])
-    with pytest.raises(DataError, match="2 translations, but 1 references; they go line by line"):
+    with pytest.raises(DataError, match="2 translations, but 1 references; give one reference line for each"):
         corpus_scores(["a", "b"], [["a", "b"], ["a"]])
-    with pytest.raises(DataError, match="there are no lines to score"):
+    with pytest.raises(DataError, match="nothing to score"):
         corpus_scores([], [])
 
 
@@ -91,7 +97,7 @@ BAD = [line.replace("here", "there").replace("the", "a") for line in REFERENCE]
 
 def test_intervals_and_tests() -> None:
     """Catches an interval of the wrong width, and a test against the wrong system."""
-    first, same, worse = compared_scores([GOOD, list(GOOD), BAD], REFERENCE, samples=300)
+    first, same, worse = compare_scores([GOOD, list(GOOD), BAD], REFERENCE, samples=300)
     assert first[0].p_value is None
     assert first[0].interval is not None
     assert 0 < first[0].interval < 15
@@ -101,7 +107,7 @@ def test_intervals_and_tests() -> None:
     assert worse[0].p_value < 0.01
     assert worse[0].value < first[0].value
     assert "bs:300" in first[0].signature
-    assert [score.value for score in compared_scores([BAD], REFERENCE, samples=0)[0]] == pytest.approx(
+    assert [score.value for score in compare_scores([BAD], REFERENCE, samples=0)[0]] == pytest.approx(
         [score.value for score in worse]
     )
 
@@ -111,7 +117,7 @@ def test_intervals_of_few_lines(n: int) -> None:
     """Catches a traceback where some samples of the bootstrap match nothing and others do: sacrebleu mixes numbers."""
     systems = [["ein mann .", "zwei hunde .", "eine frau ."], ["ein mann", "zwei", ""]][:n]
     for metrics in (("BLEU",), ("chrF",), ("chrF++",), ("TER",)):
-        for (score,) in compared_scores(systems, ["ein mann .", "", "eine frau ."], metrics=metrics, samples=200):
+        for (score,) in compare_scores(systems, ["ein mann .", "", "eine frau ."], metrics=metrics, samples=200):
             assert score.interval is not None
             assert math.isfinite(score.interval)
 
@@ -136,18 +142,18 @@ def test_words_by_frequency() -> None:
     assert found["1"] == (2, pytest.approx((200 / 3,)))
     assert found["5-9"] == (1, pytest.approx((200 / 3,)))
     assert found["0"] == (1, pytest.approx((200 / 3,))), "of x and new, one is in the reference"
-    assert words_of("13a")("Yes, it is.") == ["Yes", ",", "it", "is", "."]
-    assert words_of("char")("ab") == ["a", "b"]
-    assert words_of("none")("a ,b") == ["a", ",b"]
+    assert make_word_splitter("13a")("Yes, it is.") == ["Yes", ",", "it", "is", "."]
+    assert make_word_splitter("char")("ab") == ["a", "b"]
+    assert make_word_splitter("none")("a ,b") == ["a", ",b"]
 
 
 def test_telling_lines() -> None:
     """Catches the best lines shown as the worst, and numbers from 0."""
     reference = ["same same", "left left", "right right"]
-    assert [line.number for line in most_telling([["same same", "xx", "right x"]], [reference], 2)] == [2, 3]
+    assert [line.number for line in most_different_lines([["same same", "xx", "right x"]], [reference], 2)] == [2, 3]
     systems = [["same same", "left left", "right right"], ["same same", "left left", "zz zz"]]
-    assert [line.number for line in most_telling(systems, [reference], 1)] == [3]
-    assert [line.number for line in most_telling(systems, [reference], 3)] == [3], "on the others they agree"
+    assert [line.number for line in most_different_lines(systems, [reference], 1)] == [3]
+    assert [line.number for line in most_different_lines(systems, [reference], 3)] == [3], "on the others they agree"
 
 
 def test_pages_escape_what_they_show() -> None:

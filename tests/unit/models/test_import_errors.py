@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from unit.test_task_data import idx
 
 from samples import digit_pairs, write_lines
 from transformer.bundle import Bundle
@@ -34,6 +33,7 @@ from transformer.tokenizers.huggingface import (
     write_tokenizer,
 )
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
+from unit.data.test_task_data import idx
 
 TEXT = ["abc def ghi"] * 40
 
