@@ -25,11 +25,11 @@ TARGETS = {
     "running_text.LINES": "transformer.tokenizers.running_text.LINES",
     "text_generation.BATCH_NUMBERS": "transformer.pipelines.text_generation.BATCH_NUMBERS",
     "text_generation.MOST_LOGITS": "transformer.pipelines.text_generation.MOST_LOGITS",
-    "text_generation.write_each": "transformer.pipelines.text_generation.write_each",
+    "text_generation.stream_tokens": "transformer.pipelines.text_generation.stream_tokens",
     "tokens.BLOCK_PAIRS": "transformer.data.tokens.BLOCK_PAIRS",
     "translation.BATCH_TOKENS": "transformer.run.tasks.translation.BATCH_TOKENS",
     "translator.search_each": "transformer.pipelines.translation.translator.search_each",
-    "worker_pool.BATCHES_TO_HOLES": "transformer.decoding.worker_pool.BATCHES_TO_HOLES",
+    "worker_pool.TRIM_INTERVAL": "transformer.decoding.worker_pool.TRIM_INTERVAL",
     "worker_pool.trim_heap": "transformer.decoding.worker_pool.trim_heap",
 }
 

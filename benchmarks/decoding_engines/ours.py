@@ -53,7 +53,7 @@ class Ours(Engine):
         """As `Engine.translate`."""
         beam, limit = case["beam"], case["limit"]
         least = limit if case["fixed"] else 0
-        search = Search(beam=beam, min_tokens=least, penalty=length_normalization(1.0), allow_unknown=True)
+        search = Search(beam=beam, min_tokens=least, length_penalty=length_normalization(1.0), allow_unknown=True)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         requests = [Request(sources[index], limit) for index in order]
         batch_tokens = case["batch"] * (1 if case["by_tokens"] else len(sources[order[0]]) * beam)

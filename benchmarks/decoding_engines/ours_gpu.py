@@ -39,7 +39,7 @@ class Ours(Engine):
         """As `Engine.translate`."""
         beam, limit = case["beam"], case["limit"]
         least = limit if case["fixed"] else 0
-        search = Search(beam=beam, min_tokens=least, penalty=PENALTY, allow_unknown=True)
+        search = Search(beam=beam, min_tokens=least, length_penalty=PENALTY, allow_unknown=True)
         if search not in self.searchers:
             self.searchers[search] = GraphedSearcher(self.model, search, self.device, self.longest)
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))

@@ -24,8 +24,8 @@ class Ours(Engine):
         """Reads, encodes, translates, decodes and writes."""
         if case["beam"] not in self.translators:
             search = Search(
-                beam=case["beam"], penalty=length_normalization(1.0), max_tokens=case["limit"], guard=False,
-                allow_unknown=True,
+                beam=case["beam"], length_penalty=length_normalization(1.0), max_tokens=case["limit"],
+                retry_degenerate=False, allow_unknown=True,
             )  # fmt: skip
             translator = load(
                 self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"]

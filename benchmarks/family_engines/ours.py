@@ -51,7 +51,7 @@ def main() -> None:
     elif job == "generate":
         model = pack(read_model(folder / order["model"]).model, precision)
         rows = prompts(order).tolist()
-        requests = [Request(row[:-1], order["written"], first=row[-1]) for row in rows]
+        requests = [Request(row[:-1], order["written"], decoder_start_token_id=row[-1]) for row in rows]
 
         def generate() -> np.ndarray:
             found = search_all(model, requests, Search(), special_tokens=NOBODY)

@@ -116,7 +116,7 @@ class GraphCapturableState(State, Protocol):
         """All that a step reads; caches only once something is written. Their order depends on the model alone."""
         ...
 
-    def reordered(self, rows: Int[Tensor, " R"]) -> "GraphCapturableState":
+    def reorder_cache(self, rows: Int[Tensor, " R"]) -> "GraphCapturableState":
         """As `select`, where each row takes the place of one of the same sentence and at the same position."""
         ...
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from transformer.decoding import Request, Search, length_normalization, normalized, search_all
+from transformer.decoding import Request, Search, length_normalization, normalized_score, search_all
 from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.transformer import Transformer, build_transformer
 
@@ -122,9 +122,9 @@ def test_the_same_translations_and_scores_as_generate(name: str) -> None:
             same += 1
             assert [each.tokens for each in ours_of_it] == [tokens for tokens, _, _ in theirs_of_it]
             if beam > 1:
-                values = [normalized(each, search.penalty) for each in ours_of_it]
+                values = [normalized_score(each, search.length_penalty) for each in ours_of_it]
                 assert values == pytest.approx([value for _, _, value in theirs_of_it], abs=1e-4)
         else:  # theirs lets a hypothesis that was cut come before one that ended
             cut = next(value for _, ended, value in theirs_of_it if not ended)
-            assert cut > min(normalized(each, search.penalty) for each in ours_of_it if each.finished)
+            assert cut > min(normalized_score(each, search.length_penalty) for each in ours_of_it if each.finished)
     assert same >= 0.8 * len(SOURCES)

@@ -118,7 +118,7 @@ def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path:
     generator = torch.Generator().manual_seed(1)
     prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3, 2, 7, 4, 8)]
     search = Search(beam, length_normalization(1.0), limit_ends=True)
-    requests = [Request(prompt[:-1], 25, first=prompt[-1]) for prompt in prompts]
+    requests = [Request(prompt[:-1], 25, decoder_start_token_id=prompt[-1]) for prompt in prompts]
     found = search_all(bundle.model, requests, search, special_tokens=bundle.tokenizers.source.special_tokens)  # pyright: ignore[reportArgumentType]
     ended: list[bool] = []
     written: set[int] = set()
@@ -180,9 +180,8 @@ def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Pat
     plain, n_never = again.generation_config.bad_words_ids, 0
     for start in range(8, 40):
         prompt = torch.tensor([[start]])
-        (ours,) = search_all(
-            bundle.model, [Request([], 20, first=start)], Search(), special_tokens=SpecialTokenIds(5, 7, 0, None)
-        )  # pyright: ignore[reportArgumentType]
+        request, special_tokens = Request([], 20, decoder_start_token_id=start), SpecialTokenIds(5, 7, 0, None)
+        (ours,) = search_all(bundle.model, [request], Search(), special_tokens=special_tokens)  # pyright: ignore[reportArgumentType]
         written = again.generate(prompt, do_sample=False, max_new_tokens=20)[0, 1:].tolist()
         assert ours[0].tokens == (written[: written.index(0)] if 0 in written else written)
         n_never += bool({5, 7} & {*again.generate(prompt, max_new_tokens=20, bad_words_ids=None)[0].tolist()})

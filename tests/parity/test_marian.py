@@ -140,7 +140,7 @@ def test_translations_are_those_of_transformers(
     model = published(pieces, tmp_path / "hf", ends, activation_function="swish")
     tokenizer = MarianTokenizer.from_pretrained(tmp_path / "hf")
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
-    search = Search(beam, length_normalization(alpha), guard=False, allow_unknown=True)
+    search = Search(beam, length_normalization(alpha), retry_degenerate=False, allow_unknown=True)
     plain = make_translator(load_bundle(tmp_path / "ours"), search=search)
     packed = load(tmp_path / "ours", search=search, precision="float32", workers=1)
     checked: list[bool] = []
@@ -180,7 +180,7 @@ def test_an_imported_model_is_fine_tuned_and_goes_on(
     assert tuned.tokenizers.to_files() == load_bundle(tmp_path / "ours").tokenizers.to_files()
     write_published(tuned, tmp_path / "again")
     theirs, tokenizer = (kind.from_pretrained(tmp_path / "again") for kind in (MarianMTModel, MarianTokenizer))
-    translator = make_translator(tuned, search=Search(1, guard=False, allow_unknown=True, no_repeat_ngram=1))
+    translator = make_translator(tuned, search=Search(1, retry_degenerate=False, allow_unknown=True, no_repeat_ngram=1))
     translator.max_target_tokens = 29
     for line in LINES[:3]:
         (ours,) = translator.translations([line])

@@ -72,7 +72,7 @@ def test_logits_and_translations_are_the_same(name: str, tmp_path: Path) -> None
         expected = tokenizer(line, split_special_tokens=True)["input_ids"]
         assert [*source.encode(line), 2] == expected
         assert reader.decode(target.encode(line)) == line
-    translator = make_translator(bundle, search=Search(4, length_normalization(1.0), guard=False))
+    translator = make_translator(bundle, search=Search(4, length_normalization(1.0), retry_degenerate=False))
     for line, ours in zip(LINES, translator.translations(LINES), strict=True):
         ids = torch.tensor([[*source.encode(line), 2]])
         expected = theirs.generate(

@@ -94,7 +94,7 @@ def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path:
     special_tokens = bundle.tokenizers.source.special_tokens
     generator = torch.Generator().manual_seed(1)
     sources = [[*torch.randint(3, SIZE, (n,), generator=generator).tolist(), 1] for n in (5, 1, 9, 3)]
-    requests = [Request(source, 20, first=special_tokens.bos) for source in sources]
+    requests = [Request(source, 20, decoder_start_token_id=special_tokens.bos) for source in sources]
     search = Search(beam, length_normalization(1.0))
     found = search_all(bundle.model, requests, search, special_tokens=special_tokens)
     for source, (best,) in zip(sources, found, strict=True):

@@ -55,7 +55,7 @@ class KeyValueCache:
         return [self.keys, self.values]
 
     @classmethod
-    def reordered(
+    def reorder_cache(
         cls, caches: "Sequence[KeyValueCache]", rows: Int[Tensor, " B"], length: int
     ) -> "list[KeyValueCache]":
         """The given rows of the caches of all layers, of `length` positions; rows need not be known on the host."""
@@ -114,13 +114,13 @@ class IncrementalState(ABC):
     def tensors(self) -> list[Tensor]:
         """All that a step reads; caches only once something is written. Their order depends on the model alone."""
 
-    def reordered(self, rows: Int[Tensor, " B"]) -> "IncrementalState":
+    def reorder_cache(self, rows: Int[Tensor, " B"]) -> "IncrementalState":
         """As `select`, where each row takes the place of one of the same sentence and at the same position.
 
         Nothing is read on the host, so that a GPU can go on.
         """
         caches = self.written
-        return self.with_written(type(caches[0]).reordered(caches, rows, self.longest))
+        return self.with_written(type(caches[0]).reorder_cache(caches, rows, self.longest))
 
     def resized(self, positions: int) -> "IncrementalState":
         """The same with room for so many positions in all."""

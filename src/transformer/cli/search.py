@@ -184,7 +184,8 @@ def search_of(
     return Search(
         beam, penalty, stopping, min_tokens=min_tokens, max_tokens=max_tokens, no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
-        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, coverage=coverage, guard=guard,
+        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, coverage=coverage,
+        retry_degenerate=guard,
     )  # fmt: skip
 
 

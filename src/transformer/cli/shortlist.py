@@ -36,19 +36,19 @@ def shortlist(
     from transformer.data.readers import read_pairs
     from transformer.decoding.shortlist_training import (
         ITERATIONS,
+        check_special_token_ids,
         coverage,
         learn_shortlist,
-        refuse_other_ids,
         save_shortlist,
-        spaced,
+        subsample_evenly,
     )
 
     refuse_same([source, target], [out])
     if not out.parent.is_dir():
         raise DataError(f"{out.parent} is no folder; make it, or choose another one")
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
-    refuse_other_ids(tokenizers)
-    lines = spaced(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
+    check_special_token_ids(tokenizers)
+    lines = subsample_evenly(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
     sides = zip(*lines, strict=True)
     encoded = [
         each.encode_batch(side) for each, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)

@@ -1,28 +1,32 @@
-"""Search over token ids; knows models by the `GenerativeModel` protocol alone."""
+"""Search over token ids: greedy search, beam search and sampling with any `GenerativeModel`.
 
-from transformer.decoding.candidates import normalized
-from transformer.decoding.config import GREEDY, GUARD_NGRAM, Request, Search, Tokens
+`search_each` in `transformer.decoding.search` is the entry point, `Search` its options. `Workers` runs it in several
+processes, `GraphedSearcher` with CUDA graphs on a GPU.
+"""
+
+from transformer.decoding.candidates import normalized_score
+from transformer.decoding.config import GREEDY, RETRY_NGRAM, Request, Search, Tokens
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.cuda_graphs import GraphedSearcher
-from transformer.decoding.ensemble import Ensemble, averaged
+from transformer.decoding.ensemble import Ensemble, average_log_p
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.length_penalties import length_normalization, paper_length_penalty
 from transformer.decoding.repetition import repeats_itself
-from transformer.decoding.retokenizing import Reread, RetokenizingModel, as_they_are, rereader
+from transformer.decoding.retokenizing import Retokenize, RetokenizingModel, keep_tokens, make_retokenizer
 from transformer.decoding.sampling import Sampling
-from transformer.decoding.search import search_all, search_each, write_each
+from transformer.decoding.search import search_all, search_each, stream_tokens
 from transformer.decoding.shortlist import Shortlist, ShortlistModel
-from transformer.decoding.worker_pool import Workers, most_workers, one_thread
+from transformer.decoding.worker_pool import Workers, default_workers, single_thread
 
 __all__ = [
     "GREEDY",
-    "GUARD_NGRAM",
+    "RETRY_NGRAM",
     "Constraint",
     "Ensemble",
     "GraphedSearcher",
     "Hypothesis",
     "Request",
-    "Reread",
+    "Retokenize",
     "RetokenizingModel",
     "Sampling",
     "Search",
@@ -30,16 +34,16 @@ __all__ = [
     "ShortlistModel",
     "Tokens",
     "Workers",
-    "as_they_are",
-    "averaged",
+    "average_log_p",
+    "default_workers",
+    "keep_tokens",
     "length_normalization",
-    "most_workers",
-    "normalized",
-    "one_thread",
+    "make_retokenizer",
+    "normalized_score",
     "paper_length_penalty",
     "repeats_itself",
-    "rereader",
     "search_all",
     "search_each",
-    "write_each",
+    "single_thread",
+    "stream_tokens",
 ]

@@ -1,4 +1,9 @@
-"""The sentences that are being searched at one time."""
+"""The state of a batched beam search: the sentences that are being searched, and their active hypotheses.
+
+In the terms of fairseq's `SequenceGenerator`, `BeamState` holds the tensors `tokens` and `scores` and the decoder's
+incremental state, and `SentenceState.finished` is the list `finalized` of a sentence. A hypothesis is active until it
+ends in EOS (finished) or reaches the limit (truncated). Sentences join and leave the batch at any step.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,87 +15,94 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.candidates import Candidates, normalized, rank
+from transformer.decoding.candidates import Candidates, normalized_score, rank
 from transformer.decoding.config import Request, Search
-from transformer.decoding.constrained import standing
+from transformer.decoding.constrained import count_occurrences
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.sampling import uniforms
+from transformer.decoding.sampling import random_stream
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID, SpecialTokenIds
 
 INITIAL_CAPACITY = 32
-"""Places for tokens that are added when those at hand are full."""
+"""Positions for generated tokens that are allocated first, and added whenever they are full."""
 
 
 @dataclass
 class SentenceState:
-    """What is known of one sentence.
+    """The progress of one sentence.
 
     Attributes:
-        index: its place among all that are searched for.
-        request: what was asked.
-        ended: hypotheses that reached EOS, of each group of the beam.
-        cut: those that were followed when the limit came.
-        length: tokens written so far.
-        done: nothing of it is followed any more.
+        index: Index among all sentences of the search.
+        request: The request that it answers.
+        finished: Hypotheses that reached EOS, for each group of the beam.
+        truncated: Hypotheses that were active when the limit was reached.
+        length: Number of tokens generated so far.
+        done: Whether no hypothesis is active any more.
     """
 
     index: int
     request: Request
-    ended: list[list[Hypothesis]]
-    cut: list[Hypothesis] = field(default_factory=list[Hypothesis])
+    finished: list[list[Hypothesis]]
+    truncated: list[Hypothesis] = field(default_factory=list[Hypothesis])
     length: int = 0
     done: bool = False
 
     def hypotheses(self, search: Search) -> list[Hypothesis]:
-        """Best first: those that ended, then those that were cut, of which those come first that hold most phrases.
+        """Returns up to `n_best` hypotheses, best first: finished ones, then truncated ones.
 
-        With `limit_ends`, all of them by what they are compared by. Samples may be equal, hypotheses of a beam are not.
+        Truncated hypotheses that satisfy more constraints come first. With `limit_ends`, all hypotheses are ranked
+        together. Samples may be equal, hypotheses of a beam are distinct.
         """
         if search.limit_ends:
-            found = rank([*chain(*self.ended), *self.cut], search.penalty)
+            ranked = rank([*chain(*self.finished), *self.truncated], search.length_penalty)
         else:
-            cut = rank(self.cut, search.penalty)
-            cut.sort(key=lambda hypothesis: -standing(hypothesis.tokens, self.request.required))
-            found = [*rank([*chain(*self.ended)], search.penalty), *cut]
-        return (found if search.sampling else _different(found))[: search.n_best]
+            truncated = rank(self.truncated, search.length_penalty)
+            truncated.sort(key=lambda hypothesis: -count_occurrences(hypothesis.tokens, self.request.required))
+            ranked = [*rank([*chain(*self.finished)], search.length_penalty), *truncated]
+        return (ranked if search.sampling else _distinct(ranked))[: search.n_best]
 
-    def is_content(self, group: int, best_followed: float, search: Search) -> bool:
-        """Whether no hypothesis of a group that is followed needs to be followed on.
+    def can_stop(self, group: int, best_active: float, search: Search) -> bool:
+        """Whether a beam group can stop: its active hypotheses can no longer change the result.
 
-        Values only fall and penalties only grow, so value / penalty(limit) is the most that one can still reach.
+        Ranking scores only fall and length penalties only grow. The best that an active hypothesis can still reach is
+        thus its ranking score / length_penalty(limit).
+
+        Args:
+            group: Index of the group.
+            best_active: Ranking score of the best active hypothesis; -inf if there is none.
+            search: Options of the search.
         """
-        if best_followed == -torch.inf:
+        if best_active == -torch.inf:
             return True
-        size, ended = search.beam // search.groups, self.ended[group]
-        if len(ended) < size:
+        size, finished = search.beam // search.groups, self.finished[group]
+        if len(finished) < size:
             return False
-        worst = normalized(rank(ended, search.penalty)[size - 1], search.penalty)
-        return search.stopping == "early" or best_followed / search.penalty(self.request.limit) <= worst
+        worst = normalized_score(rank(finished, search.length_penalty)[size - 1], search.length_penalty)
+        return search.stopping == "early" or best_active / search.length_penalty(self.request.limit) <= worst
 
 
 @dataclass
 class BeamState:
-    """N sentences with W hypotheses each; row n * W + w of the state is hypothesis w of sentence n.
+    """N sentences with W hypotheses each; row n * W + w of the model's state is hypothesis w of sentence n.
 
     Attributes:
-        sentences: of the rows.
-        state: of the model.
-        tokens: the last token of each hypothesis, or BOS.
-        scores: sums of log-probabilities.
-        values: what hypotheses are compared by; the same tensor as `scores` where no rule changes it.
-        written: tokens of each hypothesis, of which each sentence has `length`.
+        sentences: Progress of each sentence.
+        state: State of the model.
+        tokens: Last token of each hypothesis, BOS at first.
+        scores: Sums of log-probabilities.
+        ranking_scores: Sums of processed log-probabilities; the same tensor as `scores` if nothing is processed.
+        generated: Tokens of each hypothesis, of which the first `length` of its sentence are valid.
         special_tokens: Ids of the special tokens.
-        uniform: random numbers of each sentence, where tokens are drawn.
+        uniform: Random numbers of each sentence, if tokens are sampled.
     """
 
     sentences: list[SentenceState]
     state: State
     tokens: Int[Tensor, "N W"]
     scores: Float[Tensor, "N W"]
-    values: Float[Tensor, "N W"]
-    written: Int[Tensor, "N W L"]
+    ranking_scores: Float[Tensor, "N W"]
+    generated: Int[Tensor, "N W L"]
     special_tokens: SpecialTokenIds
     uniform: Float[Tensor, "N W M"] | None = None
 
@@ -103,187 +115,203 @@ class BeamState:
         device: torch.device,
         special_tokens: SpecialTokenIds,
         *,
-        filled_up_to: int = 0,
+        pad_to: int = 0,
     ) -> "BeamState":
-        """Reads the sources of new sentences, filled up to so many tokens, or as many as the longest has."""
+        """Encodes the sources of new sentences, padded to the longest one or to `pad_to` tokens."""
         requests = [request for _, request in numbered]
         if (search.groups > 1 or search.sampling) and any(request.required for request in requests):
-            raise ConfigError("required phrases are held by a beam; leave out groups and sampling")
+            raise ConfigError("required phrases need beam search; leave out groups and sampling")
         n, width = len(requests), search.beam
-        src, src_mask = (each.to(device) for each in _padded([request.source for request in requests], filled_up_to))
+        src, src_mask = (x.to(device) for x in _padded([request.source for request in requests], pad_to))
         limit = max(request.limit for request in requests)
         state = model.begin(src, src_mask, limit)
         if width > 1:
             state = state.select(torch.arange(n, device=device).repeat_interleave(width))
         scores = torch.full((n, width), 0.0 if search.sampling else -torch.inf, device=device)
-        scores[:, :: width // search.groups] = 0.0  # at first, a group has one hypothesis: the empty one
-        first = torch.tensor([BOS_ID if request.first is None else request.first for request in requests])
+        scores[:, :: width // search.groups] = 0.0  # each group begins with one hypothesis, the empty one
+        start_ids = [
+            BOS_ID if request.decoder_start_token_id is None else request.decoder_start_token_id for request in requests
+        ]
         uniform = None
         if (sampling := search.sampling) is not None:
-            drawn = [uniforms(sampling.seed, request.number, width, request.limit) for request in requests]
-            uniform = torch.stack([F.pad(each, (0, limit - each.size(1))) for each in drawn]).to(device)
+            streams = [random_stream(sampling.seed, request.number, width, request.limit) for request in requests]
+            uniform = torch.stack([F.pad(stream, (0, limit - stream.size(1))) for stream in streams]).to(device)
         return cls(
             [SentenceState(index, request, [[] for _ in range(search.groups)]) for index, request in numbered],
             state,
-            tokens=first.to(device)[:, None].repeat(1, width),
+            tokens=torch.tensor(start_ids).to(device)[:, None].repeat(1, width),
             scores=scores,
-            values=scores,
-            written=torch.full((n, width, min(limit, INITIAL_CAPACITY)), PAD_ID, device=device),
+            ranking_scores=scores,
+            generated=torch.full((n, width, min(limit, INITIAL_CAPACITY)), PAD_ID, device=device),
             special_tokens=special_tokens,
             uniform=uniform,
         )
 
     @property
-    def end_id(self) -> int:
-        """The token that ends a sentence; -1, which is none, where only the limit does."""
-        return end_of(self.special_tokens)
+    def eos_id(self) -> int:
+        """The id of EOS; -1 if there is none and only the limit ends a sentence."""
+        return eos_id_of(self.special_tokens)
 
     @property
     def lengths(self) -> Int[Tensor, " N"]:
-        """Tokens that each sentence has written."""
+        """The number of tokens that each sentence has generated."""
         return torch.tensor([sentence.length for sentence in self.sentences], device=self.tokens.device)
 
     def join(self, other: "BeamState") -> "BeamState":
-        """The sentences of both."""
+        """Concatenates the sentences of both states."""
         scores = torch.cat([self.scores, other.scores])
-        are_same = self.values is self.scores and other.values is other.scores
+        is_unprocessed = self.ranking_scores is self.scores and other.ranking_scores is other.scores
         uniform = None
         if self.uniform is not None and other.uniform is not None:
-            uniform = _below(self.uniform, other.uniform)
+            uniform = _concatenate_padded(self.uniform, other.uniform)
         return BeamState(
             [*self.sentences, *other.sentences],
             self.state.join(other.state),
             torch.cat([self.tokens, other.tokens]),
             scores,
-            scores if are_same else torch.cat([self.values, other.values]),
-            _below(self.written, other.written),
+            scores if is_unprocessed else torch.cat([self.ranking_scores, other.ranking_scores]),
+            _concatenate_padded(self.generated, other.generated),
             self.special_tokens,
             uniform,
         )
 
-    def end(self, candidates: Candidates, places: slice, group: int, except_rows: Sequence[int] = ()) -> None:
-        """Keeps the candidates at some places that are EOS, each with the tokens before it."""
-        ends = candidates.tokens[:, places] == self.end_id
-        if not ends.any():
-            return
-        ends &= candidates.values[:, places] != -torch.inf
-        if except_rows:
-            ends[list(except_rows)] = False
-        rows, found = ends.nonzero(as_tuple=True)
-        if not len(rows):
-            return
-        written = self.written[rows, candidates.beam_indices[rows, found]]
-        columns = (rows, written, candidates.scores[rows, found], candidates.values[rows, found])
-        for row, tokens, score, value in zip(*(column.tolist() for column in columns), strict=True):
-            sentence = self.sentences[row]
-            sentence.ended[group].append(Hypothesis(tokens[: sentence.length], score, finished=True, value=value))
-
-    def follow(self, followed: Candidates, search: Search) -> None:
-        """Writes the next token of every hypothesis that is followed; marks the sentences that are done."""
-        groups: list[list[float]] = followed.values.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
-        all_follow = -torch.inf not in chain(*groups)
-        if not all_follow:
-            stuck = [max(best) == -torch.inf and not any(sentence.ended)
-                     for sentence, best in zip(self.sentences, groups, strict=True)]  # fmt: skip
-            self._cut([row for row, is_stuck in enumerate(stuck) if is_stuck], self.values)  # every token is forbidden
-        reach = [sentence.length + 1 == sentence.request.limit for sentence in self.sentences]
-        self._cut(
-            [row for row, sentence in enumerate(self.sentences) if reach[row] and sentence.request.reserve_eos],
-            followed.values if search.sampling else self.values,
-        )
-        lengths = {sentence.length for sentence in self.sentences}
-        if max(lengths) == self.written.size(2):
-            self.written = F.pad(self.written, (0, INITIAL_CAPACITY), value=PAD_ID)
-        if self.tokens.size(1) > 1:
-            self.written = self.written.gather(1, followed.beam_indices[:, :, None].expand_as(self.written))
-        if len(lengths) == 1:
-            self.written[:, :, lengths.pop()] = followed.tokens
-        else:
-            places = self.lengths[:, None, None].expand(-1, self.tokens.size(1), 1)
-            self.written.scatter_(2, places, followed.tokens[:, :, None])
-        self.tokens, self.scores, self.values = followed.tokens, followed.scores, followed.values
-        for sentence, best in zip(self.sentences, groups, strict=True):
-            sentence.length += 1
-            if not all_follow or any(sentence.ended):  # else none is content
-                sentence.done = all(sentence.is_content(group, value, search) for group, value in enumerate(best))
-        ends = [row for row, sentence in enumerate(self.sentences) if reach[row] and not sentence.done]
-        self._cut([row for row in ends if not self.sentences[row].request.reserve_eos], self.values)
-        for row in ends:
-            self.sentences[row].done = True
-
-    def _cut(self, rows: Sequence[int], kept: Float[Tensor, "N W"]) -> None:
-        """Keeps what is followed of some sentences as cut, but for those hypotheses for which `kept` has -inf."""
-        if not rows:
-            return
-        columns = (column[list(rows)].tolist() for column in (self.written, self.scores, self.values, kept))
-        for row, *own in zip(rows, *columns, strict=True):
-            sentence = self.sentences[row]
-            sentence.cut = [
-                Hypothesis(tokens[: sentence.length], score, finished=False, value=value)
-                for tokens, score, value, alive in zip(*own, strict=True)
-                if alive != -torch.inf
-            ]
-
-    def leave(self, beam_indices: Int[Tensor, "N W"]) -> "BeamState | None":
-        """The table without the sentences that are done, the state's rows in the order of their hypotheses.
+    def collect_finished(
+        self, candidates: Candidates, columns: slice, group: int, except_rows: Sequence[int] = ()
+    ) -> None:
+        """Stores the candidates that are EOS as finished hypotheses.
 
         Args:
-            beam_indices: which of the rows before the step each hypothesis continues.
+            candidates: Candidates of all sentences, best first.
+            columns: Range of candidates that may finish.
+            group: Index of the beam group that they belong to.
+            except_rows: Sentences that are left out.
+        """
+        is_eos = candidates.tokens[:, columns] == self.eos_id
+        if not is_eos.any():
+            return
+        is_eos &= candidates.ranking_scores[:, columns] != -torch.inf
+        if except_rows:
+            is_eos[list(except_rows)] = False
+        rows, ranks = is_eos.nonzero(as_tuple=True)
+        if not len(rows):
+            return
+        generated = self.generated[rows, candidates.beam_indices[rows, ranks]]
+        values = (rows, generated, candidates.scores[rows, ranks], candidates.ranking_scores[rows, ranks])
+        for row, tokens, score, ranking_score in zip(*(value.tolist() for value in values), strict=True):
+            sentence = self.sentences[row]
+            sentence.finished[group].append(
+                Hypothesis(tokens[: sentence.length], score, finished=True, ranking_score=ranking_score)
+            )
+
+    def append_tokens(self, active: Candidates, search: Search) -> None:
+        """Appends the next token to every hypothesis that stays active, and marks the sentences that are done."""
+        best: list[list[float]] = active.ranking_scores.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()
+        are_all_active = -torch.inf not in chain(*best)
+        if not are_all_active:
+            stuck = [
+                row
+                for row, (sentence, groups) in enumerate(zip(self.sentences, best, strict=True))
+                if max(groups) == -torch.inf and not any(sentence.finished)
+            ]
+            self._truncate(stuck, self.ranking_scores)  # every token is forbidden
+        at_limit = [sentence.length + 1 == sentence.request.limit for sentence in self.sentences]
+        self._truncate(
+            [row for row, sentence in enumerate(self.sentences) if at_limit[row] and sentence.request.reserve_eos],
+            active.ranking_scores if search.sampling else self.ranking_scores,
+        )
+        lengths = {sentence.length for sentence in self.sentences}
+        if max(lengths) == self.generated.size(2):
+            self.generated = F.pad(self.generated, (0, INITIAL_CAPACITY), value=PAD_ID)
+        if self.tokens.size(1) > 1:
+            self.generated = self.generated.gather(1, active.beam_indices[:, :, None].expand_as(self.generated))
+        if len(lengths) == 1:
+            self.generated[:, :, lengths.pop()] = active.tokens
+        else:
+            positions = self.lengths[:, None, None].expand(-1, self.tokens.size(1), 1)
+            self.generated.scatter_(2, positions, active.tokens[:, :, None])
+        self.tokens, self.scores, self.ranking_scores = active.tokens, active.scores, active.ranking_scores
+        for sentence, groups in zip(self.sentences, best, strict=True):
+            sentence.length += 1
+            if not are_all_active or any(sentence.finished):  # otherwise, no group can stop
+                sentence.done = all(sentence.can_stop(group, value, search) for group, value in enumerate(groups))
+        cut = [row for row, sentence in enumerate(self.sentences) if at_limit[row] and not sentence.done]
+        self._truncate([row for row in cut if not self.sentences[row].request.reserve_eos], self.ranking_scores)
+        for row in cut:
+            self.sentences[row].done = True
+
+    def _truncate(self, rows: Sequence[int], alive: Float[Tensor, "N W"]) -> None:
+        """Stores the active hypotheses of some sentences as truncated, except where `alive` is -inf."""
+        if not rows:
+            return
+        columns = (column[list(rows)].tolist() for column in (self.generated, self.scores, self.ranking_scores, alive))
+        for row, *hypotheses in zip(rows, *columns, strict=True):
+            sentence = self.sentences[row]
+            sentence.truncated = [
+                Hypothesis(tokens[: sentence.length], score, finished=False, ranking_score=ranking_score)
+                for tokens, score, ranking_score, is_alive in zip(*hypotheses, strict=True)
+                if is_alive != -torch.inf
+            ]
+
+    def drop_finished(self, beam_indices: Int[Tensor, "N W"]) -> "BeamState | None":
+        """Removes the sentences that are done and reorders the model's state; None if no sentence remains.
+
+        Args:
+            beam_indices: Index of the hypothesis before the step that each hypothesis continues.
         """
         if beam_indices.size(1) == 1 and not any(sentence.done for sentence in self.sentences):
-            return self  # each goes on from itself
-        kept = _without_holes([not sentence.done for sentence in self.sentences])
+            return self  # each hypothesis continues itself
+        kept = _compacted([not sentence.done for sentence in self.sentences])
         if not kept:
             return None
         rows = torch.tensor(kept, device=self.tokens.device)
-        selected = (rows[:, None] * beam_indices.size(1) + beam_indices[rows]).flatten()
+        state_rows = (rows[:, None] * beam_indices.size(1) + beam_indices[rows]).flatten()
         if len(kept) == len(self.sentences):
-            stays = torch.equal(selected, torch.arange(beam_indices.numel(), device=selected.device))
-            return self if stays else replace(self, state=self.state.select(selected))
+            is_unchanged = torch.equal(state_rows, torch.arange(beam_indices.numel(), device=state_rows.device))
+            return self if is_unchanged else replace(self, state=self.state.select(state_rows))
         scores = self.scores[rows]
         return BeamState(
             [self.sentences[row] for row in kept],
-            self.state.select(selected),
+            self.state.select(state_rows),
             self.tokens[rows],
             scores,
-            scores if self.values is self.scores else self.values[rows],
-            self.written[rows],
+            scores if self.ranking_scores is self.scores else self.ranking_scores[rows],
+            self.generated[rows],
             self.special_tokens,
             None if self.uniform is None else self.uniform[rows],
         )
 
 
-def end_of(special_tokens: SpecialTokenIds) -> int:
-    """The token that ends a sentence; -1, which is none, where there is none."""
+def eos_id_of(special_tokens: SpecialTokenIds) -> int:
+    """Returns the id of EOS; -1 if there is none."""
     return -1 if special_tokens.eos is None else special_tokens.eos
 
 
-def _different(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """The first of those with equal tokens, which groups of a beam may agree on."""
-    found: dict[tuple[int, ...], Hypothesis] = {}
+def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Removes all but the first of hypotheses with equal tokens, which several beam groups may have found."""
+    distinct: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
-        found.setdefault(tuple(hypothesis.tokens), hypothesis)
-    return list(found.values())
+        distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(distinct.values())
 
 
-def _without_holes(stays: Sequence[bool]) -> list[int]:
-    """Which row comes to each place when the last rows fill the places of those that do not stay."""
-    n = sum(stays)
-    last = iter([row for row in reversed(range(len(stays))) if stays[row]])
-    return [row if stays[row] else next(last) for row in range(n)]
+def _compacted(is_kept: Sequence[bool]) -> list[int]:
+    """Returns the kept row for each position, where the last rows move into the positions of those removed."""
+    n = sum(is_kept)
+    last = iter([row for row in reversed(range(len(is_kept))) if is_kept[row]])
+    return [row if is_kept[row] else next(last) for row in range(n)]
 
 
-def _below(ours: Tensor, theirs: Tensor) -> Tensor:
-    """One below the other, the shorter in the last axis filled up."""
-    length = max(ours.size(-1), theirs.size(-1))
-    return torch.cat([F.pad(each, (0, length - each.size(-1)), value=PAD_ID) for each in (ours, theirs)])
+def _concatenate_padded(first: Tensor, second: Tensor) -> Tensor:
+    """Concatenates two tensors along the first axis, padding the shorter one along the last axis."""
+    length = max(first.size(-1), second.size(-1))
+    return torch.cat([F.pad(x, (0, length - x.size(-1)), value=PAD_ID) for x in (first, second)])
 
 
-def _padded(rows: Sequence[Sequence[int]], least: int) -> tuple[Int[Tensor, "N S"], Bool[Tensor, "N 1 1 S"]]:
-    """The rows filled up with padding to one length, and which of them is none."""
+def _padded(rows: Sequence[Sequence[int]], pad_to: int) -> tuple[Int[Tensor, "N S"], Bool[Tensor, "N 1 1 S"]]:
+    """Pads rows of tokens to one length, at least `pad_to`; also returns a mask that is False at padding."""
     lengths = np.array([len(row) for row in rows])
-    padded = np.full((len(rows), max(lengths.max(), least)), PAD_ID, dtype=np.int64)
+    padded = np.full((len(rows), max(lengths.max(), pad_to)), PAD_ID, dtype=np.int64)
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = tokens
-    stands = np.arange(padded.shape[1]) < lengths[:, None]
-    return torch.from_numpy(padded), torch.from_numpy(stands)[:, None, None, :]
+    mask = np.arange(padded.shape[1]) < lengths[:, None]
+    return torch.from_numpy(padded), torch.from_numpy(mask)[:, None, None, :]

@@ -1,6 +1,11 @@
-"""The stages of a step: expand or draw, finish, prune; and at the end, rank.
+"""Candidates of one step of a beam search: expand the hypotheses, then prune to those that stay active.
 
-Axis letters beside those of the blocks: N sentences, W hypotheses of each, K candidates of each, L room for tokens.
+These functions correspond to `BeamSearch.step` of fairseq and to `BeamSearchScorer.process` of transformers. Each
+hypothesis carries two sums: its `score`, of the model's log-probabilities, and its `ranking_score`, of the processed
+log-probabilities. Only the second decides which hypotheses survive.
+
+Axis letters beside those of the blocks: N sentences, W hypotheses per sentence, K candidates per sentence, L positions
+for generated tokens.
 """
 
 from dataclasses import dataclass
@@ -16,117 +21,129 @@ from transformer.decoding.length_penalties import LengthPenalty
 
 @dataclass(frozen=True)
 class Candidates:
-    """Continuations of each sentence, best first; K of them.
+    """The K best continuations of each sentence, best first.
 
     Attributes:
-        values: what they are compared by; -inf where there is no candidate.
-        scores: sum of log-probabilities, the new token's included.
-        beam_indices: which of the sentence's hypotheses is continued.
-        tokens: the new token.
+        ranking_scores: Sums of processed log-probabilities, by which candidates are compared; -inf where a candidate
+            is missing.
+        scores: Sums of the model's log-probabilities, the new token included.
+        beam_indices: Index of the sentence's hypothesis that is continued.
+        tokens: New token.
     """
 
-    values: Float[Tensor, "N K"]
+    ranking_scores: Float[Tensor, "N K"]
     scores: Float[Tensor, "N K"]
     beam_indices: Int[Tensor, "N K"]
     tokens: Int[Tensor, "N K"]
 
-    def of(self, sentences: Int[Tensor, " M"]) -> "Candidates":
-        """The candidates of some sentences."""
-        values = self.values[sentences]
-        scores = values if self.scores is self.values else self.scores[sentences]
-        return Candidates(values, scores, self.beam_indices[sentences], self.tokens[sentences])
+    def select(self, sentences: Int[Tensor, " M"]) -> "Candidates":
+        """Returns the candidates of some sentences."""
+        ranking_scores = self.ranking_scores[sentences]
+        scores = ranking_scores if self.scores is self.ranking_scores else self.scores[sentences]
+        return Candidates(ranking_scores, scores, self.beam_indices[sentences], self.tokens[sentences])
 
-    def filled(self, size: int) -> "Candidates":
-        """As many as `size`; those that are missing have the value -inf."""
-        missing = size - self.values.size(1)
-        values, scores = (F.pad(each, (0, missing), value=-torch.inf) for each in (self.values, self.scores))
-        beam_indices, tokens = (F.pad(each, (0, missing)) for each in (self.beam_indices, self.tokens))
-        return Candidates(values, values if self.values is self.scores else scores, beam_indices, tokens)
+    def padded(self, size: int) -> "Candidates":
+        """Returns `size` candidates per sentence; those that are missing have the ranking score -inf."""
+        missing = size - self.ranking_scores.size(1)
+        ranking_scores, scores = (
+            F.pad(sums, (0, missing), value=-torch.inf) for sums in (self.ranking_scores, self.scores)
+        )
+        beam_indices, tokens = (F.pad(indices, (0, missing)) for indices in (self.beam_indices, self.tokens))
+        scores = ranking_scores if self.ranking_scores is self.scores else scores
+        return Candidates(ranking_scores, scores, beam_indices, tokens)
 
     @classmethod
-    def join(cls, parts: "list[Candidates]") -> "Candidates":
-        """The candidates of all parts, side by side."""
-        if len(parts) == 1:
-            return parts[0]
-        sides = zip(*((part.values, part.scores, part.beam_indices, part.tokens) for part in parts), strict=True)
-        return cls(*(torch.cat(side, dim=1) for side in sides))
+    def join(cls, groups: "list[Candidates]") -> "Candidates":
+        """Concatenates the candidates of several beam groups."""
+        if len(groups) == 1:
+            return groups[0]
+        columns = zip(
+            *((group.ranking_scores, group.scores, group.beam_indices, group.tokens) for group in groups), strict=True
+        )
+        return cls(*(torch.cat(column, dim=1) for column in columns))
 
 
 def log_probabilities(logits: Float[Tensor, "*rows V"], never: tuple[int, ...]) -> Float[Tensor, "*rows V"]:
-    """Log softmax in float32; -inf for tokens that are never written."""
+    """Computes the log-softmax in float32, with -inf for the tokens that are never generated."""
     log_p = logits.float().log_softmax(dim=-1)
     log_p[..., list(never)] = -torch.inf  # after the softmax: scores stay those of the whole distribution
     return log_p
 
 
-def spread(logits: Float[Tensor, "N W C"], ids: Int[Tensor, " C"], vocab_size: int) -> Float[Tensor, "N W V"]:
-    """Logits of some tokens among those of all: -inf for the others."""
+def scatter_to_vocabulary(
+    logits: Float[Tensor, "N W C"], ids: Int[Tensor, " C"], vocab_size: int
+) -> Float[Tensor, "N W V"]:
+    """Expands the logits of some tokens to the whole vocabulary, with -inf for all other tokens."""
     return logits.new_full((*logits.shape[:2], vocab_size), -torch.inf).index_copy_(2, ids, logits)
 
 
 @dataclass(frozen=True)
 class TopK:
-    """The best tokens of each hypothesis, K of them: more than K of one can not be among the K best of a sentence.
+    """The K best tokens of each hypothesis: no more than K of one hypothesis can be among the K best of a sentence.
 
     Attributes:
-        tokens: best first.
-        log_p: their log-probabilities.
-        worth: the same after all rules; the same tensor where there is no rule.
+        tokens: Token ids, best first.
+        log_p: Log-probabilities of the model.
+        processed_log_p: Log-probabilities after all logits processors; the same tensor if there are none.
     """
 
     tokens: Int[Tensor, "N W K"]
     log_p: Float[Tensor, "N W K"]
-    worth: Float[Tensor, "N W K"]
+    processed_log_p: Float[Tensor, "N W K"]
 
 
-def top_k_processed(log_p: Float[Tensor, "N W V"], worth: Float[Tensor, "N W V"], k: int) -> TopK:
-    """The k tokens of each hypothesis that are worth most."""
-    best = worth.topk(min(k, worth.size(-1)), dim=-1)
-    return TopK(best.indices, best.values if worth is log_p else log_p.gather(-1, best.indices), best.values)
+def top_k_processed(log_p: Float[Tensor, "N W V"], processed_log_p: Float[Tensor, "N W V"], k: int) -> TopK:
+    """Returns the k tokens of each hypothesis with the highest processed log-probabilities."""
+    best = processed_log_p.topk(min(k, processed_log_p.size(-1)), dim=-1)
+    return TopK(best.indices, best.values if processed_log_p is log_p else log_p.gather(-1, best.indices), best.values)
 
 
 def expand(
-    offered: TopK, scores: Float[Tensor, "N W"], values: Float[Tensor, "N W"], k: int, first_beam_index: int = 0
+    top_k: TopK,
+    scores: Float[Tensor, "N W"],
+    ranking_scores: Float[Tensor, "N W"],
+    k: int,
+    first_beam_index: int = 0,
 ) -> Candidates:
-    """The k best continuations of each sentence's hypotheses, by the sum of what their tokens are worth.
+    """Returns the k best continuations of each sentence's hypotheses, by the sum of processed log-probabilities.
 
     Args:
-        offered: at least the k best tokens of each hypothesis.
-        scores: sums of log-probabilities so far.
-        values: sums of worths so far; the same tensor where there never was a rule.
-        k: how many.
-        first_beam_index: number of the first of the hypotheses.
+        top_k: At least the k best tokens of each hypothesis.
+        scores: Sums of log-probabilities so far.
+        ranking_scores: Sums of processed log-probabilities so far; the same tensor if nothing was ever processed.
+        k: Number of candidates per sentence.
+        first_beam_index: Index of the first of these hypotheses within the beam.
     """
-    if values.size(1) == 1:  # in the order in which its tokens are offered
-        tokens, sums = offered.tokens[:, 0, :k], values + offered.worth[:, 0, :k]
-        is_score = offered.worth is offered.log_p and values is scores
-        new_scores = sums if is_score else scores + offered.log_p[:, 0, :k]
+    if ranking_scores.size(1) == 1:  # the tokens of the only hypothesis are sorted already
+        tokens, sums = top_k.tokens[:, 0, :k], ranking_scores + top_k.processed_log_p[:, 0, :k]
+        is_score = top_k.processed_log_p is top_k.log_p and ranking_scores is scores
+        new_scores = sums if is_score else scores + top_k.log_p[:, 0, :k]
         return Candidates(sums, new_scores, torch.full_like(tokens, first_beam_index), tokens)
-    sums = (values[:, :, None] + offered.worth).flatten(1)
+    sums = (ranking_scores[:, :, None] + top_k.processed_log_p).flatten(1)
     best = sums.topk(min(k, sums.size(1)), dim=1)
-    beam_indices, tokens = best.indices // offered.tokens.size(-1), offered.tokens.flatten(1).gather(1, best.indices)
+    beam_indices, tokens = best.indices // top_k.tokens.size(-1), top_k.tokens.flatten(1).gather(1, best.indices)
     new_scores = best.values
-    if offered.worth is not offered.log_p or values is not scores:
-        new_scores = scores.gather(1, beam_indices) + offered.log_p.flatten(1).gather(1, best.indices)
+    if top_k.processed_log_p is not top_k.log_p or ranking_scores is not scores:
+        new_scores = scores.gather(1, beam_indices) + top_k.log_p.flatten(1).gather(1, best.indices)
     return Candidates(best.values, new_scores, beam_indices + first_beam_index, tokens)
 
 
-def prune(candidates: Candidates, size: int, end: int) -> Candidates:
-    """The best `size` that do not end, best first; where there are fewer, the others have the value -inf."""
-    values = candidates.values.masked_fill(candidates.tokens == end, -torch.inf)
-    kept = values.topk(min(size, values.size(1)), dim=1)
-    beam_indices, tokens = (each.gather(1, kept.indices) for each in (candidates.beam_indices, candidates.tokens))
-    is_score = candidates.values is candidates.scores
-    scores = kept.values if is_score else candidates.scores.gather(1, kept.indices)
-    pruned = Candidates(kept.values, scores, beam_indices, tokens)
-    return pruned if kept.values.size(1) == size else pruned.filled(size)
+def prune(candidates: Candidates, size: int, eos_id: int) -> Candidates:
+    """Returns the `size` best candidates that are not EOS, best first; missing ones have the ranking score -inf."""
+    ranking_scores = candidates.ranking_scores.masked_fill(candidates.tokens == eos_id, -torch.inf)
+    best = ranking_scores.topk(min(size, ranking_scores.size(1)), dim=1)
+    beam_indices, tokens = (indices.gather(1, best.indices) for indices in (candidates.beam_indices, candidates.tokens))
+    is_score = candidates.ranking_scores is candidates.scores
+    scores = best.values if is_score else candidates.scores.gather(1, best.indices)
+    pruned = Candidates(best.values, scores, beam_indices, tokens)
+    return pruned if best.values.size(1) == size else pruned.padded(size)
 
 
-def rank(hypotheses: list[Hypothesis], penalty: LengthPenalty) -> list[Hypothesis]:
-    """Best first, by value / penalty(|Y|) + coverage."""
-    return sorted(hypotheses, key=lambda hypothesis: normalized(hypothesis, penalty), reverse=True)
+def rank(hypotheses: list[Hypothesis], length_penalty: LengthPenalty) -> list[Hypothesis]:
+    """Sorts hypotheses by `normalized_score`, best first."""
+    return sorted(hypotheses, key=lambda hypothesis: normalized_score(hypothesis, length_penalty), reverse=True)
 
 
-def normalized(hypothesis: Hypothesis, penalty: LengthPenalty) -> float:
-    """Value / penalty(|Y|) + coverage."""
-    return hypothesis.value / penalty(hypothesis.length) + hypothesis.coverage
+def normalized_score(hypothesis: Hypothesis, length_penalty: LengthPenalty) -> float:
+    """Returns ranking_score / length_penalty(|Y|) + coverage."""
+    return hypothesis.ranking_score / length_penalty(hypothesis.length) + hypothesis.coverage

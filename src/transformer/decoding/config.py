@@ -1,54 +1,82 @@
-"""What is asked of a search."""
+"""Configuration of a search (`Search`), and the sentences to search for (`Request`).
 
-from collections.abc import Sequence
+`Search` corresponds to `GenerationConfig` of transformers and to the generation options of fairseq.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from functools import wraps
+from typing import Any, Final, Literal, TypeVar
 
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.length_penalties import LengthPenalty, paper_length_penalty
 from transformer.decoding.sampling import Sampling
 from transformer.errors import ConfigError
 
+T = TypeVar("T")
 Tokens = tuple[int, ...]
 Average = Literal["log_probability", "probability"]
+OLD_NAMES: Final = {"penalty": "length_penalty", "guard": "retry_degenerate"}
+"""Deprecated names of the options of `Search`, with the present ones."""
 
 
+def _accept_old_names(cls: type[T]) -> type[T]:
+    """Makes the constructor of `Search` accept `OLD_NAMES`, with a warning; an old name overrides the present one."""
+    init: Callable[..., None] = cls.__init__
+
+    @wraps(init)
+    def init_with_old_names(self: T, *args: Any, **options: Any) -> None:
+        for old in OLD_NAMES.keys() & options.keys():
+            _warn_of_old_name(old)
+            options[OLD_NAMES[old]] = options.pop(old)
+        init(self, *args, **options)
+
+    cls.__init__ = init_with_old_names
+    return cls
+
+
+def _warn_of_old_name(old: str) -> None:
+    warnings.warn(f"Search.{old} is deprecated; use {OLD_NAMES[old]}", DeprecationWarning, stacklevel=3)
+
+
+@_accept_old_names
 @dataclass(frozen=True)
 class Search:
-    """How translations are searched for; the defaults are greedy search.
+    """Options of beam search, greedy search and sampling; the defaults are greedy search.
 
     Attributes:
-        beam: hypotheses of a sentence that are followed at a time; 1 is greedy, the paper takes 4.
-        penalty: compares hypotheses of different lengths.
-        stopping: "early" ends a sentence once `beam` hypotheses of it have ended; "exhaustive" goes on while one that
-            is followed could still, at its limit, come before the worst of them.
-        n_best: hypotheses returned, at most `beam`.
-        min_tokens: EOS is not written before so many tokens.
-        max_tokens: most tokens of a hypothesis besides EOS; where not given, a translator takes 50 more than the source
-            has, or than `min_tokens`.
-        no_repeat_ngram: no sequence of so many tokens is written twice; 0 lets all be.
-        repetition_penalty: the log-probability of a token that was written already is multiplied by it where
-            hypotheses are compared (Keskar et al. 2019, "CTRL", Sec. 4.1); 1 changes nothing.
-        banned: sequences of tokens that are never written.
-        allow_unknown: whether [UNK] may be written.
-        groups: parts of the beam, a divisor of it, of which each avoids the tokens that those before it choose at the
-            same step (Vijayakumar et al. 2018, "Diverse Beam Search", Sec. 4).
-        diversity: what a token loses for each time that an earlier group chose it, in nats.
-        sampling: draws tokens in place of taking the best; `beam` is then the number of samples.
-        average: how the predictions of several models are averaged, see `Ensemble`.
-        coverage: what a translator adds, where it compares hypotheses that have ended, for each source token that was
-            attended to too little, see `coverage_penalty`; 0 for nothing.
-        limit_ends: whether a hypothesis at its limit counts as one that ended, as a language model's does that is asked
-            for so many tokens; if not, those that reached EOS come before it.
-        guard: whether a translator searches again, without repeating `GUARD_NGRAM` tokens in a row, where a
+        beam: Number of hypotheses per sentence that are active at a time; 1 is greedy search, the paper uses 4.
+        length_penalty: Divisor by which hypotheses of different lengths are compared.
+        stopping: "early" finishes a sentence once `beam` of its hypotheses are finished; "exhaustive" continues while
+            an active hypothesis could still, at the limit, be ranked above the worst of them.
+        n_best: Number of hypotheses returned per sentence, at most `beam`.
+        min_tokens: Number of tokens before which EOS is not generated.
+        max_tokens: Maximum number of tokens of a hypothesis, EOS excluded; None lets a translator take 50 more than the
+            source has, or than `min_tokens`.
+        no_repeat_ngram: Size of the n-grams that are generated at most once; 0 allows all repetitions.
+        repetition_penalty: Factor by which the log-probability of a token that was generated before is multiplied
+            where hypotheses are compared (Keskar et al. 2019, "CTRL", Sec. 4.1); 1 changes nothing.
+        banned: Sequences of tokens that are never generated.
+        allow_unknown: Whether [UNK] may be generated.
+        groups: Number of groups that the beam is divided into, a divisor of it. Each group avoids the tokens that those
+            before it choose at the same step (Vijayakumar et al. 2018, "Diverse Beam Search", Sec. 4).
+        diversity: Penalty of a token for each time that an earlier group chose it, in nats.
+        sampling: Options for drawing tokens instead of taking the best ones; `beam` is then the number of samples.
+        average: Mean by which the predictions of several models are combined, see `Ensemble`.
+        coverage: Weight of the coverage penalty that a translator adds to finished hypotheses, for source tokens that
+            were attended to too little, see `coverage_penalty`; 0 disables it.
+        limit_ends: Whether a hypothesis that reaches its limit counts as finished, as in a language model that is asked
+            for a number of tokens. Otherwise, hypotheses that reached EOS are ranked above it.
+        retry_degenerate: Whether a translator searches again, without repeating `RETRY_NGRAM` tokens in a row, if a
             translation repeats itself or does not end.
 
     Raises:
-        ConfigError: a value, or a combination, that means nothing.
+        ConfigError: A value, or a combination of values, is invalid.
     """
 
     beam: int = 1
-    penalty: LengthPenalty = field(default_factory=lambda: paper_length_penalty(0.6))
+    length_penalty: LengthPenalty = field(default_factory=lambda: paper_length_penalty(0.6))
     stopping: str = "early"
     n_best: int = 1
     min_tokens: int = 0
@@ -63,10 +91,10 @@ class Search:
     average: Average = "log_probability"
     coverage: float = 0.0
     limit_ends: bool = False
-    guard: bool = True
+    retry_degenerate: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses what is no search."""
+        """Validates the options."""
         if self.beam < 1:
             raise ConfigError(f"beam={self.beam} is below 1; choose 1 for greedy search, or more")
         if self.stopping not in ("early", "exhaustive"):
@@ -79,43 +107,57 @@ class Search:
             raise ConfigError("groups and sampling exclude each other; samples differ by themselves")
         for name in ("min_tokens", "no_repeat_ngram", "diversity", "coverage"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)} is not a number from 0 on")
+                raise ConfigError(f"{name}={getattr(self, name)} is not a finite number of at least 0; choose e.g. 0")
         if self.max_tokens is not None and self.max_tokens < max(1, self.min_tokens):
             raise ConfigError(
-                f"max_tokens={self.max_tokens} is below {max(1, self.min_tokens)}, the fewest there can be; choose more"
+                f"max_tokens={self.max_tokens} is below the minimum of {max(1, self.min_tokens)}; choose more"
             )
         if self.coverage and self.beam == 1:
-            raise ConfigError("coverage does nothing with beam=1, which has nothing to compare; choose e.g. 4")
+            raise ConfigError("coverage has no effect with beam=1, which has nothing to compare; choose e.g. 4")
         if not 0 < self.repetition_penalty < float("inf"):
             raise ConfigError(f"repetition_penalty={self.repetition_penalty} is not above 0; choose e.g. 1.2")
         if not all(self.banned):
             raise ConfigError("an empty sequence cannot be banned; leave it out")
 
     @property
-    def follows_the_model(self) -> bool:
-        """Whether hypotheses are compared by the model's log-probabilities alone, all with all."""
-        changes = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
-        return self.groups == 1 and not changes
+    def ranks_by_log_probability(self) -> bool:
+        """Whether hypotheses are compared by the model's unprocessed log-probabilities, in a single group."""
+        is_processed = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
+        return self.groups == 1 and not is_processed
+
+    @property
+    def penalty(self) -> LengthPenalty:
+        """Deprecated name of `length_penalty`."""
+        _warn_of_old_name("penalty")
+        return self.length_penalty
+
+    @property
+    def guard(self) -> bool:
+        """Deprecated name of `retry_degenerate`."""
+        _warn_of_old_name("guard")
+        return self.retry_degenerate
 
 
-GUARD_NGRAM: Final = 3
+RETRY_NGRAM: Final = 3
+"""Size of the n-grams that are not repeated when a degenerate translation is searched for again."""
 GREEDY: Final = Search()
-"""The most probable token at each step."""
+"""Greedy search: the most probable token at each step."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One sentence to be searched for.
+    """One sentence to search for.
 
     Attributes:
-        source: its tokens, EOS last; of a language model, the prompt without its last token.
-        limit: most tokens of a hypothesis, EOS included; at least 1.
-        prefix: tokens that every hypothesis begins with.
-        number: tells its random numbers from those of other sentences.
-        required: phrases that a hypothesis must hold before it ends. A beam of several times as many hypotheses as
-            they have tokens finds good places for them; a narrow one writes them as soon as it can.
-        first: what the model reads before it writes; BOS of our vocabularies if not given.
-        reserve_eos: whether the last token within the limit may be EOS alone, so that what is cut has one fewer.
+        source: Source tokens with EOS last; for a language model, the prompt without its last token.
+        limit: Maximum number of tokens of a hypothesis, EOS included; at least 1.
+        prefix: Tokens that every hypothesis begins with.
+        number: Number of the sentence's random stream, which makes its samples independent of other sentences.
+        required: Constraints that a hypothesis must satisfy before it ends. A beam of several times as many hypotheses
+            as they have tokens finds good positions for them; a narrow one places them as soon as it can.
+        decoder_start_token_id: Token that the decoder reads first; None is BOS of this package's vocabularies.
+        reserve_eos: Whether the last token within the limit may only be EOS, so that a truncated hypothesis has one
+            token fewer.
     """
 
     source: Sequence[int]
@@ -123,5 +165,5 @@ class Request:
     prefix: Tokens = ()
     number: int = 0
     required: tuple[Constraint, ...] = ()
-    first: int | None = None
+    decoder_start_token_id: int | None = None
     reserve_eos: bool = False

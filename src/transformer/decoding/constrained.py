@@ -1,7 +1,9 @@
-"""Phrases that a translation must hold.
+"""Lexically constrained beam search with dynamic beam allocation: sequences that every hypothesis must contain.
 
-Hypotheses compete with those that hold as much as they do, bank by bank, so that one that has just taken an unlikely
-step towards a phrase is not pruned by those that have not.
+At each step, the candidates of a sentence are divided into banks by the number of constraint tokens that they have met,
+and every bank gets a share of the beam. A hypothesis that has just generated an unlikely token of a constraint thus
+competes only with those that have met as many tokens, and is not pruned by those that avoid the constraint. fairseq
+offers this search as `LexicallyConstrainedBeamSearch`, transformers as `ConstrainedBeamSearchScorer`.
 
 Source: Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation", Sec. 3.
 """
@@ -13,29 +15,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constraint:
-    """What must stand in a translation.
+    """A phrase that a hypothesis must contain.
 
     Attributes:
-        spellings: the ways in which it may be written, as tokens; each will do.
-        times: how often it must stand.
-        not_before: tokens that would make something else of it if they followed, as a digit does of a number; it is
-            not written there, unless another phrase has both.
-        joined: those of the spellings that follow no space.
-        not_after: tokens that would make something else of these if they came before; they may be written there, but do
-            not count.
+        variants: Token sequences that the phrase may be written as; any one satisfies the constraint.
+        times: Minimum number of occurrences.
+        not_before: Tokens that would turn the phrase into something else if they followed, as a digit does to a number.
+            They are not generated after it, unless another constraint contains both.
+        joined: Subset of `variants` that follow no space.
+        not_after: Tokens that would turn a joined variant into something else if they came before. It may be generated
+            after them, but does not count as an occurrence.
     """
 
-    spellings: tuple[tuple[int, ...], ...]
+    variants: tuple[tuple[int, ...], ...]
     times: int = 1
     not_before: frozenset[int] = frozenset()
     joined: frozenset[tuple[int, ...]] = frozenset()
     not_after: frozenset[int] = frozenset()
 
     def missing(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """How many times more it must be written, and where the tokens begin after the last place where it stands."""
+        """Returns the number of occurrences still missing, and the position after the last occurrence."""
         times, start, after = self.times, 0, 0
         while times and start < len(tokens):
-            sizes = (len(each) for each in self._counting(tokens, start) if _stands(each, tokens, start))
+            sizes = (
+                len(variant) for variant in self._valid_variants(tokens, start) if _occurs_at(variant, tokens, start)
+            )
             size = max(sizes, default=0)
             if size and (start + size == len(tokens) or tokens[start + size] not in self.not_before):
                 times, start = times - 1, start + size
@@ -44,117 +48,133 @@ class Constraint:
                 start += 1
         return times, after
 
-    def begun(self, tokens: Sequence[int], after: int = 0) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Each spelling, and how many tokens of its beginning stand at the end, of those from a place on."""
-        for spelling in self.spellings:
-            starts = range(max(after, len(tokens) - len(spelling)), len(tokens))
-            counts = (
+    def partial_matches(self, tokens: Sequence[int], after: int = 0) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Yields each variant with the number of its first tokens that `tokens` ends with, from position `after`."""
+        for variant in self.variants:
+            starts = range(max(after, len(tokens) - len(variant)), len(tokens))
+            lengths = (
                 len(tokens) - start
                 for start in starts
-                if _stands(spelling[: len(tokens) - start], tokens, start) and spelling in self._counting(tokens, start)
+                if _occurs_at(variant[: len(tokens) - start], tokens, start)
+                and variant in self._valid_variants(tokens, start)
             )
-            yield spelling, next(counts, 0)
+            yield variant, next(lengths, 0)
 
-    def _counting(self, tokens: Sequence[int], start: int) -> Sequence[tuple[int, ...]]:
-        """The spellings that count where they begin there."""
-        is_part = self.joined and start and tokens[start - 1] in self.not_after
-        return [each for each in self.spellings if each not in self.joined] if is_part else self.spellings
+    def _valid_variants(self, tokens: Sequence[int], start: int) -> Sequence[tuple[int, ...]]:
+        """Returns the variants that count as an occurrence if they begin at `start`."""
+        is_inside_word = self.joined and start and tokens[start - 1] in self.not_after
+        return [variant for variant in self.variants if variant not in self.joined] if is_inside_word else self.variants
 
 
-def _stands(spelling: Sequence[int], tokens: Sequence[int], start: int) -> bool:
-    return list(tokens[start : start + len(spelling)]) == list(spelling)
+def _occurs_at(variant: Sequence[int], tokens: Sequence[int], start: int) -> bool:
+    return list(tokens[start : start + len(variant)]) == list(variant)
 
 
 @dataclass(frozen=True)
-class Option:
+class ConstrainedCandidate:
     """A continuation of one hypothesis.
 
     Attributes:
-        value: sum of worths, the new token's included.
-        origin: which hypothesis is continued.
-        token: the new token.
-        held: tokens of phrases that it then holds.
-        ends: it ends the sentence.
+        ranking_score: Sum of processed log-probabilities, the new token included.
+        beam_index: Index of the hypothesis that is continued.
+        token: New token.
+        met: Number of constraint tokens that the continuation has met, which selects its bank.
+        ends: Whether the token ends the sentence.
     """
 
-    value: float
+    ranking_score: float
     beam_index: int
     token: int
-    held: int
+    met: int
     ends: bool
 
 
-def held_tokens(tokens: Sequence[int], phrases: Sequence[Constraint]) -> int:
-    """Tokens of the phrases that stand, and of the one that has begun; a phrase counts as its longest spelling.
+def count_met_tokens(tokens: Sequence[int], constraints: Sequence[Constraint]) -> int:
+    """Counts the constraint tokens that a hypothesis has met, those of a constraint that it has begun included.
 
-    Of phrases that begin alike one alone has begun: counted for each, their common beginning would be worth more than
-    any of them, and hypotheses would repeat it.
+    An occurrence counts as many tokens as its longest variant has. If several constraints begin with the same tokens,
+    only one of them counts as begun. If each did, their common beginning would count for more than any complete
+    constraint, and hypotheses would repeat it.
     """
-    held = under_way = 0
-    for phrase in phrases:
-        times, after = phrase.missing(tokens)
-        held += (phrase.times - times) * max(map(len, phrase.spellings))
+    met = in_progress = 0
+    for constraint in constraints:
+        times, after = constraint.missing(tokens)
+        met += (constraint.times - times) * max(map(len, constraint.variants))
         if times:
-            under_way = max(under_way, *(count for _, count in phrase.begun(tokens, after)))
-    return held + under_way
+            in_progress = max(in_progress, *(length for _, length in constraint.partial_matches(tokens, after)))
+    return met + in_progress
 
 
-def standing(tokens: Sequence[int], phrases: Sequence[Constraint]) -> int:
-    """How many of the phrases stand, each as often as it must."""
-    return sum(phrase.times - phrase.missing(tokens)[0] for phrase in phrases)
+def count_occurrences(tokens: Sequence[int], constraints: Sequence[Constraint]) -> int:
+    """Counts the required occurrences of all constraints that a hypothesis contains."""
+    return sum(constraint.times - constraint.missing(tokens)[0] for constraint in constraints)
 
 
-def next_constraint_tokens(tokens: Sequence[int], phrases: Sequence[Constraint]) -> Iterator[int]:
-    """The next token of each phrase that does not stand yet, and its first where it has begun."""
-    for phrase in phrases:
-        times, after = phrase.missing(tokens)
+def next_constraint_tokens(tokens: Sequence[int], constraints: Sequence[Constraint]) -> Iterator[int]:
+    """Yields the next token of each unsatisfied constraint, and its first token if it has begun already."""
+    for constraint in constraints:
+        times, after = constraint.missing(tokens)
         if times:
-            for spelling, place in phrase.begun(tokens, after):
-                yield from (spelling[place], spelling[0]) if place < len(spelling) else (spelling[0],)
+            for variant, length in constraint.partial_matches(tokens, after):
+                yield from (variant[length], variant[0]) if length < len(variant) else (variant[0],)
 
 
-def forbidden_continuations(tokens: Sequence[int], phrases: Sequence[Constraint]) -> set[int]:
-    """Tokens that would make something else of a phrase that has just been written."""
-    found: set[int] = set()
-    for phrase in phrases:
-        if phrase.not_before and any(count == len(spelling) for spelling, count in phrase.begun(tokens)):
-            found |= phrase.not_before
-    if found:
-        for phrase in phrases:
-            found -= {spelling[place] for spelling, place in phrase.begun(tokens) if 0 < place < len(spelling)}
-    return found
+def forbidden_continuations(tokens: Sequence[int], constraints: Sequence[Constraint]) -> set[int]:
+    """Returns the tokens that would turn a phrase that has just been completed into something else."""
+    forbidden: set[int] = set()
+    for constraint in constraints:
+        if constraint.not_before and any(
+            length == len(variant) for variant, length in constraint.partial_matches(tokens)
+        ):
+            forbidden |= constraint.not_before
+    if forbidden:
+        for constraint in constraints:
+            forbidden -= {
+                variant[length] for variant, length in constraint.partial_matches(tokens) if 0 < length < len(variant)
+            }
+    return forbidden
 
 
-def option(
-    value: float, beam_index: int, token: int, written: Sequence[int], phrases: Sequence[Constraint], *, ends: bool
-) -> Option | None:
-    """A continuation, which `ends` the sentence or does not; None where it would end before all phrases stand."""
-    if ends:
-        is_whole = all(phrase.missing(written)[0] == 0 for phrase in phrases)
-        return Option(value, beam_index, token, held_tokens(written, phrases), ends) if is_whole else None
-    return Option(value, beam_index, token, held_tokens([*written, token], phrases), ends)
+def constrained_candidate(
+    ranking_score: float,
+    beam_index: int,
+    token: int,
+    generated: Sequence[int],
+    constraints: Sequence[Constraint],
+    *,
+    ends: bool,
+) -> ConstrainedCandidate | None:
+    """Creates the candidate for a continuation; None if it would end before all constraints are satisfied."""
+    if ends and any(constraint.missing(generated)[0] for constraint in constraints):
+        return None
+    met = count_met_tokens(generated if ends else [*generated, token], constraints)
+    return ConstrainedCandidate(ranking_score, beam_index, token, met, ends)
 
 
-def allocate_banks(options: Sequence[Option], size: int) -> tuple[list[Option], list[Option]]:
-    """Which options to follow, and which have ended.
+def allocate_banks(
+    candidates: Sequence[ConstrainedCandidate], size: int
+) -> tuple[list[ConstrainedCandidate], list[ConstrainedCandidate]]:
+    """Selects the candidates that stay active, and those that have finished.
 
-    The room is divided among the banks (options that hold equally much), the rest of the division going to those that
-    hold most; what a bank cannot fill is left to the best of all others.
+    The beam is divided evenly among the banks, where a bank is the candidates that have met equally many constraint
+    tokens. The remainder of the division goes to the banks that have met most. Slots that a bank cannot fill are
+    filled with the best of all other candidates.
 
     Args:
-        options: different continuations.
-        size: most to follow.
+        candidates: Distinct continuations.
+        size: Maximum number of active candidates.
     """
-    banks: dict[int, list[Option]] = defaultdict(list)
-    for each in sorted(options, key=lambda option: -option.value):
-        banks[each.held].append(each)
-    followed: list[Option] = []
-    ended: list[Option] = []
-    for place, held in enumerate(sorted(banks, reverse=True)):
-        share = size // len(banks) + (place < size % len(banks))
-        goes_on = [each for each in banks[held] if not each.ends]
-        ended += [each for each in banks[held][: max(1, share)] if each.ends]
-        followed += goes_on[:share]
-    left = [each for bank in banks.values() for each in bank if not each.ends and each not in followed]
-    followed += sorted(left, key=lambda option: -option.value)[: size - len(followed)]
-    return sorted(followed, key=lambda option: -option.value), ended
+    banks: dict[int, list[ConstrainedCandidate]] = defaultdict(list)
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.ranking_score):
+        banks[candidate.met].append(candidate)
+    active: list[ConstrainedCandidate] = []
+    finished: list[ConstrainedCandidate] = []
+    for index, met in enumerate(sorted(banks, reverse=True)):
+        share = size // len(banks) + (index < size % len(banks))
+        finished += [candidate for candidate in banks[met][: max(1, share)] if candidate.ends]
+        active += [candidate for candidate in banks[met] if not candidate.ends][:share]
+    unused = [
+        candidate for bank in banks.values() for candidate in bank if not candidate.ends and candidate not in active
+    ]
+    active += sorted(unused, key=lambda candidate: -candidate.ranking_score)[: size - len(active)]
+    return sorted(active, key=lambda candidate: -candidate.ranking_score), finished

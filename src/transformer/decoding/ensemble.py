@@ -1,4 +1,4 @@
-"""Several models that write one translation together."""
+"""Ensembles: several models that generate one output together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,24 +19,26 @@ class EnsembleState:
     states: tuple[State, ...]
 
     def select(self, rows: Int[Tensor, " R"]) -> "EnsembleState":
-        """The given rows of every state."""
+        """Selects the same rows of every state."""
         return EnsembleState(tuple(state.select(rows) for state in self.states))
 
     def join(self, other: "EnsembleState") -> "EnsembleState":
-        """The rows of both, model by model."""
-        return EnsembleState(tuple(ours.join(theirs) for ours, theirs in zip(self.states, other.states, strict=True)))
+        """Concatenates the rows of both, model by model."""
+        return EnsembleState(
+            tuple(state.join(other_state) for state, other_state in zip(self.states, other.states, strict=True))
+        )
 
 
 class Ensemble:
-    """Models over one vocabulary, whose predictions are averaged at every step.
+    """Models over one vocabulary whose predictions are averaged at every step.
 
     Args:
-        models: in evaluation mode.
-        average: "log_probability" multiplies the distributions (their geometric mean, normalized again): a token
-            must please all. "probability" adds them (their arithmetic mean): one model suffices.
+        models: Models in evaluation mode.
+        average: "log_probability" multiplies the distributions (their renormalized geometric mean), so that a token
+            must be probable in all models. "probability" adds them (their arithmetic mean), so that one model suffices.
 
     Raises:
-        ConfigError: there is no model, or another way of averaging.
+        ConfigError: `models` is empty or `average` is unknown.
     """
 
     def __init__(self, models: Sequence[GenerativeModel], average: str = "log_probability") -> None:
@@ -48,26 +50,31 @@ class Ensemble:
         self.average = average
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> EnsembleState:
-        """Every model reads the sources."""
+        """Encodes the sources with every model."""
         return EnsembleState(tuple(model.begin(src, src_mask, limit) for model in self.models))
 
     def step(self, tokens: Int[Tensor, " B"], state: EnsembleState) -> tuple[Float[Tensor, "B V"], EnsembleState]:
-        """The logarithm of the mean distribution, up to a constant a row.
+        """Returns the logarithm of the mean distribution, up to a constant per row, and the next state.
 
         Raises:
-            ConfigError: the vocabularies differ in size.
+            ConfigError: The vocabularies of the models differ in size.
         """
         steps: list[tuple[Tensor, Any]] = [
-            model.step(tokens, own) for model, own in zip(self.models, state.states, strict=True)
+            model.step(tokens, model_state) for model, model_state in zip(self.models, state.states, strict=True)
         ]
         sizes = {logits.size(1) for logits, _ in steps}
         if len(sizes) > 1:
             raise ConfigError(f"vocabularies of {sorted(sizes)} tokens do not average; give models of one tokenizer")
-        mean = averaged([logits.float().log_softmax(dim=-1) for logits, _ in steps], self.average)
-        return mean, EnsembleState(tuple(own for _, own in steps))
+        mean = average_log_p([logits.float().log_softmax(dim=-1) for logits, _ in steps], self.average)
+        return mean, EnsembleState(tuple(model_state for _, model_state in steps))
 
 
-def averaged(log_p: Sequence[Float[Tensor, "*rows V"]], average: str) -> Float[Tensor, "*rows V"]:
-    """The logarithm of the mean of distributions, geometric or arithmetic, up to a constant a row; see `Ensemble`."""
+def average_log_p(log_p: Sequence[Float[Tensor, "*rows V"]], average: str) -> Float[Tensor, "*rows V"]:
+    """Returns the logarithm of the geometric or arithmetic mean of distributions, up to a constant per row.
+
+    Args:
+        log_p: Log-probabilities of each model.
+        average: Kind of mean, as in `Ensemble`.
+    """
     stacked = torch.stack(list(log_p))
     return stacked.mean(dim=0) if average == "log_probability" else stacked.logsumexp(dim=0)

@@ -1,40 +1,40 @@
-"""What scores of hypotheses of different lengths are divided by before they are compared."""
+"""Length penalties: divisors that make the scores of hypotheses of different lengths comparable."""
 
 from collections.abc import Callable
 from typing import Final
 
 from transformer.errors import ConfigError
 
-MOST_ALPHA: Final = 10
+MAX_ALPHA: Final = 10
 LengthPenalty = Callable[[int], float]
-"""From |Y|, EOS counted, to a positive divisor of the sum of log-probabilities; it must not fall as |Y| grows."""
+"""Maps |Y|, EOS counted, to a positive divisor of the sum of log-probabilities; it must not fall as |Y| grows."""
 
 
 def paper_length_penalty(alpha: float) -> LengthPenalty:
-    """((5 + |Y|) / 6)^alpha; 0 compares the sums themselves.
+    """Returns the penalty ((5 + |Y|) / 6)^alpha; alpha=0 compares the sums themselves.
 
     Raises:
-        ConfigError: alpha is below 0 or above 10.
+        ConfigError: Alpha is below 0 or above 10.
 
     Source: Wu et al. 2016, Eq. 14, which Vaswani et al. 2017, Sec. 6.1, use with alpha = 0.6.
     """
-    _refuse_odd(alpha)
+    _check_alpha(alpha)
     return lambda length: ((5 + length) / 6) ** alpha
 
 
 def length_normalization(alpha: float) -> LengthPenalty:
-    """|Y|^alpha; 1 compares the mean log-probability a token.
+    """Returns the penalty |Y|^alpha; alpha=1 compares the mean log-probability per token.
 
     Raises:
-        ConfigError: alpha is below 0 or above 10.
+        ConfigError: Alpha is below 0 or above 10.
 
     Source: Cho et al. 2014, "On the Properties of Neural Machine Translation", Sec. 4.2. `transformers` and
     fairseq call its exponent `length_penalty` and `lenpen`.
     """
-    _refuse_odd(alpha)
+    _check_alpha(alpha)
     return lambda length: max(1, length) ** alpha
 
 
-def _refuse_odd(alpha: float) -> None:
-    if not 0 <= alpha <= MOST_ALPHA:
-        raise ConfigError(f"alpha={alpha} is not between 0 and {MOST_ALPHA}; choose e.g. 0.6")
+def _check_alpha(alpha: float) -> None:
+    if not 0 <= alpha <= MAX_ALPHA:
+        raise ConfigError(f"alpha={alpha} is not between 0 and {MAX_ALPHA}; choose e.g. 0.6")

@@ -1,8 +1,9 @@
-"""Rules on the next token: each looks at what was written and changes what candidates are worth.
+"""Logits processors: functions that change the log-probabilities of the next token, given the tokens generated so far.
 
-A rule changes values, by which hypotheses are compared, and never scores, the model's own log-probabilities.
-Axis letters are those of `transformer.decoding.candidates`; L is the room for tokens, of which each sentence has
-written `lengths`.
+They correspond to the `LogitsProcessor` classes of transformers, with one difference: they change only the processed
+log-probabilities, by which hypotheses are ranked. The scores of hypotheses remain the model's own log-probabilities.
+Axis letters are those of `transformer.decoding.candidates`; of the L positions for tokens, each sentence has filled
+`lengths`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,91 +16,98 @@ from torch import Tensor
 from transformer.decoding.config import Request, Search
 
 LogitsProcessor = Callable[[Tensor, Tensor, Tensor], None]
-"""Changes values (N, W, V) in place, given the tokens written so far (N, W, L) and how many they are (N)."""
+"""Changes log-probabilities (N, W, V) in place, given the tokens generated so far (N, W, L) and their number (N)."""
 
 
-def make_logits_processors(search: Search, end: int) -> list[LogitsProcessor]:
-    """The rules that a search has for all sentences, `end` being the token that ends one."""
-    rules: list[LogitsProcessor] = []
+def make_logits_processors(search: Search, eos_id: int) -> list[LogitsProcessor]:
+    """Creates the processors that a search applies to all sentences; `eos_id` is -1 if the model has none."""
+    processors: list[LogitsProcessor] = []
     if search.repetition_penalty != 1:
-        rules.append(partial(penalize_repetition, penalty=search.repetition_penalty))
+        processors.append(partial(penalize_repetition, penalty=search.repetition_penalty))
     if search.no_repeat_ngram:
-        rules.append(partial(forbid_repeated_ngrams, size=search.no_repeat_ngram))
+        processors.append(partial(forbid_repeated_ngrams, size=search.no_repeat_ngram))
     if search.banned:
-        rules.append(partial(forbid_sequences, sequences=search.banned))
-    if search.min_tokens and end >= 0:
-        rules.append(partial(forbid_early_end, min_tokens=search.min_tokens, end=end))
-    return rules
+        processors.append(partial(forbid_sequences, sequences=search.banned))
+    if search.min_tokens and eos_id >= 0:
+        processors.append(partial(forbid_early_eos, min_tokens=search.min_tokens, eos_id=eos_id))
+    return processors
 
 
 def penalize_repetition(
-    values: Float[Tensor, "N W V"], written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], penalty: float
+    log_p: Float[Tensor, "N W V"], generated: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], penalty: float
 ) -> None:
-    """Multiplies the log-probability of every token written already, see `Search.repetition_penalty`."""
-    stands = torch.arange(written.size(2), device=written.device) < lengths[:, None]
-    values.copy_(torch.where(_marked(values, written, stands[:, None]), values * penalty, values))
+    """Multiplies the log-probability of every generated token by `penalty`, see `Search.repetition_penalty`."""
+    is_generated = torch.arange(generated.size(2), device=generated.device) < lengths[:, None]
+    log_p.copy_(torch.where(_token_mask(log_p, generated, is_generated[:, None]), log_p * penalty, log_p))
 
 
 def forbid_repeated_ngrams(
-    values: Float[Tensor, "N W V"], written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], size: int
+    log_p: Float[Tensor, "N W V"], generated: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], size: int
 ) -> None:
-    """Forbids each token that would end a sequence of `size` tokens for the second time."""
-    if written.size(2) < size:
+    """Forbids each token that would complete an n-gram of `size` tokens for the second time."""
+    if generated.size(2) < size:
         return
-    starts = torch.arange(written.size(2) - size + 1, device=written.device)
-    follows = written[:, :, size - 1 :]  # N W L-size+1: what came after the size - 1 tokens from each start
-    repeats = (starts + size - 1 < lengths[:, None])[:, None, :].expand_as(follows)
+    starts = torch.arange(generated.size(2) - size + 1, device=generated.device)
+    next_tokens = generated[:, :, size - 1 :]  # N W L-size+1: the token after the size - 1 tokens from each start
+    is_repeat = (starts + size - 1 < lengths[:, None])[:, None, :].expand_as(next_tokens)
     if size > 1:
-        ngrams = written.unfold(2, size - 1, 1)[:, :, : len(starts)]
-        repeats = repeats & (ngrams == _last(written, lengths, size - 1)[:, :, None]).all(dim=-1)
-    values.masked_fill_(_marked(values, follows, repeats), -torch.inf)
+        ngrams = generated.unfold(2, size - 1, 1)[:, :, : len(starts)]
+        is_repeat = is_repeat & (ngrams == _last(generated, lengths, size - 1)[:, :, None]).all(dim=-1)
+    log_p.masked_fill_(_token_mask(log_p, next_tokens, is_repeat), -torch.inf)
 
 
 def forbid_sequences(
-    values: Float[Tensor, "N W V"],
-    written: Int[Tensor, "N W L"],
+    log_p: Float[Tensor, "N W V"],
+    generated: Int[Tensor, "N W L"],
     lengths: Int[Tensor, " N"],
     sequences: Sequence[Sequence[int]],
 ) -> None:
-    """Forbids the last token of each sequence where the tokens before it stand already."""
+    """Forbids the last token of each sequence after the tokens before it."""
     for *before, last in sequences:
-        if len(before) > written.size(2):
+        if len(before) > generated.size(2):
             continue
-        stands = (lengths >= len(before))[:, None]
+        is_match = (lengths >= len(before))[:, None]
         if before:
-            expected = torch.tensor(before, device=written.device)
-            stands = stands & (_last(written, lengths, len(before)) == expected).all(dim=-1)
-        values[:, :, last].masked_fill_(stands, -torch.inf)
+            expected = torch.tensor(before, device=generated.device)
+            is_match = is_match & (_last(generated, lengths, len(before)) == expected).all(dim=-1)
+        log_p[:, :, last].masked_fill_(is_match, -torch.inf)
 
 
-def forbid_early_end(
-    values: Float[Tensor, "N W V"], written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], min_tokens: int, end: int
+def forbid_early_eos(
+    log_p: Float[Tensor, "N W V"],
+    generated: Int[Tensor, "N W L"],
+    lengths: Int[Tensor, " N"],
+    min_tokens: int,
+    eos_id: int,
 ) -> None:
-    """Forbids the end of sentences with fewer than `min_tokens` tokens."""
-    values[:, :, end].masked_fill_((lengths < min_tokens)[:, None], -torch.inf)
+    """Forbids EOS in sentences with fewer than `min_tokens` tokens."""
+    log_p[:, :, eos_id].masked_fill_((lengths < min_tokens)[:, None], -torch.inf)
 
 
 def force_prefixes(
-    values: Float[Tensor, "N W V"], log_p: Float[Tensor, "N W V"], lengths: Sequence[int], requests: Sequence[Request]
+    processed_log_p: Float[Tensor, "N W V"],
+    log_p: Float[Tensor, "N W V"],
+    lengths: Sequence[int],
+    requests: Sequence[Request],
 ) -> None:
-    """Leaves a sentence whose prefix is not complete the next token of it alone."""
+    """Forbids all tokens but the next one of the prefix, in sentences whose prefix is not complete."""
     for row, (length, request) in enumerate(zip(lengths, requests, strict=True)):
         if length < len(request.prefix):
             token = request.prefix[length]
-            values[row] = -torch.inf
-            values[row, :, token] = log_p[row, :, token]
+            processed_log_p[row] = -torch.inf
+            processed_log_p[row, :, token] = log_p[row, :, token]
 
 
-def _marked(
-    values: Float[Tensor, "N W V"], tokens: Int[Tensor, "N W n"], counts: Bool[Tensor, "..."]
+def _token_mask(
+    log_p: Float[Tensor, "N W V"], tokens: Int[Tensor, "N W n"], is_valid: Bool[Tensor, "..."]
 ) -> Bool[Tensor, "N W V"]:
-    """True for the tokens that count; `counts` broadcasts to their shape."""
-    places = tokens.masked_fill(~counts, values.size(2))  # one place more, for those that do not
-    marked = torch.zeros(*values.shape[:2], values.size(2) + 1, dtype=torch.bool, device=values.device)
-    return marked.scatter_(2, places, True)[:, :, :-1]
+    """Marks the vocabulary entries that are among the valid tokens; `is_valid` broadcasts to their shape."""
+    ids = tokens.masked_fill(~is_valid, log_p.size(2))  # an extra id, dropped below, stands for invalid tokens
+    mask = torch.zeros(*log_p.shape[:2], log_p.size(2) + 1, dtype=torch.bool, device=log_p.device)
+    return mask.scatter_(2, ids, True)[:, :, :-1]
 
 
-def _last(written: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], n: int) -> Int[Tensor, "N W n"]:
-    """The last n tokens of each hypothesis; of a shorter one, its first n places."""
-    places = (lengths[:, None] - n).clamp(min=0) + torch.arange(n, device=written.device)
-    return written.gather(2, places[:, None, :].expand(-1, written.size(1), -1))
+def _last(generated: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], n: int) -> Int[Tensor, "N W n"]:
+    """Returns the last n tokens of each hypothesis; for a shorter one, its first n positions."""
+    positions = (lengths[:, None] - n).clamp(min=0) + torch.arange(n, device=generated.device)
+    return generated.gather(2, positions[:, None, :].expand(-1, generated.size(1), -1))

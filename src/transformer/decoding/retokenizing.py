@@ -1,4 +1,4 @@
-"""A model that reads sources which were split into tokens for another one."""
+"""Retokenizing: ensembles of models with different source tokenizers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,58 +11,58 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer.decoding.shortlist import Projection, SupportsOutputSubset
 from transformer.tokenizers.base import Tokenizer
 
-Reread = Callable[[Tensor], Tensor]
-"""Source tokens of one tokenizer, a padded row each with EOS, as those of another."""
+Retokenize = Callable[[Tensor], Tensor]
+"""Converts padded rows of source tokens, each with EOS, from one tokenizer to another."""
 
 
-def as_they_are(src: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """The tokens, for a model of the same tokenizer."""
+def keep_tokens(src: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """Returns the tokens unchanged, for a model with the same tokenizer."""
     return src
 
 
-def rereader(theirs: Tokenizer, own: Tokenizer, room: int) -> Reread:
-    """Puts tokens together to text again and splits it anew.
+def make_retokenizer(source: Tokenizer, target: Tokenizer, max_tokens: int) -> Retokenize:
+    """Creates a function that decodes tokens to text and encodes the text with another tokenizer.
 
     Args:
-        theirs: what the tokens are of.
-        own: what they become tokens of.
-        room: most tokens of a source, EOS counted; what is beyond is cut.
+        source: Tokenizer of the given tokens.
+        target: Tokenizer of the returned tokens.
+        max_tokens: Maximum number of tokens of a sentence, EOS included; longer ones are truncated.
     """
-    pad, eos = own.special_tokens.pad or 0, own.special_tokens.eos or 0
+    pad, eos = target.special_tokens.pad or 0, target.special_tokens.eos or 0
 
-    def reread(src: Int[Tensor, "B S"]) -> Int[Tensor, "B Z"]:
-        rows = own.encode_batch([theirs.decode(row) for row in src.tolist()])
-        return pad_sequence([torch.tensor([*row[: room - 1], eos]) for row in rows], True, pad).to(src.device)
+    def retokenize(src: Int[Tensor, "B S"]) -> Int[Tensor, "B Z"]:
+        rows = target.encode_batch([source.decode(row) for row in src.tolist()])
+        return pad_sequence([torch.tensor([*row[: max_tokens - 1], eos]) for row in rows], True, pad).to(src.device)
 
-    return reread
+    return retokenize
 
 
 class RetokenizingModel:
-    """A model of an ensemble that has a source tokenizer of its own; the target's is that of all.
+    """A member of an ensemble whose source tokenizer differs from the ensemble's; the target tokenizer is shared.
 
     Args:
-        model: in evaluation mode.
-        reread: makes its tokens of those that it is given.
-        pad: its padding.
+        model: Model in evaluation mode.
+        retokenize: Function that converts the ensemble's source tokens to the model's.
+        pad: Padding id of the model's source tokenizer.
     """
 
-    def __init__(self, model: SupportsOutputSubset, reread: Reread, pad: int) -> None:
-        self.model, self.reread, self.pad = model, reread, pad
+    def __init__(self, model: SupportsOutputSubset, retokenize: Retokenize, pad: int) -> None:
+        self.model, self.retokenize, self.pad = model, retokenize, pad
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
-        """As `GenerativeModel.begin`, with tokens of its own."""
+        """Implements `GenerativeModel.begin`; the mask is computed from the converted tokens."""
         del src_mask
-        own = self.reread(src)
-        return self.model.begin(own, (own != self.pad)[:, None, None], limit)
+        retokenized = self.retokenize(src)
+        return self.model.begin(retokenized, (retokenized != self.pad)[:, None, None], limit)
 
     def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        """As `GenerativeModel.step`."""
+        """Implements `GenerativeModel.step`."""
         return self.model.step(tokens, state)
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
-        """As `SupportsOutputSubset.step_hidden`."""
+        """Implements `SupportsOutputSubset.step_hidden`."""
         return self.model.step_hidden(tokens, state)
 
     def output_subset(self, ids: Int[Tensor, " C"] | None) -> Projection:
-        """As `SupportsOutputSubset.output_subset`."""
+        """Implements `SupportsOutputSubset.output_subset`."""
         return self.model.output_subset(ids)

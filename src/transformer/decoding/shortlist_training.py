@@ -1,4 +1,4 @@
-"""Learns from a corpus which target tokens go with each source token."""
+"""Training of vocabulary shortlists: learns the likely target tokens of each source token with IBM model 1."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,9 +21,9 @@ Item = TypeVar("Item")
 Pair = tuple[Sequence[int], Sequence[int]]
 ITERATIONS: Final = 3
 CHUNK_PAIRS: Final = 10_000
-"""Sentence pairs whose tokens are paired at a time."""
-MERGED_AT: Final = 20_000_000
-"""Counts that are held before those of the same tokens are added up."""
+"""Number of sentence pairs whose tokens are paired at a time."""
+MERGE_THRESHOLD: Final = 20_000_000
+"""Number of counts that are stored before those with equal keys are added up."""
 FORMAT: Final = 1
 
 
@@ -35,37 +35,37 @@ def learn_shortlist(
     frequent: int = 200,
     done: Callable[[int], None] | None = None,
 ) -> Shortlist:
-    """The `best` target tokens of each source token by IBM model 1, and the `frequent` tokens of all.
+    """Learns the `best` target tokens of each source token by IBM model 1, and the `frequent` tokens of all sentences.
 
     Args:
-        pairs: tokens of sentences and their translations, without control ids.
-        vocabularies: sizes of the source's and the target's.
-        best: tokens that a source token brings along; EOS is a source token of every sentence.
-        frequent: tokens that every sentence may use.
-        done: called with the number of pairs gone through, `ITERATIONS` times as many in all.
+        pairs: Tokens of sentences and their translations, without special tokens.
+        vocabularies: Sizes of the source and target vocabularies.
+        best: Number of target tokens per source token; EOS is a source token of every sentence.
+        frequent: Number of most frequent tokens that every translation may contain.
+        done: Callback for progress, called with numbers of pairs that add up to `ITERATIONS` times the pairs.
 
     Raises:
-        DataError: there are no pairs.
-        ConfigError: a number below 1.
+        DataError: `pairs` is empty.
+        ConfigError: `best` or `frequent` is below 1.
 
     Source: Brown et al. 1993, "The Mathematics of Statistical Machine Translation", Sec. 4.1.
     """
     if not pairs:
-        raise DataError("there are no pairs to learn a shortlist from; give a corpus")
+        raise DataError("a shortlist cannot be learned from an empty corpus; give sentence pairs")
     if best < 1 or frequent < 1:
         raise ConfigError(f"best={best} and frequent={frequent} are not both above 0")
-    table = _Table(vocabularies[1])
+    table = _TranslationTable(vocabularies[1])
     for _ in range(ITERATIONS):
         counts = _Counts()
         for start in range(0, len(pairs), CHUNK_PAIRS):
             chunk = pairs[start : start + CHUNK_PAIRS]
-            keys, target_position = _paired(chunk, vocabularies[1])
-            weights = table.probabilities(keys)
-            share = np.bincount(target_position, weights)[target_position]
-            counts.add(keys, weights / share)
+            keys, target_position = _token_pairs(chunk, vocabularies[1])
+            probabilities = table.probabilities(keys)
+            normalizer = np.bincount(target_position, probabilities)[target_position]
+            counts.add(keys, probabilities / normalizer)
             if done is not None:
                 done(len(chunk))
-        table = _Table(vocabularies[1], *counts.merged())
+        table = _TranslationTable(vocabularies[1], *counts.merged())
     return Shortlist(
         torch.from_numpy(_most_frequent(pairs, vocabularies[1], frequent)),
         torch.from_numpy(table.best(vocabularies[0], best)),
@@ -73,64 +73,66 @@ def learn_shortlist(
     )
 
 
-def spaced(items: Iterable[Item], most: int) -> list[Item]:
-    """Every item, or every second, fourth, ... so that there are at most so many; no more than that are held."""
-    kept: list[Item] = []
+def subsample_evenly(items: Iterable[Item], max_items: int) -> list[Item]:
+    """Returns every item, or every second, fourth, ... one, so that at most `max_items` are ever in memory."""
+    sample: list[Item] = []
     step = 1
-    for place, item in enumerate(items):
-        if place % step == 0:
-            kept.append(item)
-            if len(kept) > most:
-                kept, step = kept[::2], 2 * step
-    return kept
+    for index, item in enumerate(items):
+        if index % step == 0:
+            sample.append(item)
+            if len(sample) > max_items:
+                sample, step = sample[::2], 2 * step
+    return sample
 
 
 def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]:
-    """The share of target tokens that the shortlists of their sources hold, and the tokens of a list on average."""
-    held = total = listed = 0
+    """Returns the share of target tokens that are in their sentences' shortlists, and the mean size of a shortlist."""
+    covered = total = listed = 0
     for source, target in pairs:
-        (may_use,) = shortlist.of(torch.tensor([[*source, EOS_ID]]))
-        held += int(may_use[[*target]].sum())
-        total, listed = total + len(target), listed + int(may_use.sum())
-    return held / max(1, total), listed / max(1, len(pairs))
+        (allowed,) = shortlist.of(torch.tensor([[*source, EOS_ID]]))
+        covered += int(allowed[[*target]].sum())
+        total, listed = total + len(target), listed + int(allowed.sum())
+    return covered / max(1, total), listed / max(1, len(pairs))
 
 
 def save_shortlist(path: Path, shortlist: Shortlist, tokenizers: TokenizerPair) -> None:
-    """Writes a shortlist as safetensors, with the fingerprint of the tokenizers that it belongs to."""
+    """Writes a shortlist as safetensors, with the fingerprint of its tokenizers."""
     tensors = {"always": shortlist.always.int().contiguous(), "by_token": shortlist.by_token.int().contiguous()}
-    kept = {"format": FORMAT, "vocab_size": shortlist.vocab_size, "tokenizers": _fingerprint(tokenizers)}
-    path.write_bytes(save(tensors, {"shortlist": json.dumps(kept)}))
+    metadata = {"format": FORMAT, "vocab_size": shortlist.vocab_size, "tokenizers": _fingerprint(tokenizers)}
+    path.write_bytes(save(tensors, {"shortlist": json.dumps(metadata)}))
 
 
-def refuse_other_ids(tokenizers: TokenizerPair) -> None:
-    """Refuses vocabularies that are numbered otherwise than ours: a list holds the ids that end a text.
+def check_special_token_ids(tokenizers: TokenizerPair) -> None:
+    """Checks that both vocabularies have this package's id of EOS, which shortlists contain.
 
     Raises:
-        ConfigError: the ids that steer the model are not ours.
+        ConfigError: A vocabulary has another id of EOS.
     """
     if (tokenizers.source.special_tokens.eos, tokenizers.target.special_tokens.eos) != (EOS_ID, EOS_ID):
-        raise ConfigError("shortlists are of translators that are trained here, or of Marian; leave the shortlist out")
+        raise ConfigError(
+            "shortlists need a translator that was trained here, or one of Marian; leave the shortlist out"
+        )
 
 
 def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist:
-    """Reads what `save_shortlist` wrote.
+    """Reads a shortlist written by `save_shortlist`.
 
     Raises:
-        DataError: it is something else, or belongs to other tokenizers.
+        DataError: The file is not a shortlist, or belongs to other tokenizers.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            kept: dict[str, Any] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
+            metadata: dict[str, Any] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
             always, by_token = (file.get_tensor(name).long() for name in ("always", "by_token"))
     except (OSError, SafetensorError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no shortlist ({error}); make one with transformer shortlist") from error
-    if kept.get("format") != FORMAT or kept.get("tokenizers") != _fingerprint(tokenizers):
+        raise DataError(f"{path} is not a shortlist ({error}); make one with transformer shortlist") from error
+    if metadata.get("format") != FORMAT or metadata.get("tokenizers") != _fingerprint(tokenizers):
         raise DataError(f"{path} was made for another model's tokenizers; make one with transformer shortlist")
     size = tokenizers.target.vocab_size
-    whole = torch.cat([always.flatten(), by_token.flatten()])
-    fits = always.dim() == 1 and by_token.dim() == 2 and len(by_token) == tokenizers.source.vocab_size
-    if not fits or EOS_ID not in always or not 0 <= int(whole.min()) <= int(whole.max()) < size:
-        raise DataError(f"{path} names tokens that there are not; make it again with transformer shortlist")
+    tokens = torch.cat([always.flatten(), by_token.flatten()])
+    is_valid = always.dim() == 1 and by_token.dim() == 2 and len(by_token) == tokenizers.source.vocab_size
+    if not is_valid or EOS_ID not in always or not 0 <= int(tokens.min()) <= int(tokens.max()) < size:
+        raise DataError(f"{path} contains tokens outside the vocabulary; make it again with transformer shortlist")
     return Shortlist(always, by_token, size)
 
 
@@ -138,10 +140,10 @@ def _fingerprint(tokenizers: TokenizerPair) -> str:
     return f"{tokenizers.source.fingerprint()} {tokenizers.target.fingerprint()}"
 
 
-def _paired(pairs: Sequence[Pair], target_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every source token, EOS too, with every target token of its sentence; and the target token's place in the chunk.
+def _token_pairs(pairs: Sequence[Pair], target_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns keys of all pairs of a source token, EOS included, and a target token of the same sentence.
 
-    A pair is source * target_size + target.
+    A key is source * target_size + target. Also returned is the position of each key's target token in the chunk.
     """
     sources = [np.array([*source, EOS_ID]) for source, _ in pairs]
     targets = [np.array(target, dtype=np.int64) for _, target in pairs]
@@ -152,30 +154,42 @@ def _paired(pairs: Sequence[Pair], target_size: int) -> tuple[NDArray[np.int64],
 
 @dataclass
 class _Counts:
-    """Sums by key, of which those of like keys are added up now and then."""
+    """Sums of weights by key; equal keys of different chunks are merged when there are many.
+
+    Attributes:
+        keys: Keys of each chunk, distinct and in ascending order.
+        weights: Sums of the weights of each key.
+        size: Number of keys in all chunks.
+    """
 
     keys: list[NDArray[np.int64]] = field(default_factory=list[NDArray[np.int64]])
     weights: list[NDArray[np.float64]] = field(default_factory=list[NDArray[np.float64]])
-    held: int = 0
+    size: int = 0
 
     def add(self, keys: NDArray[np.int64], weights: NDArray[np.float64]) -> None:
         """Adds weights to their keys."""
-        own, place = np.unique(keys, return_inverse=True)
-        self.keys.append(own)
-        self.weights.append(np.asarray(np.bincount(place, weights), np.float64))
-        self.held += len(own)
-        if self.held > MERGED_AT:
+        distinct, index = np.unique(keys, return_inverse=True)
+        self.keys.append(distinct)
+        self.weights.append(np.asarray(np.bincount(index, weights), np.float64))
+        self.size += len(distinct)
+        if self.size > MERGE_THRESHOLD:
             keys, weights = self.merged()
-            self.keys, self.weights, self.held = [keys], [weights], 0
+            self.keys, self.weights, self.size = [keys], [weights], 0
 
     def merged(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """All keys in ascending order, and their sums."""
-        keys, place = np.unique(np.concatenate(self.keys), return_inverse=True)
-        return keys, np.bincount(place, np.concatenate(self.weights)).astype(np.float64)
+        """Returns all keys in ascending order, and their sums."""
+        keys, index = np.unique(np.concatenate(self.keys), return_inverse=True)
+        return keys, np.bincount(index, np.concatenate(self.weights)).astype(np.float64)
 
 
-class _Table:
-    """How probable each target token is given a source token; the same for all until something was counted."""
+class _TranslationTable:
+    """The probability of each target token given a source token; uniform if no counts are given.
+
+    Args:
+        target_size: Size of the target vocabulary.
+        keys: Keys of the counted token pairs, in ascending order.
+        counts: Expected counts of the keys.
+    """
 
     def __init__(
         self, target_size: int, keys: NDArray[np.int64] | None = None, counts: NDArray[np.float64] | None = None
@@ -186,24 +200,24 @@ class _Table:
             self.values = counts / np.bincount(sources, counts)[sources]
 
     def probabilities(self, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of pairs that were counted."""
+        """Returns the probabilities of counted token pairs."""
         return np.ones(len(keys)) if self.keys is None else self.values[np.searchsorted(self.keys, keys)]
 
     def best(self, source_size: int, n: int) -> NDArray[np.int64]:
-        """The n most probable target tokens of each source token, filled up with EOS."""
+        """Returns the n most probable target tokens of each source token, padded with EOS."""
         assert self.keys is not None
         sources = self.keys // self.target_size
         order = np.lexsort((-self.values, sources))
         sources, targets = sources[order], (self.keys % self.target_size)[order]
-        place = np.arange(len(order)) - np.searchsorted(sources, sources)
-        kept = place < n
-        found = np.full((source_size, n), EOS_ID, dtype=np.int64)
-        found[sources[kept], place[kept]] = targets[kept]
-        return found
+        ranks = np.arange(len(order)) - np.searchsorted(sources, sources)
+        is_best = ranks < n
+        best = np.full((source_size, n), EOS_ID, dtype=np.int64)
+        best[sources[is_best], ranks[is_best]] = targets[is_best]
+        return best
 
 
 def _most_frequent(pairs: Sequence[Pair], size: int, n: int) -> NDArray[np.int64]:
-    """EOS and the n most frequent target tokens, in ascending order."""
+    """Returns EOS and the n most frequent target tokens, in ascending order."""
     counts = np.zeros(size, dtype=np.int64)
     for chunk in _chunks([target for _, target in pairs]):
         counts += np.bincount(chunk, minlength=size)

@@ -1,6 +1,7 @@
-"""Several searches at a time, each in a process of its own: small products gain more from that than from sharing them.
+"""A pool of worker processes that search in parallel.
 
-The processes are forked, so that they share the model's memory, and each computes on one thread.
+For small matrix products, this is faster than sharing each product among threads. The processes are forked, so that
+they share the model's memory, and each computes on one thread.
 """
 
 import multiprocessing
@@ -29,26 +30,26 @@ from transformer.interfaces import GenerativeModel
 from transformer.runtime.allocator import leave_out_of_collections, retain_heap, trim_heap
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
-MOST_WORKERS: Final = 8
-"""By default; each keeps caches of its own."""
-BATCHES_TO_HOLES: Final = 16
-"""Batches after which a worker gives back the holes that they left, which takes 4 % of one by a base model."""
+MAX_DEFAULT_WORKERS: Final = 8
+"""Maximum of `default_workers`, since each worker has its own caches."""
+TRIM_INTERVAL: Final = 16
+"""Batches after which a worker returns free heap memory, which takes 4 % of the time of one batch by a base model."""
 
 
-def most_workers() -> int:
-    """As many workers as torch has threads, up to 8, where processes can be forked safely; else 1."""
+def default_workers() -> int:
+    """Returns the number of torch's threads, up to 8, if processes can be forked safely; otherwise 1."""
     may_fork = sys.platform == "linux" and not torch.cuda.is_initialized()
-    return min(torch.get_num_threads(), MOST_WORKERS) if may_fork else 1
+    return min(torch.get_num_threads(), MAX_DEFAULT_WORKERS) if may_fork else 1
 
 
 class Workers:
-    """Processes that search with one model, from the first search on until they are closed.
+    """Processes that search with one model; they start with the first search and run until they are closed.
 
     Args:
-        model: in evaluation mode, on the CPU; it must not change any more.
-        search: how.
-        n: how many.
-        special_tokens: Ids of the special tokens.
+        model: Model in evaluation mode, on the CPU, which must not change any more.
+        search: Options of the search.
+        n: Number of processes.
+        special_tokens: Special tokens of the model.
 
     """
 
@@ -56,87 +57,90 @@ class Workers:
         self, model: GenerativeModel, search: Search, n: int, special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
     ) -> None:
         self.model, self.search, self.n, self.special_tokens = model, search, n, special_tokens
-        self._begun: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
-        self._made_by = os.getpid()
+        self._submitted: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
+        self._owner_pid = os.getpid()
         context = multiprocessing.get_context("fork")
-        given = model, search, special_tokens, self._made_by
-        self._pool = ProcessPoolExecutor(n, context, initializer=_begin, initargs=given)
+        arguments = model, search, special_tokens, self._owner_pid
+        self._pool = ProcessPoolExecutor(n, context, initializer=_initialize_worker, initargs=arguments)
 
-    def serve(self, model: GenerativeModel, search: Search, n: int) -> bool:
-        """Whether these are the workers that one would make now, and of this very process."""
-        return (self.model, self.search, self.n, self._made_by) == (model, search, n, os.getpid())
+    def matches(self, model: GenerativeModel, search: Search, n: int) -> bool:
+        """Whether these workers belong to this process and have the same model, options and number."""
+        return (self.model, self.search, self.n, self._owner_pid) == (model, search, n, os.getpid())
 
     def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
-        """As `transformer.decoding.search_each`, batch by batch; the processes begin at once, not when they are asked.
+        """Same as `transformer.decoding.search_each`, but batch by batch; the processes start at once, not lazily.
 
-        When the caller stops before the end, or an error does, the processes end at once, with what they are at.
+        If the caller stops before the end, or an error occurs, the processes are killed at once.
 
         Raises:
-            WorkerError: a process was killed, e.g. for lack of memory, or the workers were closed.
+            WorkerError: A process was killed, e.g. for lack of memory, or the workers were closed.
         """
-        with warnings.catch_warnings(), self._ended_by_errors():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, of which no worker uses any
-            batches = in_batches(requests, batch_tokens // self.search.beam)
-            found = deque(self._pool.submit(_search, batch) for batch in batches)
-        self._begun.update(found)
-        return self._results(found)
+        with warnings.catch_warnings(), self._closed_on_error():
+            # Python warns of forking a process that has threads; no worker uses any of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            batches = make_batches(requests, batch_tokens // self.search.beam)
+            futures = deque(self._pool.submit(_search_batch, batch) for batch in batches)
+        self._submitted.update(futures)
+        return self._results(futures)
 
-    def _results(self, batches: deque[Future[list[list[Hypothesis]]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
-        number = count()
-        with self._ended_by_errors():
-            while batches:
-                for hypotheses in batches.popleft().result():
-                    yield next(number), hypotheses
+    def _results(self, futures: deque[Future[list[list[Hypothesis]]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
+        index = count()
+        with self._closed_on_error():
+            while futures:
+                for hypotheses in futures.popleft().result():
+                    yield next(index), hypotheses
 
     @property
-    def are_at_work(self) -> bool:
-        """Whether anything that was begun is not found yet."""
-        return not all(batch.done() for batch in self._begun)
+    def is_busy(self) -> bool:
+        """Whether a submitted batch is not finished yet."""
+        return not all(future.done() for future in self._submitted)
 
     @contextmanager
-    def _ended_by_errors(self) -> Generator[None]:
+    def _closed_on_error(self) -> Generator[None]:
         is_done = False
         try:
             yield
             is_done = True
         except (BrokenProcessPool, CancelledError) as error:
             raise WorkerError(
-                "the processes that translate were closed, or made anew, before this text was finished; finish it first"
-                if self._made_by < 0
-                else "a process that translates was killed, perhaps for lack of memory; use fewer --workers"
+                "the worker processes were closed or replaced before this text was finished; finish it first"
+                if self._owner_pid < 0
+                else "a worker process was killed, perhaps for lack of memory; use fewer --workers"
             ) from error
         finally:
             if not is_done:
                 self.close()
 
     def close(self) -> None:
-        """Ends the processes at once."""
-        is_ours, self._made_by = self._made_by == os.getpid(), -1
-        if is_ours:
+        """Kills the processes at once."""
+        is_owner, self._owner_pid = self._owner_pid == os.getpid(), -1
+        if is_owner:
             self._kill()
 
     def _kill(self) -> None:
-        """Ends the processes.
+        """Kills the processes and waits for the threads of the pool, which would otherwise run when Python exits.
 
-        The pool's threads are waited for, or they would still be at it when Python ends. They may be at half a message
-        of a process that is no more, of which there is an end only where this process holds none of the others' ends
-        of the pipes.
+        Such a thread may be reading a message that a killed process has written only partly. It sees the end of the
+        pipe only if this process has closed its copy of the other end.
         """
         self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
-        if not self._pool._broken:  # else the pool's thread, which saw a process end, is closing this one itself
+        if not self._pool._broken:  # if it is, the pool's thread saw a process end, and closes this pipe itself
             self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
         for process in list((self._pool._processes or {}).values()):
             process.kill()
         self._pool.shutdown(cancel_futures=True)
 
 
-def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[Request]]:
-    """Neighbours, as many as have at most so many tokens when all are as long as the longest; at least one."""
+def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[Request]]:
+    """Yields batches of consecutive requests with at most `max_tokens` source tokens, padding included.
+
+    A request that alone exceeds the maximum is a batch of its own.
+    """
     batch: list[Request] = []
     longest = 0
     for request in requests:
         longest = max(longest, len(request.source))
-        if batch and (len(batch) + 1) * longest > most_tokens:
+        if batch and (len(batch) + 1) * longest > max_tokens:
             yield batch
             batch, longest = [], len(request.source)
         batch.append(request)
@@ -144,46 +148,46 @@ def in_batches(requests: Iterable[Request], most_tokens: int) -> Iterator[list[R
         yield batch
 
 
-_searches: list[tuple[GenerativeModel, Search, SpecialTokenIds]] = []
-"""In a worker: what it searches with, and how."""
-_batches = count(1)
-"""Of a worker."""
-_mode = torch.inference_mode()
-"""Of a worker, from its beginning to its end."""
+_arguments: list[tuple[GenerativeModel, Search, SpecialTokenIds]] = []
+"""In a worker: its model, the options of the search, and the special tokens."""
+_batch_numbers = count(1)
+"""In a worker: the numbers of its batches."""
+_inference_mode = torch.inference_mode()
+"""In a worker: the inference mode that it runs in from start to end."""
 
 
-def _begin(model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, parent: int) -> None:
-    """Makes a forked process a worker: one thread, Ctrl-C left to its parent, and an end with it."""
+def _initialize_worker(model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, parent: int) -> None:
+    """Makes a forked process a worker with one thread, which leaves Ctrl-C to its parent and exits with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    Thread(target=_end_with, args=(parent,), daemon=True).start()
+    Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     retain_heap()
     leave_out_of_collections()
-    _mode.__enter__()
-    _searches[:] = [(model, search, special_tokens)]
+    _inference_mode.__enter__()
+    _arguments[:] = [(model, search, special_tokens)]
 
 
-def _end_with(parent: int) -> None:
-    """Ends this process soon after its parent, however that ended."""
+def _exit_with_parent(parent: int) -> None:
+    """Exits this process soon after its parent has ended for any reason."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
 
-def _search(requests: Sequence[Request]) -> list[list[Hypothesis]]:
-    model, search, special_tokens = _searches[0]
-    everything = search.beam * sum(len(request.source) for request in requests) * len(requests)
-    found = search_all(model, requests, search, batch_tokens=everything, special_tokens=special_tokens)
-    if next(_batches) % BATCHES_TO_HOLES == 0:
+def _search_batch(requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    model, search, special_tokens = _arguments[0]
+    batch_tokens = search.beam * sum(len(request.source) for request in requests) * len(requests)  # all at once
+    results = search_all(model, requests, search, batch_tokens=batch_tokens, special_tokens=special_tokens)
+    if next(_batch_numbers) % TRIM_INTERVAL == 0:
         trim_heap()
-    return found
+    return results
 
 
 @contextmanager
-def one_thread() -> Generator[None]:
-    """Computes on one of torch's threads: sums are then always made in the same order."""
+def single_thread() -> Generator[None]:
+    """Limits torch to one thread, so that sums are always computed in the same order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.decoding import GREEDY, Search, most_workers
-from transformer.decoding.shortlist_training import load_shortlist, refuse_other_ids
+from transformer.decoding import GREEDY, Search, default_workers
+from transformer.decoding.shortlist_training import check_special_token_ids, load_shortlist
 from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
@@ -93,11 +93,11 @@ def load(
     sources = (own if source.to_json() == own.to_json() else source for source in sources)
     models = list(zip((member.model for member in members), sources, strict=True))
     if shortlist is not None:
-        refuse_other_ids(bundle.tokenizers)
+        check_special_token_ids(bundle.tokenizers)
     listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
     translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
     translator.deterministic = deterministic
-    translator.workers = 1 if place.is_gpu else most_workers() if workers is None else workers
+    translator.workers = 1 if place.is_gpu else default_workers() if workers is None else workers
     translator.description = place.described(translator.workers)
     translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
     return translator

@@ -8,7 +8,7 @@ from io import StringIO
 import numpy as np
 import torch
 
-from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, write_each
+from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, stream_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.models.language_model import LanguageModel
 from transformer.tokenizers.base import Tokenizer
@@ -219,7 +219,7 @@ class Generator:
         return [first] if is_published and first is not None else self.tokenizer.encode_running(["\n"])[0]
 
     def _request(self, tokens: list[int], limit: int, number: int) -> Request:
-        return Request(tokens[:-1], limit, number=number, first=tokens[-1])
+        return Request(tokens[:-1], limit, number=number, decoder_start_token_id=tokens[-1])
 
     def _parts(self, tokens: list[int], max_tokens: int, number: int) -> Iterator[Request]:
         """Requests one after another, each from the latter half of all that stands when the positions are used up.
@@ -238,7 +238,7 @@ class Generator:
         """The continuation, token by token; appended to `tokens` too."""
         for request in self._parts(tokens, max_tokens, number):
             wrote = 0
-            for token in write_each(self.model, request, self.search, self.tokenizer.special_tokens, self.device):
+            for token in stream_tokens(self.model, request, self.search, self.tokenizer.special_tokens, self.device):
                 tokens.append(token)
                 wrote += 1
                 yield token
@@ -254,8 +254,8 @@ class Generator:
             tokens += found.tokens
             score += found.score
             if found.finished:
-                return self._continuation(first, Hypothesis(tokens[begun:], score, finished=True, value=score))
-        return self._continuation(first, Hypothesis(tokens[begun:], score, finished=False, value=score))
+                return self._continuation(first, Hypothesis(tokens[begun:], score, finished=True, ranking_score=score))
+        return self._continuation(first, Hypothesis(tokens[begun:], score, finished=False, ranking_score=score))
 
     def _continuation(self, begun: Sequence[int], found: Hypothesis) -> Continuation:
         return Continuation(self._after(begun, found.tokens), tuple(found.tokens), found.score, found.finished)

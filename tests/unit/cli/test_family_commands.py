@@ -142,7 +142,7 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
     sizes = {"d_model": 16, "N": 1, "h": 2, "seq_len": 40, "vocab_size": tokenizer.vocab_size}
     generator = Generator(kind.build(kind.config.model_validate(sizes)), tokenizer)
     written = tokenizer.encode_running(["é€ 𝄞ü\n \n"])[0]
-    substitute(monkeypatch, "text_generation.write_each", lambda *_: iter(written))
+    substitute(monkeypatch, "text_generation.stream_tokens", lambda *_: iter(written))
     assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
 
 
@@ -298,7 +298,7 @@ def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]
     """Catches a stream of a hypothesis that is given up later."""
     generator = load(models["gpt"], search=Search(2), precision="float32")
     assert isinstance(generator, Generator)
-    with pytest.raises(ConfigError, match="beam=2: what is written is known at the end alone"):
+    with pytest.raises(ConfigError, match="beam=2 cannot stream"):
         next(generator.stream("abc"))
     assert len(generator.generate(["ab", "c"], max_tokens=5)) == 2
     with pytest.raises(ConfigError, match="a prompt of 4 tokens and 20 new ones exceed seq_len=12"):

@@ -166,4 +166,4 @@ def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, 
     assert scores[1] > scores[0] - 5, "three tokens of each digit are enough"
     path.write_bytes(b"")
     ended = run("translate", tiny_run, "--input", source, "--shortlist", path)
-    assert (ended.returncode, "is no shortlist" in ended.stderr) == (2, True)
+    assert (ended.returncode, "is not a shortlist" in ended.stderr) == (2, True)

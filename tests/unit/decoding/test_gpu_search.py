@@ -1,4 +1,4 @@
-"""The search that makes steps without the host, on a CPU, and on a GPU where there is one."""
+"""Searches with CUDA graphs: the same steps on a CPU, and on a GPU if there is one."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.i
 SEARCHES = {
     "greedy": Search(),
     "beam": Search(beam=4, n_best=3),
-    "exhaustive": Search(beam=3, n_best=3, stopping="exhaustive", penalty=length_normalization(1.0)),
+    "exhaustive": Search(beam=3, n_best=3, stopping="exhaustive", length_penalty=length_normalization(1.0)),
     "not early": Search(beam=4, min_tokens=9),
     "wider than the vocabulary": Search(beam=12, n_best=12),
     "limits end": Search(beam=2, allow_unknown=True, limit_ends=True),
@@ -36,12 +36,12 @@ SEARCHES = {
 
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where to search."""
+    """The device to search on."""
     return torch.device(request.param)
 
 
 def searcher(model: Any, search: Search, device: torch.device) -> GraphedSearcher:
-    """Of a model whose sources have up to 12 tokens."""
+    """A searcher for a model whose sources have up to 12 tokens."""
     return GraphedSearcher(model, search, device, 12)
 
 
@@ -50,65 +50,65 @@ def longest_first(limits: list[int], **options: Any) -> list[Request]:
     return sorted(requests(1, limits, 9, **options), key=lambda request: -len(request.source))
 
 
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """The same tokens and ends, and scores but for rounding."""
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [(each.tokens, each.finished) for each in ours] == [(each.tokens, each.finished) for each in theirs]
-        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-4)
+def assert_same(actual: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """Checks that tokens and ends are equal, and scores up to rounding."""
+    for hypotheses, references in zip(actual, expected, strict=True):
+        assert [(h.tokens, h.finished) for h in hypotheses] == [(h.tokens, h.finished) for h in references]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in references], abs=1e-4)
 
 
-def found_by(searcher: GraphedSearcher, given: list[Request], batch_tokens: int) -> list[list[Hypothesis]]:
-    """In order."""
-    found = dict(searcher.search_each(given, batch_tokens))
-    return [found[index] for index in range(len(given))]
+def search_in_order(searcher: GraphedSearcher, requests: list[Request], batch_tokens: int) -> list[list[Hypothesis]]:
+    """The results in the order of the requests."""
+    results = dict(searcher.search_each(requests, batch_tokens))
+    return [results[index] for index in range(len(requests))]
 
 
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("ends", [0.5, -1.0])
-def test_steps_without_the_host_find_what_the_search_finds(search: Search, ends: float, device: torch.device) -> None:
-    """Catches a hypothesis booked under another, a step too many or too few, and places that a batch before left."""
+def test_steps_without_the_cpu_equal_the_plain_search(search: Search, ends: float, device: torch.device) -> None:
+    """Catches a hypothesis mistaken for another, a step too many or too few, and state left by an earlier batch."""
     limits = [5, 37, 20, 10, 9, 16, 17, 33, 11, 12, 40]
-    given = longest_first(limits)
-    given += [replace(each, reserve_eos=True) for each in given]
-    given.sort(key=lambda request: -len(request.source))
-    expected = search_all(model_of(3, 9, ends), given, search)
-    ours = searcher(model_of(3, 9, ends).to(device), search, device)
+    asked = longest_first(limits)
+    asked += [replace(request, reserve_eos=True) for request in asked]
+    asked.sort(key=lambda request: -len(request.source))
+    expected = search_all(model_of(3, 9, ends), asked, search)
+    graphed = searcher(model_of(3, 9, ends).to(device), search, device)
     for batch_tokens in (24, 24, 72, 4096):  # the same shapes again, others, all at once
-        assert_same(found_by(ours, given, search.beam * batch_tokens), expected)
+        assert_same(search_in_order(graphed, asked, search.beam * batch_tokens), expected)
 
 
 @pytest.mark.parametrize("options", [{"prefix": (4, 5)}, {"required": (Constraint(((6, 7),)),)}])
-def test_what_a_sentence_must_hold_is_searched_for_step_by_step(options: dict[str, Any], device: torch.device) -> None:
-    """Catches prefixes and required phrases that steps without the host would pass over."""
-    given = longest_first([9, 12], **options)
+def test_constraints_are_searched_without_graphs(options: dict[str, Any], device: torch.device) -> None:
+    """Catches prefixes and required phrases that steps without the CPU would ignore."""
+    asked = longest_first([9, 12], **options)
     search = Search(beam=4)
-    found = found_by(searcher(model_of(3, 9).to(device), search, device), given, 4096)
-    assert_same(found, search_all(model_of(3, 9), given, search))
+    actual = search_in_order(searcher(model_of(3, 9).to(device), search, device), asked, 4096)
+    assert_same(actual, search_all(model_of(3, 9), asked, search))
 
 
-def test_a_state_without_places_is_searched_with_step_by_step(device: torch.device) -> None:
-    """Catches an ensemble whose states are taken for one."""
+def test_a_state_that_cannot_be_captured_is_searched_without_graphs(device: torch.device) -> None:
+    """Catches an ensemble whose state is mistaken for that of one model."""
     models = [model_of(seed, 9) for seed in (3, 4)]
-    given, search = longest_first([9, 12, 7]), Search(beam=2)
-    expected = search_all(Ensemble(models), given, search)
-    ours = searcher(Ensemble([model.to(device) for model in models]), search, device)
-    assert_same(found_by(ours, given, 4096), expected)
+    asked, search = longest_first([9, 12, 7]), Search(beam=2)
+    expected = search_all(Ensemble(models), asked, search)
+    graphed = searcher(Ensemble([model.to(device) for model in models]), search, device)
+    assert_same(search_in_order(graphed, asked, 4096), expected)
 
 
-def test_sources_are_not_filled_up_beyond_the_positions() -> None:
+def test_sources_are_not_padded_beyond_the_positions() -> None:
     """Catches padding to 16 tokens of a model that reads 12."""
-    ours = searcher(model_of(3, 9), Search(), torch.device("cpu"))
-    assert len(found_by(ours, longest_first([4]), 4096)) == 1
+    graphed = searcher(model_of(3, 9), Search(), torch.device("cpu"))
+    assert len(search_in_order(graphed, longest_first([4]), 4096)) == 1
 
 
-def test_boards_are_given_up_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches memory that grows with the number of shapes, and the board in use given up."""
-    search, given = Search(beam=2), longest_first([5, 9, 20, 33, 12])
-    ours = searcher(model_of(3, 9), search, torch.device("cpu"))
-    monkeypatch.setattr(ours, "_most_bytes", 0)
+def test_graphed_batches_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches memory that grows with the number of shapes, and eviction of the batch in use."""
+    search, asked = Search(beam=2), longest_first([5, 9, 20, 33, 12])
+    graphed = searcher(model_of(3, 9), search, torch.device("cpu"))
+    monkeypatch.setattr(graphed, "_max_bytes", 0)
     for batch_tokens in (12, 24, 48):
-        assert_same(found_by(ours, given, 2 * batch_tokens), search_all(model_of(3, 9), given, search))
-        assert len(ours._boards) == 1
+        assert_same(search_in_order(graphed, asked, 2 * batch_tokens), search_all(model_of(3, 9), asked, search))
+        assert len(graphed._cache) == 1
 
 
 class Counting(Transformer):
@@ -117,7 +117,7 @@ class Counting(Transformer):
     steps = 0
 
     def step(self, tokens: Any, state: Any) -> Any:
-        """As `Transformer.step`."""
+        """Same as `Transformer.step`, but counted."""
         type(self).steps += 1
         return super().step(tokens, state)
 
@@ -127,10 +127,10 @@ def test_steps_end_soon_after_the_last_sentence() -> None:
     model = model_of(3, 9, 9.0)
     model.__class__ = Counting
     Counting.steps = 0
-    found_by(searcher(model, Search(), torch.device("cpu")), longest_first([39, 39, 39]), 4096)
+    search_in_order(searcher(model, Search(), torch.device("cpu")), longest_first([39, 39, 39]), 4096)
     assert Counting.steps <= 16
 
 
-def test_shapes_leave_a_third_of_their_places_empty_at_most() -> None:
-    """Catches a gap in the list of even numbers, or one out of order."""
+def test_at_most_a_third_of_a_batch_is_padding() -> None:
+    """Catches a gap in the list of bucket sizes, or one out of order."""
     assert all(small < large <= 1.5 * small or (small, large) == (1, 2) for small, large in pairwise(BUCKET_SIZES))

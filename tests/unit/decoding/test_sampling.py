@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from transformer.decoding import Request, Sampling, Search, search_all
-from transformer.decoding.sampling import draw, kept, uniforms
+from transformer.decoding.sampling import draw, filter_logits, random_stream
 from transformer.errors import ConfigError
 from transformer.transformer import Transformer, build_transformer
 
 P = [0.4, 0.25, 0.2, 0.1, 0.05]
-KEPT: list[tuple[dict[str, Any], list[float]]] = [
+FILTERED: list[tuple[dict[str, Any], list[float]]] = [
     ({}, P),
     ({"top_k": 2}, [0.4, 0.25, 0, 0, 0]),
     ({"top_k": 9}, P),
@@ -26,12 +26,12 @@ KEPT: list[tuple[dict[str, Any], list[float]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), KEPT)
+@pytest.mark.parametrize(("options", "expected"), FILTERED)
 def test_which_tokens_may_be_drawn(options: dict[str, Any], expected: list[float]) -> None:
     """Catches a filter one token too wide or too narrow; the order of tokens must not matter."""
     order = torch.tensor([3, 0, 4, 2, 1])
     log_p = torch.tensor(P).log()[order]
-    p = kept(log_p, Sampling(**options)).softmax(-1)
+    p = filter_logits(log_p, Sampling(**options)).softmax(-1)
     torch.testing.assert_close(p, (torch.tensor(expected) / sum(expected))[order])
 
 
@@ -40,7 +40,7 @@ def test_draws_follow_the_distribution(temperature: float) -> None:
     """Catches a temperature upside down, and a token that is never or always drawn."""
     n = 40_000
     log_p = torch.tensor([*P, 0.0]).log().expand(n, -1)
-    tokens = draw(log_p, uniforms(5, 0, 1, n)[0], Sampling(temperature=temperature))
+    tokens = draw(log_p, random_stream(5, 0, 1, n)[0], Sampling(temperature=temperature))
     weights = [p ** (1 / temperature) for p in P]
     counts = Counter(tokens.tolist())
     for token, weight in enumerate(weights):
@@ -61,20 +61,20 @@ def test_a_sentence_draws_the_same_in_any_company() -> None:
     together = search_all(model(), asked, search)
     turned = search_all(model(), asked[::-1], search, batch_tokens=30, refill_below=0.9)[::-1]
     alone = [search_all(model(), [request], search)[0] for request in asked]
-    tokens = [[h.tokens for h in found] for found in together]
-    assert tokens == [[h.tokens for h in found] for found in turned]
-    assert tokens == [[h.tokens for h in found] for found in alone]
-    assert any(len({tuple(t) for t in found}) == 3 for found in tokens), "samples of a sentence must differ"
+    tokens = [[h.tokens for h in hypotheses] for hypotheses in together]
+    assert tokens == [[h.tokens for h in hypotheses] for hypotheses in turned]
+    assert tokens == [[h.tokens for h in hypotheses] for hypotheses in alone]
+    assert any(len({tuple(t) for t in samples}) == 3 for samples in tokens), "samples of a sentence must differ"
     other = search_all(model(), asked, Search(3, n_best=3, sampling=Sampling(seed=8)))
-    assert tokens != [[h.tokens for h in found] for found in other]
+    assert tokens != [[h.tokens for h in hypotheses] for hypotheses in other]
 
 
-def test_sampling_under_rules_keeps_the_models_score() -> None:
+def test_sampling_with_logits_processors_keeps_the_models_score() -> None:
     """Catches rules that sampling ignores, and scores of the filtered distribution."""
     search = Search(4, n_best=4, no_repeat_ngram=1, banned=[(7,)], sampling=Sampling(temperature=3.0, top_k=12))
-    for request, found in zip(asked := [Request([5, 6, 2], 9, number=i) for i in range(6)],
+    for request, hypotheses in zip(asked := [Request([5, 6, 2], 9, number=i) for i in range(6)],
                               search_all(model(), asked, search), strict=True):  # fmt: skip
-        for hypothesis in found:
+        for hypothesis in hypotheses:
             assert 7 not in hypothesis.tokens
             assert len(set(hypothesis.tokens)) == len(hypothesis.tokens)
             steps = [*hypothesis.tokens, 2] if hypothesis.finished else hypothesis.tokens
@@ -95,7 +95,7 @@ def test_sampling_under_rules_keeps_the_models_score() -> None:
         ({"min_p": 1.5}, r"min_p=1.5 is not in \[0, 1\]"),
     ],
 )
-def test_what_cannot_be_drawn_from_is_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     """Catches a division by zero and an empty set of tokens."""
     with pytest.raises(ConfigError, match=message):
         Sampling(**options)
@@ -107,12 +107,12 @@ def test_equal_samples_are_all_returned(options: dict[str, Any], reserve_eos: bo
     """Catches fewer lines than were asked for, and one that ended with the limit returned a second time as cut."""
     search = Search(3, n_best=3, sampling=Sampling(top_k=1), **options)
     for limit in (1, 2, 5, 9, 30):
-        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
-        assert len(found) == 3
-        assert len({tuple(each.tokens) for each in found}) == 1
+        ((*hypotheses,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
+        assert len(hypotheses) == 3
+        assert len({tuple(hypothesis.tokens) for hypothesis in hypotheses}) == 1
     search = Search(40, n_best=40, sampling=Sampling(seed=3), **options)
     for limit in (1, 2, 3):
-        ((*found,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
-        assert len(found) == 40
-        assert {each.finished for each in found} == {False, True}
-        assert {len(each.tokens) for each in found if not each.finished} == {limit - reserve_eos}
+        ((*hypotheses,),) = search_all(model(), [Request([5, 6, 2], limit, reserve_eos=reserve_eos)], search)
+        assert len(hypotheses) == 40
+        assert {hypothesis.finished for hypothesis in hypotheses} == {False, True}
+        assert {len(hypothesis.tokens) for hypothesis in hypotheses if not hypothesis.finished} == {limit - reserve_eos}

@@ -1,4 +1,4 @@
-"""Shortlists: learned as IBM model 1 says, and searched as the whole vocabulary with all else forbidden."""
+"""Shortlists: training by IBM model 1, and searches that equal those with all other tokens forbidden."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -17,7 +17,7 @@ from transformer.decoding.shortlist_training import (
     learn_shortlist,
     load_shortlist,
     save_shortlist,
-    spaced,
+    subsample_evenly,
 )
 from transformer.errors import ConfigError, DataError
 from transformer.inference.cpu import pack
@@ -35,7 +35,7 @@ PAIRS = [
 
 
 def ibm_model_1() -> dict[int, dict[int, float]]:
-    """As Brown et al. write it, with dictionaries; EOS is the empty word."""
+    """IBM model 1 as in Brown et al., with dictionaries; EOS is the empty word."""
     t: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(lambda: 1.0))
     for _ in range(ITERATIONS):
         counts: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -51,22 +51,22 @@ def ibm_model_1() -> dict[int, dict[int, float]]:
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_best_tokens_are_those_of_ibm_model_1(n: int) -> None:
     """Catches counts of another pair of tokens, a share over the wrong side, and chunks that are not added up."""
-    found = learn_shortlist(PAIRS, (12, 20), best=n, frequent=2)
+    actual = learn_shortlist(PAIRS, (12, 20), best=n, frequent=2)
     for source, row in ibm_model_1().items():
         best = sorted(row.values(), reverse=True)[:n]
-        ours = [row[token] for token in found.by_token[source].tolist() if token != 2]
+        ours = [row[token] for token in actual.by_token[source].tolist() if token != 2]
         assert sorted(ours, reverse=True) == pytest.approx(best, rel=1e-6)
-    assert found.always.tolist() == [2, 10, 11], "11 and 13 are as frequent; the first counts"
-    assert (found.by_token[3] == 2).all(), "of a token that never occurs, nothing is known"
+    assert actual.always.tolist() == [2, 10, 11], "11 and 13 are as frequent; the first counts"
+    assert (actual.by_token[3] == 2).all(), "of a token that never occurs, nothing is known"
 
 
 def test_coverage_counts_tokens() -> None:
-    """Catches a share of sentences in place of tokens."""
+    """Catches a share of sentences instead of tokens."""
     listed = Shortlist(torch.tensor([2]), torch.tensor([[2]] * 4 + [[10]] + [[11]] * 7), 20)
     share, size = coverage(listed, [([4], [10, 10, 11]), ([5, 6], [11])])
     assert share == pytest.approx(3 / 4)
     assert size == 2
-    with pytest.raises(DataError, match="no pairs to learn a shortlist from"):
+    with pytest.raises(DataError, match="cannot be learned from an empty corpus"):
         learn_shortlist([], (4, 4))
     with pytest.raises(ConfigError, match="best=0 and frequent=5 are not both above 0"):
         learn_shortlist(PAIRS, (12, 20), best=0, frequent=5)
@@ -87,7 +87,7 @@ def listed() -> Shortlist:
 
 
 class Forbidding:
-    """The whole vocabulary, with minus infinity for what the source's list lacks: what a shortlist should do."""
+    """A model over the whole vocabulary, with -inf for the tokens that the source's list lacks."""
 
     def __init__(self, model: Transformer, shortlist: Shortlist) -> None:
         self.model, self.shortlist = model, shortlist
@@ -96,15 +96,15 @@ class Forbidding:
         """One sentence."""
         assert len(src) == 1
         lists = self.shortlist.by_token[src[0]].flatten().tolist()
-        self.kept = sorted({*self.shortlist.always.tolist(), *lists})
+        self.allowed = sorted({*self.shortlist.always.tolist(), *lists})
         return self.model.begin(src, src_mask, limit)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The model's, but for what is forbidden."""
+        """The model's logits, masked."""
         logits, state = self.model.step(tokens, state)
-        kept = torch.full_like(logits, -torch.inf)
-        kept[:, self.kept] = logits[:, self.kept]
-        return kept, state
+        masked = torch.full_like(logits, -torch.inf)
+        masked[:, self.allowed] = logits[:, self.allowed]
+        return masked, state
 
 
 SEARCHES = {
@@ -127,15 +127,15 @@ def test_a_search_is_that_of_the_vocabulary_with_all_else_forbidden(name: str, p
         for i, n in enumerate(lengths)
     ]
     expected = [search_all(Forbidding(model, shortlist), [request], search)[0] for request in asked]
-    quick = ShortlistModel(model, shortlist)
-    assert (quick.listed is not None) == (precision is not None and library() is not None)
-    found = search_all(quick, asked, search, batch_tokens=search.beam * 12, refill_below=0.9)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert [each.tokens for each in ours] == [each.tokens for each in theirs]
-        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+    shortlisted = ShortlistModel(model, shortlist)
+    assert (shortlisted.output_weights is not None) == (precision is not None and library() is not None)
+    actual = search_all(shortlisted, asked, search, batch_tokens=search.beam * 12, refill_below=0.9)
+    for hypotheses, references in zip(actual, expected, strict=True):
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in references]
+        assert [h.score for h in hypotheses] == pytest.approx([h.score for h in references], abs=1e-3)
 
 
-def test_lists_of_sentences_that_left_are_given_up() -> None:
+def test_lists_of_dropped_sentences_are_removed() -> None:
     """Catches lists that pile up where sentences enter as others leave, and one that another sentence gets."""
     model, src = ShortlistModel(model_of(3), listed()), torch.tensor([[5, 6, 2], [7, 8, 2], [11, 9, 2]])
     state = model.begin(src, torch.ones(3, 1, 1, 3, dtype=torch.bool), 9).select(torch.tensor([2, 1]))
@@ -143,8 +143,8 @@ def test_lists_of_sentences_that_left_are_given_up() -> None:
     joined = state.join(other)
     assert len(joined.lists) == 3
     logits, _ = model.step(torch.tensor([1, 1, 1]), joined)
-    may_use = listed().of(src[[2, 1, 0]])[:, joined.lists.ids]
-    assert torch.equal(logits > -torch.inf, may_use)
+    allowed = listed().of(src[[2, 1, 0]])[:, joined.lists.ids]
+    assert torch.equal(logits > -torch.inf, allowed)
     assert len(joined.select(torch.tensor([1])).join(other).lists) == 2
 
 
@@ -153,11 +153,11 @@ def test_lists_of_another_vocabulary_are_refused(packed: bool) -> None:
     """Catches tokens that the model lacks, whose weights a kernel would read from beyond its own."""
     model = pack(model_of(3), "float32") if packed else model_of(3)
     by_token = torch.full((30, 1), 2)
-    with pytest.raises(ConfigError, match="a shortlist of 30 tokens names 30, of a model that has 30"):
+    with pytest.raises(ConfigError, match="a shortlist over 30 tokens contains token 30, but the model has 30 tokens"):
         ShortlistModel(model, Shortlist(torch.tensor([2, 30]), by_token, 30))
     few = ShortlistModel(model, Shortlist(torch.tensor([2, 4, 9]), by_token, 28))  # of a tokenizer with fewer
-    (found,) = search_all(few, [Request([5, 2], 4)], Search(2))
-    assert {*found[0].tokens} <= {2, 4, 9}
+    (hypotheses,) = search_all(few, [Request([5, 2], 4)], Search(2))
+    assert {*hypotheses[0].tokens} <= {2, 4, 9}
 
 
 def test_an_ensemble_of_shortlisted_models() -> None:
@@ -183,7 +183,7 @@ def test_chosen_outputs_of_a_packed_matrix(precision: Precision) -> None:
 
 
 def test_files_are_those_of_their_tokenizers(tmp_path: Path) -> None:
-    """Catches a list that is applied to another model's tokens, and a file that is no list."""
+    """Catches a list that is applied to another model's tokens, and a file that is not a list."""
     texts = ["one two three four five", "six seven"] * 20
     first, second = (
         TokenizerPair.train(lambda: texts, lambda: texts, TokenizerConfig(vocab_size=size)) for size in (265, 270)
@@ -197,37 +197,37 @@ def test_files_are_those_of_their_tokenizers(tmp_path: Path) -> None:
     assert torch.equal(again.always, shortlist.always)
     with pytest.raises(DataError, match="was made for another model's tokenizers; make one with transformer shortlist"):
         load_shortlist(path, second)
-    with pytest.raises(DataError, match="is no shortlist"):
+    with pytest.raises(DataError, match="is not a shortlist"):
         load_shortlist(tmp_path / "none", first)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="is no shortlist"):
+    with pytest.raises(DataError, match="is not a shortlist"):
         load_shortlist(path, first)
     for always, by_token in ((shortlist.always, shortlist.by_token[:-1]), (torch.tensor([7]), shortlist.by_token)):
         save_shortlist(path, Shortlist(always, by_token, size), first)
-        with pytest.raises(DataError, match="names tokens that there are not"):
+        with pytest.raises(DataError, match="contains tokens outside the vocabulary"):
             load_shortlist(path, first)
     path.write_bytes(b"nothing")
-    with pytest.raises(DataError, match="is no shortlist"):
+    with pytest.raises(DataError, match="is not a shortlist"):
         load_shortlist(path, first)
     save_shortlist(path, Shortlist(torch.tensor([size]), shortlist.by_token, size), first)
-    with pytest.raises(DataError, match="names tokens that there are not"):
+    with pytest.raises(DataError, match="contains tokens outside the vocabulary"):
         load_shortlist(path, first)
 
 
 def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches a list that is ignored, and one that lets required words be lost without a word."""
+    """Catches a list that is ignored, and one that silently loses required words."""
     tokenizers = load_bundle(tiny_run).tokenizers
     sides = [path.read_text(encoding="utf-8").splitlines() for path in digit_corpus]
-    pairs = list(zip(*(each.encode_batch(side) for each, side in zip(
+    pairs = list(zip(*(tokenizer.encode_batch(side) for tokenizer, side in zip(
         (tokenizers.source, tokenizers.target), sides, strict=True)), strict=True))  # fmt: skip
     path, sizes = tmp_path / "list.safetensors", (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
     save_shortlist(path, learn_shortlist(pairs, sizes, best=4, frequent=1), tokenizers)
     shortlist = load_shortlist(path, tokenizers)
     translator = load(tiny_run, shortlist=path, search=Search(3))
-    for line, found in zip(sides[0][:40], translator.translations(sides[0][:40]), strict=True):
-        (may_use,) = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
-        assert may_use[[*found.alternatives[0].tokens[0]]].all()
+    for line, translation in zip(sides[0][:40], translator.translations(sides[0][:40]), strict=True):
+        (allowed,) = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
+        assert allowed[[*translation.alternatives[0].tokens[0]]].all()
     with pytest.raises(ConfigError, match="may need words that a shortlist lacks"):
         load(tiny_run, shortlist=path, search=Search(3), lexicon=Terminology(protected=["urls"]))
     with pytest.raises(ConfigError, match="prefixes may need words that a shortlist lacks"):
@@ -235,10 +235,10 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 1000])
-def test_a_long_text_is_thinned_out_evenly(n: int) -> None:
+def test_a_long_text_is_subsampled_evenly(n: int) -> None:
     """Catches a beginning that is taken for the whole, and more pairs held than were allowed."""
-    kept = spaced(range(n), 8)
-    gaps = {after - before for before, after in pairwise(kept)}
-    assert len(kept) <= 8
+    sample = subsample_evenly(range(n), 8)
+    gaps = {after - before for before, after in pairwise(sample)}
+    assert len(sample) <= 8
     assert len(gaps) <= 1
-    assert kept == list(range(n)) if n <= 8 else kept[-1] + gaps.pop() >= n
+    assert sample == list(range(n)) if n <= 8 else sample[-1] + gaps.pop() >= n

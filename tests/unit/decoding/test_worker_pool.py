@@ -1,4 +1,4 @@
-"""Searches side by side, in real processes."""
+"""Searches in parallel, in real processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ import torch
 
 from substitution import substitute
 from transformer.decoding import Request, Search, Workers, search_all
-from transformer.decoding.worker_pool import in_batches
+from transformer.decoding.worker_pool import make_batches
 from transformer.errors import ConfigError, WorkerError
 from transformer.inference.cpu import pack
 from transformer.pipelines.auto import load
@@ -35,22 +35,22 @@ def test_every_request_is_answered_once_and_in_order(n: int) -> None:
     """Catches a batch that two workers take, or none, and results under another's number."""
     model, asked = pack(random_model(), "float32"), requests(40)
     workers = Workers(model, Search(beam=2), n)
-    found = list(workers.search_each(asked, 64))
-    assert [index for index, _ in found] == list(range(40))
+    results = list(workers.search_each(asked, 64))
+    assert [index for index, _ in results] == list(range(40))
     expected = search_all(model, asked, Search(beam=2))
-    assert [hypotheses[0].tokens for _, hypotheses in found] == [each[0].tokens for each in expected]
+    assert [hypotheses[0].tokens for _, hypotheses in results] == [reference[0].tokens for reference in expected]
     again = list(workers.search_each(asked[:3], 64))
-    assert [hypotheses[0].tokens for _, hypotheses in again] == [each[0].tokens for each in expected[:3]]
+    assert [hypotheses[0].tokens for _, hypotheses in again] == [reference[0].tokens for reference in expected[:3]]
 
 
 def test_batches_hold_what_fits() -> None:
     """Catches a batch beyond the budget, a request left out at its edge, and one that alone exceeds it."""
     lengths = [9, 3, 3, 3, 1, 20, 2, 2]
-    batches = list(in_batches([Request([5] * length, 9) for length in lengths], 12))
+    batches = list(make_batches([Request([5] * length, 9) for length in lengths], 12))
     assert [[len(request.source) for request in batch] for batch in batches] == [[9], [3, 3, 3, 1], [20], [2, 2]]
 
 
-def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_returned_after_some_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches workers that keep what a batch freed, and so take more and more for a long file."""
     log = tmp_path / "log"
 
@@ -59,13 +59,13 @@ def test_memory_goes_back_after_some_batches(tmp_path: Path, monkeypatch: pytest
             file.write("x")
 
     substitute(monkeypatch, "worker_pool.trim_heap", note)  # forked processes have it too
-    substitute(monkeypatch, "worker_pool.BATCHES_TO_HOLES", 4)
+    substitute(monkeypatch, "worker_pool.TRIM_INTERVAL", 4)
     asked = requests(200)
     list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(asked, 64))
-    batches = len(list(in_batches(asked, 64)))
-    rest = 2 * (4 - 1)  # of two workers, at most
-    assert batches - rest <= 4 * len(log.read_text()) <= batches
-    assert batches > 2 * rest
+    batches = len(list(make_batches(asked, 64)))
+    uncounted = 2 * (4 - 1)  # at most, in two workers
+    assert batches - uncounted <= 4 * len(log.read_text()) <= batches
+    assert batches > 2 * uncounted
 
 
 def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeyp
     monkeypatch.setattr("torch._C._InferenceMode", enter)  # forked processes have it too
     list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(requests(200), 64))
     modes = log.read_text().split()
-    assert 1 <= len(modes) == len(set(modes)) <= 2, "of each worker one"
+    assert 1 <= len(modes) == len(set(modes)) <= 2, "one per worker"
     assert str(os.getpid()) not in modes
 
 
@@ -104,16 +104,16 @@ def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         list(Workers(Broken("out of memory"), Search(), 2).search_each(requests(9), 16))
     workers = Workers(Broken("killed"), Search(), 2)
-    with pytest.raises(WorkerError, match="a process that translates was killed, perhaps for lack of memory"):
+    with pytest.raises(WorkerError, match="a worker process was killed, perhaps for lack of memory"):
         list(workers.search_each(requests(9), 16))
-    assert not workers.serve(workers.model, workers.search, 2), "they are gone, and others must be made"
+    assert not workers.matches(workers.model, workers.search, 2), "they are gone, and others must be made"
 
 
 def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
-    """Catches workers that go on with an earlier search, that were killed, or that belong to the parent of a fork."""
+    """Catches workers that continue an earlier search, that were killed, or that belong to the parent of a fork."""
     translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
     greedy = translator.translate(lines)
-    translator.search = Search(beam=2, min_tokens=9, guard=False)
+    translator.search = Search(beam=2, min_tokens=9, retry_degenerate=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
         assert translator.translate(lines) != greedy
@@ -129,7 +129,7 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
         translator.translate(lines)
     translator.search = Search()
     assert translator.translate(lines) == greedy
-    assert not Workers.serve(translator._pool, translator.generator, Search(beam=3), 2)  # pyright: ignore
+    assert not Workers.matches(translator._pool, translator.generator, Search(beam=3), 2)  # pyright: ignore
     child = os.fork()
     if child == 0:  # a child of the process that made the workers
         code = 1
@@ -146,35 +146,35 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     translator = load(tiny_run, workers=2)
     texts = [["one two three"] * 1500, ["four", "", "five six"], ["seven eight"] * 1500]
     expected = [translator.translations(lines) for lines in texts]
-    begun = [translator.begin(lines) for lines in texts]
+    pending = [translator.begin(lines) for lines in texts]
     pool = translator._pool
     assert pool is not None
-    batches = list(pool._begun)
+    batches = list(pool._submitted)
     assert batches
     assert not wait(batches, 600).not_done, "nobody has asked for a result, and processes are at work"
-    assert [translator.finish(each) for each in begun] == expected
-    assert not pool.are_at_work
+    assert [translator.finish(text) for text in pending] == expected
+    assert not pool.is_busy
     with stopped(pool):
-        begun = [translator.begin(lines) for lines in texts]
-        assert pool.are_at_work
-    assert [translator.finish(each) for each in begun] == expected
-    known = set(pool._begun)
+        pending = [translator.begin(lines) for lines in texts]
+        assert pool.is_busy
+    assert [translator.finish(text) for text in pending] == expected
+    known = set(pool._submitted)
     short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
-    assert set(pool._begun) - known
-    assert [each.text for each in translator.finish(short)] == [each.text for each in expected[0][:400]]
+    assert set(pool._submitted) - known
+    assert [translation.text for translation in translator.finish(short)] == [t.text for t in expected[0][:400]]
     with pytest.raises(ConfigError, match="finished before"):
-        translator.finish(begun[0])
+        translator.finish(pending[0])
     with stopped(pool):
-        begun = [translator.begin(lines) for lines in texts]
+        pending = [translator.begin(lines) for lines in texts]
         translator.close()
-    with pytest.raises(WorkerError, match="were closed, or made anew, before this text was finished"):
-        translator.finish(begun[2])
+    with pytest.raises(WorkerError, match="were closed or replaced before this text was finished"):
+        translator.finish(pending[2])
 
 
 @contextmanager
 def stopped(pool: Workers) -> Generator[None]:
-    """Processes that find nothing meanwhile, however long this one waits for its turn."""
-    processes = [(each, each.ident) for each in (pool._pool._processes or {}).values() if each.ident]
+    """Stops the worker processes, so that they cannot finish anything meanwhile."""
+    processes = [(process, process.ident) for process in (pool._pool._processes or {}).values() if process.ident]
     for _, number in processes:
         os.kill(number, signal.SIGSTOP)
     try:
@@ -189,12 +189,12 @@ def test_processes_end_in_the_middle_of_a_message() -> None:
     """Catches a close that waits for ever for the rest of a message whose sender was killed."""
     code = """
 import time
-from transformer.decoding import Request, Search, Workers, workers
+from transformer.decoding import Request, Search, Workers, worker_pool
 
 def answer_at_length(requests):
     return bytes(100_000_000)
 
-workers._search = answer_at_length  # forked processes have it too
+worker_pool._search_batch = answer_at_length  # forked processes have it too
 for _ in range(5):
     made = Workers(None, Search(), 2)
     made.search_each([Request([5] * 9, 9)] * 20, 9)
@@ -205,7 +205,7 @@ for _ in range(5):
 
 
 def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:
-    """Catches a pool that is still being taken down when Python ends, which now and then tells of a bad descriptor."""
+    """Catches a pool that is still being taken down when Python ends, which sometimes reports a bad descriptor."""
     code = f"""
 import torch; torch.set_num_threads(2)
 from transformer.pipelines.auto import load
@@ -249,14 +249,14 @@ def test_a_translator_in_a_thread_that_ends_goes_on(tiny_run: Path) -> None:
     """Catches workers that end with the thread that first needed them, as in a server."""
     from threading import Thread
 
-    translator, found = load(tiny_run, workers=2), list[list[str]]()
+    translator, outputs = load(tiny_run, workers=2), list[list[str]]()
     lines = ["one two three"] * 1500
     for _ in range(2):
-        thread = Thread(target=lambda: found.append(translator.translate(lines)))
+        thread = Thread(target=lambda: outputs.append(translator.translate(lines)))
         thread.start()
         thread.join()
         time.sleep(0.1)
-    assert found[0] == found[1]
-    assert len(found[0]) == 1500
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 1500
     with pytest.raises(ConfigError, match="workers=0 is below 1; choose 1"):
         load(tiny_run, workers=0)

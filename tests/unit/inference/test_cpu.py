@@ -271,6 +271,6 @@ def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
     caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (IndirectKVCache, PackedCache)]
     rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
     for found, (keys, values) in zip(IndirectKVCache.selected(caches, rows, 3, 3), before, strict=True):
-        held = found.apart() if isinstance(found, IndirectKVCache) else found
+        held = found.materialize() if isinstance(found, IndirectKVCache) else found
         assert torch.equal(held.keys[:, :, :3], keys[rows, :, :3])
         assert torch.equal(held.values[:, :, :3], values[rows, :, :3])

@@ -64,7 +64,7 @@ class IndirectKVCache(PackedCache):
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """As `KeyValueCache.select`."""
         if shortest < length or rows.numel() > self.keys.size(0):
-            return PackedCache.select(self.apart(), rows, length, shortest)
+            return PackedCache.select(self.materialize(), rows, length, shortest)
         cache_indirection = self.cache_indirection
         cache_indirection = (
             _numbers(self.keys.size(0)).expand(-1, self.keys.size(2))
@@ -98,7 +98,7 @@ class IndirectKVCache(PackedCache):
             return [first, *(each.select(rows, length, shortest) for each in caches[1:])]
         return [first, *(each._held_by(first.cache_indirection) for each in shared[1:])]
 
-    def apart(self) -> "IndirectKVCache":
+    def materialize(self) -> "IndirectKVCache":
         """This cache, with every position of a row in its own row."""
         if self.cache_indirection is not None:
             held, places = self.cache_indirection.long(), torch.arange(self.keys.size(2))
@@ -110,18 +110,20 @@ class IndirectKVCache(PackedCache):
 
     def first(self, length: int) -> KeyValueCache:
         """As `KeyValueCache.first`, of this cache with its positions apart."""
-        return super(IndirectKVCache, self.apart()).first(length)
+        return super(IndirectKVCache, self.materialize()).first(length)
 
     def grow(self, positions: int) -> KeyValueCache:
         """As `KeyValueCache.grow`."""
-        return super(IndirectKVCache, self.apart()).grow(positions)
+        return super(IndirectKVCache, self.materialize()).grow(positions)
 
     def _described(self) -> Attention:
         return cached(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
 
     def join(self, other: KeyValueCache) -> KeyValueCache:
         """As `KeyValueCache.join`."""
-        return super(IndirectKVCache, self.apart()).join(other.apart() if isinstance(other, IndirectKVCache) else other)
+        return super(IndirectKVCache, self.materialize()).join(
+            other.materialize() if isinstance(other, IndirectKVCache) else other
+        )
 
 
 _NUMBERED: Final[list[Tensor]] = []

@@ -74,7 +74,7 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         """As `DecoderLayer.step`; with a bias, block by block."""
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         if bias is not None:
-            cast(IndirectKVCache, target).apart()
+            cast(IndirectKVCache, target).materialize()
             return super().step(x, cache, index, self_mask, bias)
         own = cast(IndirectKVCache, target).as_target(cache.longest + 1, cache.positions)
         return self._step(x, own, cast(PackedCache, source).as_source(cache.src_mask, cache.width))

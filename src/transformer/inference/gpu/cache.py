@@ -48,8 +48,10 @@ class FusedCache(KeyValueCache):
         return FusedCache(keys, values, cache_indirection)
 
     @classmethod
-    def reordered(cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int) -> list[KeyValueCache]:
-        """As `KeyValueCache.reordered`; no key and no value moves."""
+    def reorder_cache(
+        cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
+    ) -> list[KeyValueCache]:
+        """As `KeyValueCache.reorder_cache`; no key and no value moves."""
         first = caches[0]
         assert isinstance(first, FusedCache)
         assert first.cache_indirection is not None

@@ -35,7 +35,7 @@ class ConstraintTokenizer:
         joined = self._lexicon.joined(line)
         asked = self._lexicon.required(line).items()
         phrases = (self._phrase(phrase, times, phrase in joined) for phrase, times in asked)
-        return tuple(phrase for phrase in phrases if phrase.spellings)
+        return tuple(phrase for phrase in phrases if phrase.variants)
 
     def _phrase(self, text: str, times: int, is_joined: bool) -> Constraint:
         """A phrase after a space, or also after another character; without spellings if the vocabulary lacks one."""

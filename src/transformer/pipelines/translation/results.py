@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from transformer.decoding import GUARD_NGRAM, Constraint, Hypothesis, Search, Tokens, normalized, repeats_itself
+from transformer.decoding import RETRY_NGRAM, Constraint, Hypothesis, Search, Tokens, normalized_score, repeats_itself
 from transformer.decoding.length_penalties import LengthPenalty
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.text.sentence_splitting import SplitLine
@@ -40,7 +40,7 @@ def is_degenerate(piece: Segment, best: Hypothesis, search: Search) -> bool:
 
 def is_long(piece: Segment, best: Hypothesis, search: Search) -> bool:
     """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
-    owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.spellings)) for phrase in piece.required)
+    owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.variants)) for phrase in piece.required)
     return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, search.min_tokens)
 
 
@@ -55,7 +55,7 @@ def quality_warnings(own: Sequence[tuple[Segment, Sequence[Hypothesis]]], search
     elif any(is_degenerate(piece, best, search) for piece, best in bests):
         flags.append("the translation repeats itself")
     if any(piece.retried for piece, _ in bests):
-        flags.append(f"searched for again without {GUARD_NGRAM} tokens in a row twice: it looped or did not end")
+        flags.append(f"searched for again without {RETRY_NGRAM} tokens in a row twice: it looped or did not end")
     return flags
 
 
@@ -105,7 +105,7 @@ class Alternative:
         return cls(
             text,
             sum((part.score for part in parts), 0.0),
-            sum((normalized(part, penalty) for part in parts), 0.0),
+            sum((normalized_score(part, penalty) for part in parts), 0.0),
             all(part.finished for part in parts),
             tuple(tuple(part.tokens) for part in parts),
             tokenizer,

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
-from transformer.decoding import averaged
+from transformer.decoding import average_log_p
 from transformer.pipelines.translation.translator import Translator
 from transformer.tokenizers.special_tokens import PAD_ID
 from transformer.transformer import Transformer
@@ -105,7 +105,9 @@ def token_scores(
         batch.labels[scored].split(CHUNK_ROWS), *(each[scored].split(CHUNK_ROWS) for each in hidden), strict=True
     ):
         log_p = [model.log_probabilities(each) for model, each in zip(models, rows, strict=True)]
-        found.append(_chosen(log_p[0] if len(log_p) == 1 else averaged(log_p, average).log_softmax(dim=-1), labels))
+        found.append(
+            _chosen(log_p[0] if len(log_p) == 1 else average_log_p(log_p, average).log_softmax(dim=-1), labels)
+        )
     tokens = iter(torch.cat(found).tolist())
     return [[next(tokens) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
 

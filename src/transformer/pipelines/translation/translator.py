@@ -10,7 +10,7 @@ import torch
 
 from transformer.decoding import (
     GREEDY,
-    GUARD_NGRAM,
+    RETRY_NGRAM,
     Ensemble,
     GraphedSearcher,
     Hypothesis,
@@ -21,11 +21,11 @@ from transformer.decoding import (
     ShortlistModel,
     Tokens,
     Workers,
-    as_they_are,
-    normalized,
-    one_thread,
-    rereader,
+    keep_tokens,
+    make_retokenizer,
+    normalized_score,
     search_each,
+    single_thread,
 )
 from transformer.errors import ConfigError, DataError
 from transformer.interfaces import GenerativeModel
@@ -112,14 +112,16 @@ class Translator:
         self.members = members = [self.model, *(member.eval() for member, _ in ensemble)]
         self._sources = sources = [tokenizers.source, *(source for _, source in ensemble)]
         self.rereaders = [
-            as_they_are if own is tokenizers.source else rereader(tokenizers.source, own, member.src_pos.seq_len)
+            keep_tokens
+            if own is tokenizers.source
+            else make_retokenizer(tokenizers.source, own, member.src_pos.seq_len)
             for own, member in zip(sources, members, strict=True)
         ]
         readers = [
-            member if reread is as_they_are else RetokenizingModel(member, reread, own.special_tokens.pad or 0)
+            member if reread is keep_tokens else RetokenizingModel(member, reread, own.special_tokens.pad or 0)
             for own, member, reread in zip(sources, members, self.rereaders, strict=True)
         ]
-        each = readers if shortlist is None else [ShortlistModel(one, shortlist, ranks=not ensemble) for one in readers]
+        each = readers if shortlist is None else [ShortlistModel(one, shortlist, fused=not ensemble) for one in readers]
         self.generator: GenerativeModel = Ensemble(each, search.average) if ensemble else each[0]
         self.shortlist = shortlist
         self.max_source_tokens = min(max_source_tokens, *(member.src_pos.seq_len for member in members))
@@ -134,7 +136,7 @@ class Translator:
         self._pool: Workers | None = None
         self._searcher: GraphedSearcher | None = None
         self.lexicon = replace(lexicon or Terminology(), normalize=tokenizers.target.normalize)
-        if search.coverage and any(reread is not as_they_are for reread in self.rereaders):
+        if search.coverage and any(reread is not keep_tokens for reread in self.rereaders):
             raise ConfigError("coverage needs models that split sources in the same way; leave it out, or the others")
         if search.min_tokens >= self.max_target_tokens:
             raise ConfigError(
@@ -226,10 +228,10 @@ class Translator:
             ConfigError: it has been returned.
         """
         lines, splits, pieces = begun.lines, begun.splits, begun.pieces
-        with one_thread() if self.deterministic else nullcontext():
+        with single_thread() if self.deterministic else nullcontext():
             counted = lines_done(len(lines), [piece.line for piece in pieces], done)
             found = self._found(pieces, self.search, begun.results, counted)
-            if self.search.guard:
+            if self.search.retry_degenerate:
                 self._heal(pieces, found)
         of_lines: list[list[tuple[Segment, list[Hypothesis]]]] = [[] for _ in lines]
         for piece, hypotheses in zip(pieces, found, strict=True):
@@ -247,10 +249,10 @@ class Translator:
     def _heal(self, pieces: Sequence[Segment], found: list[list[Hypothesis]]) -> None:
         """Searches again for what came out odd, without repetitions, and takes what is better."""
         odd = [index for index, piece in enumerate(pieces) if is_degenerate(piece, found[index][0], self.search)]
-        blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or GUARD_NGRAM, GUARD_NGRAM))
+        blocked = replace(self.search, no_repeat_ngram=min(self.search.no_repeat_ngram or RETRY_NGRAM, RETRY_NGRAM))
         again_odd = [pieces[index] for index in odd]
-        is_shared = self._pool is not None and self._pool.are_at_work  # another text has the other cores
-        with one_thread() if is_shared else nullcontext():
+        is_shared = self._pool is not None and self._pool.is_busy  # another text has the other cores
+        with single_thread() if is_shared else nullcontext():
             again = self._found(again_odd, blocked, self._results(again_odd, blocked))
         for index, better in zip(odd, again, strict=True):
             if not is_degenerate(pieces[index], better[0], self.search):
@@ -264,7 +266,7 @@ class Translator:
         requests = (self._request(pieces[index]) for index in order)
         tokens = search.beam * sum(len(piece.tokens) for piece in pieces)
         most = 1 if self.deterministic else self.batch_tokens
-        pool = self._pool if self._pool and self._pool.serve(self.generator, search, self.workers) else None
+        pool = self._pool if self._pool and self._pool.matches(self.generator, search, self.workers) else None
         least = self.workers * (LEAST_TOKENS_OF_A_RUNNING_WORKER if pool else LEAST_TOKENS_OF_A_WORKER)
         if self.workers > 1 and not is_retry and not current_process().daemon and tokens >= least:
             if pool is None:
@@ -312,7 +314,9 @@ class Translator:
         ranked: list[list[Hypothesis]] = []
         for own in found:
             covered = [replace(each, coverage=self.search.coverage * next(penalties)) for each in own]
-            covered.sort(key=lambda each: (each.finished, normalized(each, self.search.penalty)), reverse=True)
+            covered.sort(
+                key=lambda each: (each.finished, normalized_score(each, self.search.length_penalty)), reverse=True
+            )
             ranked.append(covered[: self.search.n_best])
         return ranked
 
@@ -385,7 +389,7 @@ class Translator:
         """The hypotheses of all pieces of a line, the best with the best."""
         flags: list[str] = []
         found = [hypotheses for _, hypotheses in own]
-        target, penalty = self.tokenizers.target, self.search.penalty
+        target, penalty = self.tokenizers.target, self.search.length_penalty
         alternatives = tuple(Alternative.of(parts, target, penalty) for parts in zip(*found, strict=False)) or (
             NOTHING,
         )

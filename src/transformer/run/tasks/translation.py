@@ -151,7 +151,7 @@ class TranslationTask(Task):
         assert self.corpus is not None
         assert task_data.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
-        search = Search(guard=False, min_tokens=0 if limit is None else limit - 1)
+        search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
         translator = Translator(model, task_data.text, max_source_tokens=longest, search=search)
         translator.max_target_tokens = translator.max_target_tokens if limit is None else limit
         translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)

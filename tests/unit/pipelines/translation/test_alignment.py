@@ -40,7 +40,7 @@ def test_words_are_counted_as_they_are_split(tiny_run: Path, line: str) -> None:
 
 def test_a_translation_of_all_positions_is_aligned(tiny_run: Path) -> None:
     """Catches one position too many for the model."""
-    translator = load(tiny_run, search=Search(min_tokens=95, guard=False))
+    translator = load(tiny_run, search=Search(min_tokens=95, retry_degenerate=False))
     (found,) = translator.translations(["one two three"])
     assert len(found.alternatives[0].tokens[0]) == 95
     assert attention_weights(translator, found)[0].size(2) == len(found.alternatives[0].tokens[0])

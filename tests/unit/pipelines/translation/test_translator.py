@@ -26,7 +26,7 @@ class Echo(Translator):
         sources = [pieces[index].tokens for index in longest_first(pieces)]
         self.searched = [*getattr(self, "searched", []), *sources]
         for place, tokens in enumerate(sources):
-            yield place, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, value=-1.0)]
+            yield place, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, ranking_score=-1.0)]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     def no_search(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
         for index, request in enumerate(requests):
             limits.append(request.limit)
-            yield index, [Hypothesis([], 0.0, finished=True, value=0.0)]
+            yield index, [Hypothesis([], 0.0, finished=True, ranking_score=0.0)]
 
     substitute(monkeypatch, "translator.search_each", no_search)
     translator = load(tiny_run)
@@ -125,7 +125,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     assert limits[4] == 96, "all positions of the model"
     with pytest.raises(ConfigError, match="min_tokens=96 is more than the 95 that the model has positions for"):
         load(tiny_run, search=Search(min_tokens=96))
-    with pytest.raises(ConfigError, match="max_tokens=3 is below 5, the fewest there can be"):
+    with pytest.raises(ConfigError, match="max_tokens=3 is below the minimum of 5; choose more"):
         Search(min_tokens=5, max_tokens=3)
 
 
@@ -223,7 +223,7 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
         for index, request in enumerate(asked):
             heals = search.no_repeat_ngram and len(request.source) > 3
             loops = not heals and len(request.source) > 2
-            yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, value=-1.0)]
+            yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, ranking_score=-1.0)]
 
     substitute(monkeypatch, "translator.search_each", looping)
     translator = load(tiny_run)
@@ -234,7 +234,7 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
     assert found[2].flags[0].startswith("searched for again")
     assert found[1].flags == ("the translation repeats itself",)
     assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
-    unguarded = load(tiny_run, search=Search(guard=False)).translations(["one two three"])
+    unguarded = load(tiny_run, search=Search(retry_degenerate=False)).translations(["one two three"])
     assert unguarded[0].alternatives[0].pieces == found[1].alternatives[0].pieces
 
 
@@ -244,7 +244,9 @@ def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: 
 
     def cut(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
         counts.append(len(list(requests)))
-        yield from ((index, [Hypothesis([5, 6], -1.0, finished=False, value=-1.0)]) for index in range(counts[-1]))
+        yield from (
+            (index, [Hypothesis([5, 6], -1.0, finished=False, ranking_score=-1.0)]) for index in range(counts[-1])
+        )
 
     substitute(monkeypatch, "translator.search_each", cut)
     for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
