@@ -1,4 +1,4 @@
-"""What the rooms below know of a model: just enough to train it and to search with it."""
+"""Protocols through which training and decoding use models and data, without knowing their classes."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -12,12 +12,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossSum:
-    """What one micro-batch contributes to the loss.
+    """The contribution of one micro-batch to the loss.
 
     Attributes:
-        loss_sum: loss summed over the scored tokens, with gradient.
-        count: number of scored tokens.
-        metrics: further sums over the scored tokens, without gradient, e.g. the unsmoothed loss.
+        loss_sum: Loss summed over the scored tokens, with gradient.
+        count: Number of scored tokens.
+        metrics: Further sums over the scored tokens, without gradient, e.g. the unsmoothed loss.
     """
 
     loss_sum: Float[Tensor, ""]
@@ -27,25 +27,26 @@ class LossSum:
 
 @runtime_checkable
 class Batch(Protocol):
-    """A micro-batch: padded tensors and how many tokens of it are scored."""
+    """A micro-batch: padded tensors and the number of scored tokens."""
 
     @property
     def scored_tokens(self) -> int:
-        """Number of tokens that the loss counts, known without the model."""
+        """The number of tokens that the loss counts, known without the model."""
         ...
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
+        """Returns the same batch on another device."""
         ...
 
 
 @dataclass(frozen=True)
 class DatasetMix:
-    """Consecutive examples of a source that are seen equally often.
+    """Consecutive examples of a dataset that are seen equally often.
 
     Attributes:
-        examples: how many.
-        weight: how many times an epoch each is seen; a fraction takes them in turn.
+        examples: Number of examples.
+        weight: Number of times per epoch that each example is seen; a fraction rotates through
+            them from epoch to epoch.
     """
 
     examples: int
@@ -58,83 +59,86 @@ class Dataset(Protocol):
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each example, one column a side: shape (examples, sides)."""
+        """The number of tokens of each example, one column per side: shape (examples, sides)."""
         ...
 
     @property
     def mix(self) -> tuple[DatasetMix, ...]:
-        """Which examples are seen how often, in the order of their numbers; none stands for each once an epoch."""
+        """The parts of the dataset in order, with their weights; if empty, each example is seen once per epoch."""
         ...
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> Any:
-        """The `Batch` of the given examples, in the given order."""
+        """Returns the `Batch` of the given examples, in the given order."""
         ...
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """A model together with its loss; what is compiled, and wrapped for distribution."""
+    """A model together with its loss: the unit that is compiled, and wrapped for distributed training."""
 
     def __call__(self, batch: Any) -> LossSum:
-        """The summed loss of a batch."""
+        """Computes the summed loss of a batch."""
         ...
 
 
 @runtime_checkable
 class CountsOperations(Protocol):
-    """An objective that knows what it costs."""
+    """An objective that knows its computational cost."""
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Floating-point operations of a step over examples of these lengths: shape (examples, sides)."""
+        """Returns the floating-point operations of a step over examples of some lengths: shape (examples, sides)."""
         ...
 
 
 @runtime_checkable
 class State(Protocol):
-    """Where a search stands, one row a hypothesis."""
+    """The incremental state of a model during a search, such as its key-value caches; one row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " R"]) -> "State":
-        """The state of the given rows, in the given order; rows may repeat or be left out."""
+        """Returns the state of the given rows, in the given order; rows may repeat or be left out."""
         ...
 
     def join(self, other: Any) -> "State":
-        """The rows of this state, then those of another; they may stand at different positions."""
+        """Concatenates the rows of this state and another one; they may be at different positions."""
         ...
 
 
 @runtime_checkable
 class GraphCapturableState(State, Protocol):
-    """A state whose steps need nothing of the host: a GPU can make several of them on its own.
+    """A state whose steps do not need the CPU, so that they can be captured as a CUDA graph.
 
     Attributes:
-        longest: positions that are taken of the longest row.
+        longest: Number of positions that the longest row has filled.
     """
 
     longest: int
 
     def tensors(self) -> list[Tensor]:
-        """All that a step reads; caches only once something is written. Their order depends on the model alone."""
+        """Returns all tensors that a step reads, in an order that depends only on the model.
+
+        Caches are included only if something is written to them.
+        """
         ...
 
     def reorder_cache(self, rows: Int[Tensor, " R"]) -> "GraphCapturableState":
-        """As `select`, where each row takes the place of one of the same sentence and at the same position."""
+        """Same as `select`, but each row replaces one of the same sentence and at the same position."""
         ...
 
     def resized(self, positions: int) -> "GraphCapturableState":
-        """The same with room for so many positions in all."""
+        """Returns the same state with a capacity of `positions` positions in total."""
         ...
 
 
 @runtime_checkable
 class GenerativeModel(Protocol):
-    """A model that writes one token after another."""
+    """A model that generates one token after another, as the search needs it."""
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
-        """Reads the sources and returns the `State` of a search of up to `limit` tokens."""
+        """Encodes the sources and returns the `State` of a search of up to `limit` tokens."""
         ...
 
     def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        """Appends one token a row; returns the logits of the next and the `State` to go on with."""
+        """Appends one token per row; returns the logits of the next token and the next `State`."""
         ...
 
 
@@ -143,23 +147,23 @@ class WritesText(Protocol):
     """A model that scores the next token at every position of a text."""
 
     def decode(self, tokens: Int[Tensor, "B T"], mask: Any = None, positions: Any = None) -> Float[Tensor, "B T D"]:
-        """What is projected to the vocabulary, at every position."""
+        """Returns the hidden states at every position, before the projection to the vocabulary."""
         ...
 
 
 @runtime_checkable
 class EncoderModel(Protocol):
-    """A model that reads a text, or an image, as a whole."""
+    """A model that encodes a text or an image as a whole."""
 
     @property
     def labels_read(self) -> int | None:
-        """How many positions, the first ones, the labels depend on; None for all."""
+        """The number of first positions that the labels depend on; None means all."""
         ...
 
     def encode(self, x: Any, mask: Any = None) -> Float[Tensor, "B S D"]:
-        """A vector at every position; the mask says which positions of a text are no padding."""
+        """Returns a vector at every position; the mask is False at the padding of a text."""
         ...
 
     def label_logits(self, x: Any, mask: Any = None) -> Float[Tensor, "B labels"]:
-        """A logit a label; nothing is computed at positions that they do not depend on."""
+        """Returns one logit per label; positions that the labels do not depend on are not computed."""
         ...

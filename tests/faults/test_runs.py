@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from samples import tiny_recipe, write_lines
-from transformer.inference.cpu import choose_precision, described
+from transformer.inference.cpu import choose_precision, describe_precision
 from transformer.run.recipe import parse_recipe
 from transformer.storage.checkpoints import checkpoint_steps
 
@@ -100,7 +100,7 @@ def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> Non
     result = subprocess.run(["bash", "-c", script], capture_output=True, env=ENVIRONMENT, check=False)
     assert (result.returncode, result.stderr, result.stdout.count(b"\n")) == (
         0,
-        described(choose_precision(), 1).encode() + b"\n",
+        describe_precision(choose_precision(), 1).encode() + b"\n",
         3,
     )
 

@@ -1,1 +1,1 @@
-"""Models rewritten for fast inference."""
+"""Conversion of models for fast inference on CPUs and GPUs."""

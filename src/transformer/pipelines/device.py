@@ -7,7 +7,7 @@ import torch
 
 from transformer.bundle import Bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.inference.cpu import choose_precision, described, pack
+from transformer.inference.cpu import choose_precision, describe_precision, pack
 from transformer.kernels import Precision, for_gpus
 
 DEVICES: Final = ("auto", "cpu", "cuda")
@@ -57,7 +57,7 @@ class DevicePlan:
         """What a command says of how it computes."""
         if self.is_gpu:
             return f"{self.precision} on {torch.cuda.get_device_name(self.device)}"
-        return described(self.precision, workers)
+        return describe_precision(self.precision, workers)
 
 
 def choose_place(device: str = "auto", precision: str = "auto", fastest: Precision = "int8") -> DevicePlan:
@@ -65,7 +65,7 @@ def choose_place(device: str = "auto", precision: str = "auto", fastest: Precisi
 
     Args:
         device: one of `DEVICES`.
-        precision: one of `transformer.inference.cpu.CHOICES`.
+        precision: one of `transformer.inference.cpu.PRECISION_CHOICES`.
         fastest: precision that `auto` may choose on a CPU.
 
     Raises:

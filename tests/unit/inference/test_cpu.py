@@ -1,4 +1,4 @@
-"""Packed models against the models they were made of."""
+"""Packed models, compared with the models that they were converted from."""
 
 import copy
 import random
@@ -25,8 +25,7 @@ from transformer.blocks import (
 )
 from transformer.decoding import Request, Search, search_all
 from transformer.errors import ConfigError
-from transformer.inference.cpu import choose_precision, described, pack, packed_bytes
-from transformer.inference.cpu import chunking as groups
+from transformer.inference.cpu import choose_precision, chunking, describe_precision, pack, packed_bytes
 from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
 from transformer.inference.cpu.fused_layers import PackedEncoderLayer
 from transformer.kernels import PRECISIONS, Precision, Weight, unavailable_reason
@@ -55,19 +54,19 @@ def test_logits_are_those_of_the_model(precision: Precision, order: str, shared:
     inputs = src, tgt, padding_mask(src), causal_mask(5)
     with torch.inference_mode():
         expected = model(*inputs)
-        found = pack(copy.deepcopy(model), precision)(*inputs)
+        actual = pack(copy.deepcopy(model), precision)(*inputs)
     spread = expected.std()
-    assert ((found - expected).abs().max() / spread) < NEAR[precision]
-    assert (found.argmax(-1) == expected.argmax(-1)).float().mean() >= (1 if precision == "float32" else 0.8)
+    assert ((actual - expected).abs().max() / spread) < NEAR[precision]
+    assert (actual.argmax(-1) == expected.argmax(-1)).float().mean() >= (1 if precision == "float32" else 0.8)
 
 
 @pytest.mark.parametrize("first", [None, 1])
 @pytest.mark.parametrize("hidden", ["nothing", "padding", "what comes later"])
 @torch.inference_mode()
-def test_rows_that_are_encoded_after_others_are_what_they_are_beside_them(
+def test_encoding_in_chunks_equals_encoding_at_once(
     hidden: str, first: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches rows under the mask of others, a last group that is lost, a bias of some rows alone, keys as values."""
+    """Catches rows under the mask of others, a last chunk that is lost, a bias of some rows alone, keys as values."""
     bias = RelativePositionBias(3, 8, 20, bidirectional=True)
     blocks = [EncoderLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0) for _ in range(2)]
     encoder = nn.ModuleList([Encoder(nn.ModuleList(blocks), position_bias=bias)]).eval()
@@ -78,7 +77,7 @@ def test_rows_that_are_encoded_after_others_are_what_they_are_beside_them(
     x = torch.randn(5, 7, 48)
     expected, (_, caches) = encoder[0](x, mask, first), encoder[0].begin(x, mask)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(groups, "TOKENS", 2 * 7)
+    monkeypatch.setattr(chunking, "TOKENS_PER_THREAD", 2 * 7)
     packed, rows = pack(encoder, "float32")[0], list[int]()
     packed.layers[0].register_forward_hook(lambda _, inputs, output: rows.append(len(output)))
     torch.testing.assert_close(packed(x, mask, first), expected, atol=1e-4, rtol=1e-4)
@@ -132,8 +131,8 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
     expected = model(tokens)
     packed = pack(model, precision)
     assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
-    is_stepped = unavailable_reason() is None and not gated
-    assert all((type(each) is PackedEncoderLayer) == is_stepped for each in packed.decoder.layers)
+    is_fused = unavailable_reason() is None and not gated
+    assert all((type(layer) is PackedEncoderLayer) == is_fused for layer in packed.decoder.layers)
     state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
     for t in range(4, 45):
         logits, state = packed.step(tokens[:, t], state)
@@ -149,10 +148,10 @@ def test_searches_find_what_the_model_finds(beam: int) -> None:
     model = random_model()
     requests = [Request([*torch.randint(4, 101, (n,)).tolist(), 2], 38) for n in (3, 9, 1, 6, 7)]
     expected = search_all(model, requests, Search(beam=beam))
-    found = search_all(pack(model, "float32"), requests, Search(beam=beam))
-    assert [each[0].tokens for each in found] == [each[0].tokens for each in expected]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
+    actual = search_all(pack(model, "float32"), requests, Search(beam=beam))
+    for (hypothesis,), (reference,) in zip(actual, expected, strict=True):
+        assert hypothesis.tokens == reference.tokens
+        assert hypothesis.score == pytest.approx(reference.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -165,20 +164,20 @@ def test_rows_that_share_a_cache_step_as_if_each_had_its_own(seed: int) -> None:
     packed = pack(copy.deepcopy(model), "float32")
     src, _ = sentences()
     mask = padding_mask(src)
-    expected, found = model.begin(src, mask, 50), packed.begin(src, mask, 50)
+    expected, actual = model.begin(src, mask, 50), packed.begin(src, mask, 50)
     while expected.longest < 49:
         tokens = torch.randint(4, 101, (len(expected.positions),))
         logits, expected = model.step(tokens, expected)
-        others, found = packed.step(tokens, found)
-        torch.testing.assert_close(others, logits, atol=1e-4 * float(logits.std()), rtol=1e-3)
+        packed_logits, actual = packed.step(tokens, actual)
+        torch.testing.assert_close(packed_logits, logits, atol=1e-4 * float(logits.std()), rtol=1e-3)
         n = len(expected.positions)
-        what = draw.random()
-        if what < 0.6:  # rows go on from one another; sometimes there are fewer, or more
+        action = draw.random()
+        if action < 0.6:  # hypotheses continue others; sometimes there are fewer, or more
             rows = torch.tensor(draw.choices(range(n), k=draw.choice([n, n, n, max(1, n - 1), min(9, n + 2)])))
-            expected, found = expected.select(rows), found.select(rows)
-        elif what < 0.65 and expected.width == found.width == 1 and n < 6:
-            expected, found = (
-                state.join(of.begin(src, mask, 50)) for of, state in ((model, expected), (packed, found))
+            expected, actual = expected.select(rows), actual.select(rows)
+        elif action < 0.65 and expected.width == actual.width == 1 and n < 6:
+            expected, actual = (
+                state.join(of.begin(src, mask, 50)) for of, state in ((model, expected), (packed, actual))
             )
 
 
@@ -216,9 +215,9 @@ def test_a_translation_does_not_depend_on_its_batch(precision: Precision, beam: 
     alone = [search_all(model, [request], Search(beam=beam))[0] for request in requests]
     if precision != "float32":
         assert together == alone
-    for found, expected in zip(chain(*together), chain(*alone), strict=True):
-        assert found.tokens == expected.tokens
-        assert found.score == pytest.approx(expected.score, abs=1e-4 * found.length)
+    for actual, expected in zip(chain(*together), chain(*alone), strict=True):
+        assert actual.tokens == expected.tokens
+        assert actual.score == pytest.approx(expected.score, abs=1e-4 * actual.length)
 
 
 def test_memory_is_that_of_the_precision() -> None:
@@ -250,27 +249,27 @@ def test_numbers_that_are_int8_already_are_not_rounded_again() -> None:
 def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches int8 as the default where only torch can compute it, slowly, and a silent choice."""
     module = "transformer.inference.cpu.precision"
-    monkeypatch.setattr(f"{module}.why_not", lambda: None)
+    monkeypatch.setattr(f"{module}.unavailable_reason", lambda: None)
     monkeypatch.setattr(f"{module}.kind", lambda: "avx2")
-    assert [choose_precision("auto", each) for each in ("int8", "bf16")] == ["int8", "float32"]
+    assert [choose_precision("auto", fastest) for fastest in ("int8", "bf16")] == ["int8", "float32"]
     assert choose_precision("bf16", "bf16") == "bf16"
     monkeypatch.setattr(f"{module}.kind", lambda: "avx512")
-    assert [choose_precision(each) for each in ("auto", "bf16")] == ["int8", "bf16"]
+    assert [choose_precision(wanted) for wanted in ("auto", "bf16")] == ["int8", "bf16"]
     assert choose_precision("auto", "bf16") == "bf16"
-    assert described("int8", 1) == "int8 on 1 thread"
-    monkeypatch.setattr(f"{module}.why_not", lambda: "not compiled")
+    assert describe_precision("int8", 1) == "int8 on 1 thread"
+    monkeypatch.setattr(f"{module}.unavailable_reason", lambda: "not compiled")
     monkeypatch.setattr(f"{module}.kind", lambda: None)
     assert choose_precision("auto") == "float32"
-    assert described("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
+    assert describe_precision("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
         choose_precision("int4")
 
 
 def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
-    """Catches a table of holders that is looked for in a layer that has none, as where only some layers are stepped."""
+    """Catches an indirection table that is expected in a layer that has none, as when only some layers are fused."""
     caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (IndirectKVCache, PackedCache)]
     rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
-    for found, (keys, values) in zip(IndirectKVCache.selected(caches, rows, 3, 3), before, strict=True):
-        held = found.materialize() if isinstance(found, IndirectKVCache) else found
-        assert torch.equal(held.keys[:, :, :3], keys[rows, :, :3])
-        assert torch.equal(held.values[:, :, :3], values[rows, :, :3])
+    for selected, (keys, values) in zip(IndirectKVCache.selected(caches, rows, 3, 3), before, strict=True):
+        cache = selected.materialize() if isinstance(selected, IndirectKVCache) else selected
+        assert torch.equal(cache.keys[:, :, :3], keys[rows, :, :3])
+        assert torch.equal(cache.values[:, :, :3], values[rows, :, :3])

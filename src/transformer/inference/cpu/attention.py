@@ -10,35 +10,34 @@ from torch import Tensor, nn
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import KeyValueCache
 from transformer.inference.cpu.cache import PackedCache
-from transformer.inference.cpu.chunking import groups_of
-from transformer.inference.cpu.weights import Matrices
+from transformer.inference.cpu.chunking import n_chunks
+from transformer.inference.cpu.weights import WeightPacker
 from transformer.kernels import fetch, remember, supports_attention, unavailable_reason
 
 QUERIES_KEYS_VALUES: Final = 3
 
 
 class PackedAttention(nn.Module):
-    """As `MultiHeadAttention`; the projections of one input are one product.
+    """Same as `MultiHeadAttention`, but with packed weights; the projections of one input are one product.
 
-    Keys and values are cached in bfloat16 where weights are rounded too, and whole sequences attend in it where a
-    processor multiplies it. A scale of the products other than 1 / sqrt(d_k) is put into the weights and biases of the
-    queries.
+    If weights are rounded, keys and values are cached in bfloat16. Whole sequences then attend in bfloat16 too, on
+    processors that multiply it. A scale other than 1 / sqrt(d_k) is folded into the weights and biases of the queries.
     """
 
-    def __init__(self, block: MultiHeadAttention, matrices: Matrices) -> None:
+    def __init__(self, block: MultiHeadAttention, weights: WeightPacker) -> None:
         super().__init__()
         self.h, self.d_k = block.h, block.d_k
         if block.scale is not None:
             factor = block.scale * math.sqrt(block.d_k)
-            block.W_q.weight.data *= factor  # of a model stored in int8, the stored weight has it already
+            block.W_q.weight.data *= factor  # stored int8 weights include the factor already
             if cast("Tensor | None", block.W_q.bias) is not None:
                 block.W_q.bias = nn.Parameter(block.W_q.bias.detach() * factor)
-        self.self_projection = matrices.linear(block.W_q, block.W_k, block.W_v)
+        self.self_projection = weights.linear(block.W_q, block.W_k, block.W_v)
         self.W_q = self.self_projection.part(0, block.h * block.d_k)
         self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
-        self.W_o = matrices.linear(block.W_o)
-        is_rounded = matrices.precision != "float32" and unavailable_reason() is None
-        self.cached_type = torch.bfloat16 if is_rounded else torch.float32
+        self.W_o = weights.linear(block.W_o)
+        is_rounded = weights.precision != "float32" and unavailable_reason() is None
+        self.cache_dtype = torch.bfloat16 if is_rounded else torch.float32
 
     def forward(
         self,
@@ -48,29 +47,29 @@ class PackedAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """As `MultiHeadAttention.forward`; keys and values are projected from the same input."""
+        """Implements `MultiHeadAttention.forward`; keys and values must be projected from the same input."""
         assert key is value
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
         projected = self.self_projection(query, rounded=bias is None and supports_attention(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split(keys), self._split(values))
-        return self._fetch(queries, source, mask, bias, is_whole=True)
+        return self._attention_output(queries, source, mask, bias, is_whole=True)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
     ) -> KeyValueCache:
-        """The keys and values of every head, which a cache keeps."""
+        """Projects the keys and values of every head, for a cache."""
         assert key is value
-        del positions  # which these queries and keys do not tell apart
+        del positions  # these projections do not depend on them
         shape = key.size(0), self.h, key.size(1), self.d_k
-        kept = [torch.empty(shape, dtype=self.cached_type, device="cpu") for _ in ("keys", "values")]
-        groups = groups_of(key)
-        for part, *outs in zip(key.chunk(groups), *(each.chunk(groups) for each in kept), strict=True):
-            projected = self.W_kv(part, rounded=self.cached_type == torch.bfloat16)
+        caches = [torch.empty(shape, dtype=self.cache_dtype, device="cpu") for _ in ("keys", "values")]
+        chunks = n_chunks(key)
+        for chunk, *outs in zip(key.chunk(chunks), *(cache.chunk(chunks) for cache in caches), strict=True):
+            projected = self.W_kv(chunk, rounded=self.cache_dtype == torch.bfloat16)
             for out, x in zip(outs, projected.chunk(2, dim=-1), strict=True):
                 out.copy_(self._split(x))
-        return PackedCache(*kept)
+        return PackedCache(*caches)
 
     def attend(
         self,
@@ -80,9 +79,9 @@ class PackedAttention(nn.Module):
         bias: Bias | None = None,
         positions: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """As `forward`, with keys and values at hand."""
+        """Same as `forward`, but with keys and values that are projected already."""
         del positions
-        return self._fetch(self.W_q(query), source, mask, bias)
+        return self._attention_output(self.W_q(query), source, mask, bias)
 
     def step(
         self,
@@ -92,11 +91,11 @@ class PackedAttention(nn.Module):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `MultiHeadAttention.step`."""
+        """Implements `MultiHeadAttention.step`."""
         queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
         remember(keys[:, 0], cache.keys, positions)
         remember(values[:, 0], cache.values, positions)
-        return self._fetch(queries, cache.first(mask.size(-1)), mask, bias)
+        return self._attention_output(queries, cache.first(mask.size(-1)), mask, bias)
 
     def attention_weights(
         self,
@@ -105,11 +104,11 @@ class PackedAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B H T S"]:
-        """The weights that `forward` uses, for inspection; in float32."""
+        """Returns the attention weights that `forward` uses, in float32, for inspection."""
         keys = self.W_kv(key).chunk(2, dim=-1)[0]
         return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
 
-    def _fetch(
+    def _attention_output(
         self,
         queries: Float[Tensor, "B T D"],
         source: KeyValueCache,
@@ -118,10 +117,11 @@ class PackedAttention(nn.Module):
         *,
         is_whole: bool = False,
     ) -> Float[Tensor, "B T D"]:
+        """Computes attention and the output projection; without a kernel for these inputs, in float32 by torch."""
         allowed = None if mask is None else mask.bool()
         heads = None
         if bias is None:
-            may_round = self.cached_type == torch.bfloat16
+            may_round = self.cache_dtype == torch.bfloat16
             heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole, may_round=may_round)
         if heads is None:
             keys, values = source.keys.float(), source.values.float()

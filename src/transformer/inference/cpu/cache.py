@@ -1,4 +1,4 @@
-"""The caches of packed layers."""
+"""Key-value caches of packed layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,31 +15,31 @@ from transformer.kernels.attention import Attention
 
 @dataclass
 class PackedCache(KeyValueCache):
-    """As `KeyValueCache`; what moves is copied in place."""
+    """Same as `KeyValueCache`, but rows are reordered in place by a kernel."""
 
-    _read: Attention | None = field(default=None, init=False, repr=False, compare=False)
-    """How these keys and values are read: the same at every step, but for how many."""
+    _descriptor: Attention | None = field(default=None, init=False, repr=False, compare=False)
+    """Kernel arguments for reading these keys and values; only their number changes between steps."""
     _mask: Tensor | None = field(default=None, init=False, repr=False, compare=False)
-    """Under which."""
+    """Mask that `_descriptor` refers to."""
 
-    def as_target(self, positions: int, last: Int[Tensor, " B"]) -> Attention:
-        """Attention of one new position a row to those up to its `last`, of so many."""
-        if self._read is None:
-            self._read = self._described()
-        self._read.positions, self._read.last = positions, last.data_ptr()
-        return self._read
+    def describe_self_attention(self, positions: int, last: Int[Tensor, " B"]) -> Attention:
+        """Describes attention of one new position per row to the first `positions`, up to the row's `last` one."""
+        if self._descriptor is None:
+            self._descriptor = self._describe()
+        self._descriptor.positions, self._descriptor.last = positions, last.data_ptr()
+        return self._descriptor
 
-    def as_source(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> Attention:
-        """Attention of so many rows a sentence."""
-        if self._read is None or self._mask is not mask or self._read.queries != width:
-            self._read, self._mask = cached(self.keys, self.values, mask.size(3), width, mask=mask), mask
-        return self._read
+    def describe_cross_attention(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> Attention:
+        """Describes attention of `width` rows per sentence to its source positions."""
+        if self._descriptor is None or self._mask is not mask or self._descriptor.queries != width:
+            self._descriptor, self._mask = cached(self.keys, self.values, mask.size(3), width, mask=mask), mask
+        return self._descriptor
 
-    def _described(self) -> Attention:
+    def _describe(self) -> Attention:
         return cached(self.keys, self.values, 0, 1)
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
-        """As `KeyValueCache.select`."""
+        """Implements `KeyValueCache.select`."""
         keys, values = (reorder(cached, rows, length) for cached in (self.keys, self.values))
         if keys is None or values is None:
             return super().select(rows, length, shortest)
@@ -48,38 +48,39 @@ class PackedCache(KeyValueCache):
 
 @dataclass
 class IndirectKVCache(PackedCache):
-    """As `PackedCache`, of rows that go on from one another: what they have in common is held once, and never moves.
+    """A `PackedCache` that reorders rows by indirection: hypotheses share their common positions, which never move.
 
-    A row writes its new position into a row of the cache that nobody has written that position to, its own. This is so
-    as long as all rows write the same position; where they do not, each gets all of its positions in its own row.
+    TensorRT-LLM calls this table `cache_indirection`. Each row writes its new position into its own row of the cache,
+    where no other row reads that position. This holds as long as all rows write the same position; otherwise,
+    `materialize` copies all positions of each row into its own row.
 
     Attributes:
-        keys: of all that was written, of at least as many rows as there are now.
-        values: likewise.
-        cache_indirection: which row of them holds each position of a row; its own where not given.
+        keys: Keys of all positions, of at least as many rows as there are now.
+        values: Values of all positions, likewise.
+        cache_indirection: Row of the cache that stores each position of a row; None means its own row.
     """
 
     cache_indirection: Int[Tensor, "R L"] | None = None
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
-        """As `KeyValueCache.select`."""
+        """Implements `KeyValueCache.select`."""
         if shortest < length or rows.numel() > self.keys.size(0):
             return PackedCache.select(self.materialize(), rows, length, shortest)
         cache_indirection = self.cache_indirection
         cache_indirection = (
-            _numbers(self.keys.size(0)).expand(-1, self.keys.size(2))
+            _row_indices(self.keys.size(0)).expand(-1, self.keys.size(2))
             if cache_indirection is None
             else cache_indirection
         )
         cache_indirection = cache_indirection.index_select(0, rows)
-        cache_indirection[:, length:] = _numbers(rows.numel())
-        return self._held_by(cache_indirection)
+        cache_indirection[:, length:] = _row_indices(rows.numel())
+        return self._with_indirection(cache_indirection)
 
-    def _held_by(self, cache_indirection: Int[Tensor, "R L"]) -> "IndirectKVCache":
+    def _with_indirection(self, cache_indirection: Int[Tensor, "R L"]) -> "IndirectKVCache":
         other = IndirectKVCache(self.keys, self.values, cache_indirection)
-        if self._read is not None and self.cache_indirection is not None:
-            other._read, read = self._read, self._read
-            read.cache_indirection, read.holders_stride, read.batch = (
+        if self._descriptor is not None and self.cache_indirection is not None:
+            other._descriptor = descriptor = self._descriptor
+            descriptor.cache_indirection, descriptor.holders_stride, descriptor.batch = (
                 cache_indirection.data_ptr(),
                 cache_indirection.stride(0),
                 len(cache_indirection),
@@ -90,48 +91,48 @@ class IndirectKVCache(PackedCache):
     def selected(
         cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " R"], length: int, shortest: int
     ) -> list[KeyValueCache]:
-        """As `KeyValueCache.selected`; the layers share one table of holders."""
+        """Implements `KeyValueCache.selected`; the layers share one indirection table."""
         before = cast(IndirectKVCache, caches[0]).cache_indirection
         first = cast(IndirectKVCache, caches[0].select(rows, length, shortest))
-        shared = [each for each in caches if isinstance(each, IndirectKVCache) and each.cache_indirection is before]
+        shared = [cache for cache in caches if isinstance(cache, IndirectKVCache) and cache.cache_indirection is before]
         if first.cache_indirection is None or len(shared) < len(caches):
-            return [first, *(each.select(rows, length, shortest) for each in caches[1:])]
-        return [first, *(each._held_by(first.cache_indirection) for each in shared[1:])]
+            return [first, *(cache.select(rows, length, shortest) for cache in caches[1:])]
+        return [first, *(cache._with_indirection(first.cache_indirection) for cache in shared[1:])]
 
     def materialize(self) -> "IndirectKVCache":
-        """This cache, with every position of a row in its own row."""
+        """Copies every position of a row into its own row; returns this cache, without indirection."""
         if self.cache_indirection is not None:
-            held, places = self.cache_indirection.long(), torch.arange(self.keys.size(2))
+            rows, positions = self.cache_indirection.long(), torch.arange(self.keys.size(2))
             self.keys, self.values = (
-                cached[held, :, places].transpose(1, 2).contiguous() for cached in (self.keys, self.values)
+                cache[rows, :, positions].transpose(1, 2).contiguous() for cache in (self.keys, self.values)
             )
-            self.cache_indirection, self._read = None, None
+            self.cache_indirection, self._descriptor = None, None
         return self
 
     def first(self, length: int) -> KeyValueCache:
-        """As `KeyValueCache.first`, of this cache with its positions apart."""
+        """Implements `KeyValueCache.first`, after `materialize`."""
         return super(IndirectKVCache, self.materialize()).first(length)
 
     def grow(self, positions: int) -> KeyValueCache:
-        """As `KeyValueCache.grow`."""
+        """Implements `KeyValueCache.grow`, after `materialize`."""
         return super(IndirectKVCache, self.materialize()).grow(positions)
 
-    def _described(self) -> Attention:
+    def _describe(self) -> Attention:
         return cached(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
 
     def join(self, other: KeyValueCache) -> KeyValueCache:
-        """As `KeyValueCache.join`."""
+        """Implements `KeyValueCache.join`, after `materialize`."""
         return super(IndirectKVCache, self.materialize()).join(
             other.materialize() if isinstance(other, IndirectKVCache) else other
         )
 
 
-_NUMBERED: Final[list[Tensor]] = []
-"""One tensor of which all numbers are views: one for each count, kept in between, would part the memory of others."""
+_ROW_INDICES: Final[list[Tensor]] = []
+"""One tensor that all row indices are views of: a new one for each count would fragment the heap."""
 
 
-def _numbers(n: int) -> Int[Tensor, "N 1"]:
-    """The rows' own numbers."""
-    if not _NUMBERED or len(_NUMBERED[0]) < n:
-        _NUMBERED[:] = [torch.arange(max(2 * n, 1024), dtype=torch.int32)]
-    return _NUMBERED[0][:n, None]
+def _row_indices(n: int) -> Int[Tensor, "N 1"]:
+    """Returns the indices of n rows."""
+    if not _ROW_INDICES or len(_ROW_INDICES[0]) < n:
+        _ROW_INDICES[:] = [torch.arange(max(2 * n, 1024), dtype=torch.int32)]
+    return _ROW_INDICES[0][:n, None]

@@ -1,7 +1,7 @@
-"""How much of a batch is computed at a time.
+"""Chunking: large batches are computed a few rows at a time, to bound the memory of intermediate results.
 
-What is computed on the way to a result is as large as the batch, and gone soon; the holes that it leaves among what
-stays are not all found again.
+Intermediate results are as large as the batch and short-lived. Freeing them fragments the heap, and not all of the
+gaps are reused.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-TOKENS: Final = 1024
-"""Most for a thread at a time, where no row has more: 512 to 2048 are as fast as a whole batch."""
+TOKENS_PER_THREAD: Final = 1024
+"""Maximum number of tokens per thread and chunk, if no row has more; 512 to 2048 are as fast as a whole batch."""
 
 
-def groups_of(x: Float[Tensor, "B S D"]) -> int:
-    """How many groups of rows are computed one after the other."""
-    most = TOKENS * torch.get_num_threads()
-    return max(1, min(x.size(0), -(-x.size(0) * x.size(1) // most)))
+def n_chunks(x: Float[Tensor, "B S D"]) -> int:
+    """Returns the number of chunks of rows that are computed one after the other."""
+    max_tokens = TOKENS_PER_THREAD * torch.get_num_threads()
+    return max(1, min(x.size(0), -(-x.size(0) * x.size(1) // max_tokens)))

@@ -1,4 +1,4 @@
-"""Rewrites a model, block by block."""
+"""Conversion of a model, block by block."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.attention import PackedAttention
-from transformer.inference.cpu.fused_layers import PackedDecoderLayer, PackedEncoderLayer, can_be_stepped
+from transformer.inference.cpu.fused_layers import PackedDecoderLayer, PackedEncoderLayer, can_be_fused
 from transformer.inference.cpu.layers import (
     PackedEmbedding,
     PackedEncoder,
@@ -24,11 +24,11 @@ from transformer.inference.cpu.layers import (
     PackedProjection,
     PackedResidual,
 )
-from transformer.inference.cpu.weights import Matrices
+from transformer.inference.cpu.weights import WeightPacker
 from transformer.kernels import PackedMatrix, Precision, Weight
 
 Model = TypeVar("Model", bound=nn.Module)
-PACKED: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
+PACKED_BLOCKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
     MultiHeadAttention: PackedAttention,
     FeedForwardBlock: PackedFeedForward,
     GatedFeedForward: PackedGatedFeedForward,
@@ -37,51 +37,52 @@ PACKED: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
     InputEmbedding: PackedEmbedding,
     ProjectionLayer: PackedProjection,
 }
-"""Which block is rewritten as what; all others stay as they are."""
+"""The packed class of each block; all other blocks stay unchanged."""
 
 
 def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weight] | None = None) -> Model:
-    """Rewrites a model in place for inference on a CPU, and returns it.
+    """Converts a model in place for inference on a CPU, and returns it.
 
-    Each block's float32 weights are given up as soon as they are packed. The model can no longer be trained or saved.
+    Each block's float32 weights are freed as soon as they are packed. The model can no longer be trained or saved.
 
     Args:
-        model: built from the blocks of this package; for inference.
-        precision: of the weights; int8 and bfloat16 also cache keys and values in bfloat16.
-        weight_of: the numbers of a parameter, where they are stored in that precision already.
+        model: Model built from the blocks of this package.
+        precision: Precision of the weights; int8 and bfloat16 also cache keys and values in bfloat16.
+        weight_of: Function that returns the values of a parameter that is stored in that precision already; None
+            rounds the parameters.
     """
-    _pack(model.eval(), Matrices(precision, weight_of))
+    _pack(model.eval(), WeightPacker(precision, weight_of))
     return model
 
 
-def _pack(module: nn.Module, matrices: Matrices) -> None:
+def _pack(module: nn.Module, weights: WeightPacker) -> None:
     for name, child in module.named_children():
-        rewrite = PACKED.get(type(child)) if _is_known(child) else None
-        if rewrite is not None:
-            setattr(module, name, rewrite(child, matrices))
+        packed_class = PACKED_BLOCKS.get(type(child)) if _is_supported(child) else None
+        if packed_class is not None:
+            setattr(module, name, packed_class(child, weights))
             continue
-        _pack(child, matrices)
-        if type(child) is DecoderLayer and can_be_stepped(child):
+        _pack(child, weights)
+        if type(child) is DecoderLayer and can_be_fused(child):
             setattr(module, name, PackedDecoderLayer(child))
-        if type(child) is EncoderLayer and can_be_stepped(child):
+        if type(child) is EncoderLayer and can_be_fused(child):
             setattr(module, name, PackedEncoderLayer(child))
         if type(child) is Encoder:
             setattr(module, name, PackedEncoder(child))
 
 
-def _is_known(block: nn.Module) -> bool:
-    """Whether the packed block can do what this one does."""
+def _is_supported(block: nn.Module) -> bool:
+    """Whether the packed class supports the options of this block."""
     if isinstance(block, ResidualConnection):
         return isinstance(block.norm, LayerNormalization)
     return not isinstance(block, MultiHeadAttention) or block.kv_heads == block.h
 
 
 def packed_bytes(model: nn.Module) -> int:
-    """Memory of a packed model's weights, each distinct one once."""
-    held: dict[int, int] = {}
+    """Returns the memory of a packed model's weights, each shared one counted once."""
+    nbytes: dict[int, int] = {}
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, PackedMatrix):
-                memory = value.values.untyped_storage().data_ptr()  # the same of a matrix and its parts
-                held[memory] = max(held.get(memory, 0), value.nbytes)
-    return sum(held.values()) + sum(parameter.nbytes for parameter in model.parameters())
+                pointer = value.values.untyped_storage().data_ptr()  # a matrix and its parts share one storage
+                nbytes[pointer] = max(nbytes.get(pointer, 0), value.nbytes)
+    return sum(nbytes.values()) + sum(parameter.nbytes for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""Layers of packed blocks, a step of which is one call of the compiled kernels."""
+"""Layers of packed blocks whose decoding step is one call of a compiled kernel."""
 
 from typing import cast
 
@@ -17,11 +17,11 @@ from transformer.kernels import LayerStep
 Layer = EncoderLayer | DecoderLayer
 
 
-class Stepped(nn.Module):
-    """What a layer has, and its step.
+class FusedLayer(nn.Module):
+    """A layer with the blocks of another one, and a fused step.
 
     Args:
-        layer: whose blocks are packed, see `can_be_stepped`.
+        layer: Layer of packed blocks for which `can_be_fused` is true.
     """
 
     def __init__(self, layer: Layer) -> None:
@@ -30,13 +30,13 @@ class Stepped(nn.Module):
         self._step = _layer_step(layer)
 
 
-class PackedEncoderLayer(Stepped, EncoderLayer):
-    """As `EncoderLayer`."""
+class PackedEncoderLayer(FusedLayer, EncoderLayer):
+    """Same as `EncoderLayer`, but with a fused step, for decoder-only models."""
 
     def begin(
         self, x: Float[Tensor, "B S D"], mask: Mask | None = None, bias: Bias | None = None
     ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
-        """As `EncoderLayer.begin`."""
+        """Implements `EncoderLayer.begin`; without a bias, the cache is an `IndirectKVCache`."""
         x, cache = super().begin(x, mask, bias)
         return x, cache if bias is not None else IndirectKVCache(cache.keys, cache.values)
 
@@ -48,20 +48,20 @@ class PackedEncoderLayer(Stepped, EncoderLayer):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `EncoderLayer.step`, each row attending up to its own position; with a bias, block by block."""
+        """Implements `EncoderLayer.step`, attending up to each row's position; with a bias, it runs block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
-        return self._step(x, cast(IndirectKVCache, cache).as_target(mask.size(3), positions))
+        return self._step(x, cast(IndirectKVCache, cache).describe_self_attention(mask.size(3), positions))
 
 
-class PackedDecoderLayer(Stepped, DecoderLayer):
-    """As `DecoderLayer`."""
+class PackedDecoderLayer(FusedLayer, DecoderLayer):
+    """Same as `DecoderLayer`, but with a fused step."""
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
-        """As `DecoderLayer.begin`."""
+        """Implements `DecoderLayer.begin`; the self-attention cache is an `IndirectKVCache`."""
         cache = super().begin(encoder_output, capacity)
-        own = cache.self_attention
-        return LayerCache(IndirectKVCache(own.keys, own.values), cache.cross_attention)
+        target = cache.self_attention
+        return LayerCache(IndirectKVCache(target.keys, target.values), cache.cross_attention)
 
     def step(
         self,
@@ -71,20 +71,21 @@ class PackedDecoderLayer(Stepped, DecoderLayer):
         self_mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `DecoderLayer.step`; with a bias, block by block."""
+        """Implements `DecoderLayer.step`. With a bias, it runs block by block."""
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         if bias is not None:
             cast(IndirectKVCache, target).materialize()
             return super().step(x, cache, index, self_mask, bias)
-        own = cast(IndirectKVCache, target).as_target(cache.longest + 1, cache.positions)
-        return self._step(x, own, cast(PackedCache, source).as_source(cache.src_mask, cache.width))
+        self_attention = cast(IndirectKVCache, target).describe_self_attention(cache.longest + 1, cache.positions)
+        cross_attention = cast(PackedCache, source).describe_cross_attention(cache.src_mask, cache.width)
+        return self._step(x, self_attention, cross_attention)
 
 
-def can_be_stepped(layer: Layer) -> bool:
-    """Whether a layer is of the blocks that the kernel knows."""
+def can_be_fused(layer: Layer) -> bool:
+    """Whether the kernel supports the blocks of a layer."""
     network = layer.feed_forward_block
     return (
-        all(isinstance(each, PackedAttention) and LayerStep.can_be(each.d_k) for each in _attentions(layer))
+        all(isinstance(block, PackedAttention) and LayerStep.can_be(block.d_k) for block in _attentions(layer))
         and isinstance(network, PackedFeedForward)
         and network.fused is not None
         and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
@@ -96,13 +97,13 @@ def _attentions(layer: Layer) -> list[nn.Module]:
 
 
 def _layer_step(layer: Layer) -> LayerStep:
-    own, *sources = (cast(PackedAttention, each) for each in _attentions(layer))
+    self_attention, *cross_attention = (cast(PackedAttention, block) for block in _attentions(layer))
     network = cast(PackedFeedForward, layer.feed_forward_block)
     norms = [cast(PackedNormalization, residual.norm) for residual in layer.residual_connections]
     return LayerStep(
         [
-            *(own.self_projection, own.W_o, network.linear_1, network.linear_2),
-            *(matrix for source in sources for matrix in (source.W_q, source.W_o)),
+            *(self_attention.self_projection, self_attention.W_o, network.linear_1, network.linear_2),
+            *(matrix for block in cross_attention for matrix in (block.W_q, block.W_o)),
         ],
         [(norm.alpha, norm.beta, norm.eps) for norm in norms],
         is_pre=layer.residual_connections[0].order == "pre",

@@ -1,4 +1,4 @@
-"""The other blocks with packed weights."""
+"""Packed versions of all other blocks."""
 
 from collections.abc import Callable
 from itertools import repeat
@@ -14,23 +14,23 @@ from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
-from transformer.inference.cpu.chunking import groups_of
-from transformer.inference.cpu.weights import Matrices
+from transformer.inference.cpu.chunking import n_chunks
+from transformer.inference.cpu.weights import WeightPacker
 from transformer.kernels import PackedMatrix, add_norm
 
-FUSED: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
-"""Those that the product computes on its way."""
+FUSED_ACTIVATIONS: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
+"""Activations that the kernel of a product computes, with their names."""
 
 
 class PackedFeedForward(nn.Module):
-    """As `FeedForwardBlock`."""
+    """Same as `FeedForwardBlock`, but with packed weights."""
 
-    def __init__(self, block: FeedForwardBlock, matrices: Matrices) -> None:
+    def __init__(self, block: FeedForwardBlock, weights: WeightPacker) -> None:
         super().__init__()
-        self.fused = FUSED.get(block.activation)
+        self.fused = FUSED_ACTIVATIONS.get(block.activation)
         self.activation = block.activation
-        self.linear_1 = matrices.linear(block.linear_1, activation=self.fused or "none")
-        self.linear_2 = matrices.linear(block.linear_2)
+        self.linear_1 = weights.linear(block.linear_1, activation=self.fused or "none")
+        self.linear_2 = weights.linear(block.linear_2)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns FFN(x)."""
@@ -39,14 +39,14 @@ class PackedFeedForward(nn.Module):
 
 
 class PackedGatedFeedForward(nn.Module):
-    """As `GatedFeedForward`."""
+    """Same as `GatedFeedForward`, but with packed weights."""
 
-    def __init__(self, block: GatedFeedForward, matrices: Matrices) -> None:
+    def __init__(self, block: GatedFeedForward, weights: WeightPacker) -> None:
         super().__init__()
-        fused = FUSED.get(block.activation)
+        fused = FUSED_ACTIVATIONS.get(block.activation)
         self.activation = None if fused else block.activation
-        self.gate = matrices.linear(block.gate, activation=fused or "none")
-        self.linear_1, self.linear_2 = matrices.linear(block.linear_1), matrices.linear(block.linear_2)
+        self.gate = weights.linear(block.gate, activation=fused or "none")
+        self.linear_1, self.linear_2 = weights.linear(block.linear_1), weights.linear(block.linear_2)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns the gated FFN(x)."""
@@ -56,11 +56,11 @@ class PackedGatedFeedForward(nn.Module):
 
 
 class PackedNormalization(nn.Module):
-    """As `LayerNormalization`, of one tensor or of a sum of two."""
+    """Same as `LayerNormalization`, but for one tensor or a sum of two."""
 
-    def __init__(self, block: LayerNormalization, matrices: Matrices) -> None:
+    def __init__(self, block: LayerNormalization, weights: WeightPacker) -> None:
         super().__init__()
-        del matrices  # a norm has no matrix
+        del weights  # a norm has no matrix
         self.eps = block.eps
         self.alpha, self.beta = block.alpha.detach().float().contiguous(), block.beta.detach().float().contiguous()
 
@@ -70,55 +70,55 @@ class PackedNormalization(nn.Module):
 
 
 class PackedResidual(nn.Module):
-    """As `ResidualConnection`; the post-norm sum and its norm are one pass over memory."""
+    """Same as `ResidualConnection`, but the post-norm sum and its norm are one pass over memory."""
 
-    def __init__(self, block: ResidualConnection, matrices: Matrices) -> None:
+    def __init__(self, block: ResidualConnection, weights: WeightPacker) -> None:
         super().__init__()
         self.order = block.order
         assert isinstance(block.norm, LayerNormalization)
-        self.norm = PackedNormalization(block.norm, matrices)
+        self.norm = PackedNormalization(block.norm, weights)
 
     def forward(
         self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], first: int | None = None
     ) -> Float[Tensor, "B T D"]:
-        """As `ResidualConnection.forward`."""
-        kept = x if first is None else x[:, :first]
+        """Implements `ResidualConnection.forward`."""
+        residual = x if first is None else x[:, :first]
         if self.order == "pre":
-            return kept + sublayer(self.norm(x))
-        return self.norm(kept, sublayer(x))
+            return residual + sublayer(self.norm(x))
+        return self.norm(residual, sublayer(x))
 
 
 class PackedEmbedding(nn.Module):
-    """As `InputEmbedding`."""
+    """Same as `InputEmbedding`, but with packed weights."""
 
-    def __init__(self, block: InputEmbedding, matrices: Matrices) -> None:
+    def __init__(self, block: InputEmbedding, weights: WeightPacker) -> None:
         super().__init__()
         self.d_model, self.vocab_size, self.scale = block.d_model, block.vocab_size, block.scale
-        self.embedding = matrices.embedding(block.embedding.weight)
+        self.embedding = weights.embedding(block.embedding.weight)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Returns the scaled vectors of `tokens`."""
+        """Returns the scaled embeddings of `tokens`."""
         return self.embedding.rows(tokens, self.scale)
 
 
 class PackedProjection(nn.Module):
-    """As `ProjectionLayer`."""
+    """Same as `ProjectionLayer`, but with packed weights."""
 
-    def __init__(self, block: ProjectionLayer, matrices: Matrices) -> None:
+    def __init__(self, block: ProjectionLayer, weights: WeightPacker) -> None:
         super().__init__()
-        self.proj = matrices.linear(block.proj)
+        self.proj = weights.linear(block.proj)
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns a logit a token."""
+        """Returns one logit per token of the vocabulary."""
         return self.proj(x)
 
     def output_subset(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
-        """As `ProjectionLayer.output_subset`."""
+        """Implements `ProjectionLayer.output_subset`."""
         return self.proj if ids is None else self.proj.select(ids)
 
 
 class PackedEncoder(Encoder):
-    """As `Encoder`, some rows after the others: what layers hand on takes as much memory in batches of any size."""
+    """Same as `Encoder`, but chunked, so that activations take the same memory for batches of any size."""
 
     def __init__(self, encoder: Encoder) -> None:
         nn.Module.__init__(self)
@@ -127,13 +127,13 @@ class PackedEncoder(Encoder):
     def forward(
         self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
     ) -> Float[Tensor, "B T D"]:
-        """As `Encoder.forward`."""
-        groups = groups_of(x)
-        if groups == 1:
+        """Implements `Encoder.forward`."""
+        chunks = n_chunks(x)
+        if chunks == 1:
             return super().forward(x, src_mask, first)
-        is_for_all = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
-        masks = repeat(src_mask) if src_mask is None or is_for_all else src_mask.chunk(groups)
+        is_shared = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
+        masks = repeat(src_mask) if src_mask is None or is_shared else src_mask.chunk(chunks)
         encoded = x.new_empty(x.size(0), x.size(1) if first is None else first, x.size(2))
-        for out, part, mask in zip(encoded.chunk(groups), x.chunk(groups), masks, strict=False):
-            out.copy_(super().forward(part, mask, first))
+        for out, chunk, mask in zip(encoded.chunk(chunks), x.chunk(chunks), masks, strict=False):
+            out.copy_(super().forward(chunk, mask, first))
         return encoded

@@ -1,36 +1,36 @@
-"""Which precision a machine translates fastest in."""
+"""Choice of the fastest precision on this machine."""
 
 import torch
 
 from transformer.errors import ConfigError
 from transformer.kernels import PRECISIONS, Precision, kind, unavailable_reason
 
-CHOICES = ("auto", *PRECISIONS)
+PRECISION_CHOICES = ("auto", *PRECISIONS)
 
 
 def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Precision:
-    """The precision that is asked for; `auto` is the fastest that may be where the compiled kernels run, else float32.
+    """Returns the requested precision; `auto` is `fastest` if the compiled kernels run, and float32 otherwise.
 
-    AVX2 has no products of bfloat16, so that float32 is faster there.
+    AVX2 has no products of bfloat16, so that `auto` replaces bfloat16 by float32 there.
 
     Args:
-        wanted: one of `CHOICES`.
-        fastest: that may be chosen.
+        wanted: One of `PRECISION_CHOICES`.
+        fastest: Precision that `auto` may choose.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: `wanted` is unknown.
     """
     if wanted == "auto":
         return "float32" if kind() is None or (kind(), fastest) == ("avx2", "bf16") else fastest
     for precision in PRECISIONS:
         if wanted == precision:
             return precision
-    raise ConfigError(f"precision={wanted!r} is unknown; choose one of {', '.join(CHOICES)}")
+    raise ConfigError(f"precision={wanted!r} is unknown; choose one of {', '.join(PRECISION_CHOICES)}")
 
 
-def described(precision: Precision, workers: int) -> str:
-    """What a command says of how it computes."""
+def describe_precision(precision: Precision, workers: int) -> str:
+    """Describes the precision and the number of processes or threads, for the output of a command."""
     threads = torch.get_num_threads()
-    by = f"up to {workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
+    units = f"up to {workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
     reason = unavailable_reason()
-    return f"{precision} on {by}" + (f"; without compiled kernels: {reason}" if reason else "")
+    return f"{precision} on {units}" + (f"; without compiled kernels: {reason}" if reason else "")

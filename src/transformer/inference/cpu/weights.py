@@ -1,4 +1,4 @@
-"""Turns the parameters of a model into packed matrices, each distinct one once."""
+"""Packing of parameters into matrices; a shared parameter is packed once."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from transformer.kernels import PackedMatrix, Precision, Weight
 
 
-class Matrices:
-    """The packed matrices of one model.
+class WeightPacker:
+    """Packs the weights of one model.
 
     Args:
-        precision: of all.
-        weight_of: the numbers of a parameter; rounded to the precision if not given.
+        precision: Precision of all weights.
+        weight_of: Function that returns the values of a parameter; None rounds it to the precision.
     """
 
     def __init__(self, precision: Precision, weight_of: Callable[[Tensor], Weight] | None = None) -> None:
@@ -23,16 +23,16 @@ class Matrices:
         self._packed: dict[int, tuple[Tensor, PackedMatrix]] = {}
 
     def linear(self, *layers: nn.Linear, activation: str = "none") -> PackedMatrix:
-        """The layers side by side, as one product of the same input."""
+        """Packs layers with the same input as one matrix, with their outputs side by side."""
         biases = [bias for bias in (cast("Tensor | None", layer.bias) for layer in layers) if bias is not None]
         return self._pack([layer.weight for layer in layers], biases, activation)
 
     def embedding(self, weight: Tensor) -> PackedMatrix:
-        """A matrix whose rows are looked up; the same memory as that which a projection multiplies with."""
+        """Packs a matrix whose rows are looked up; a projection with the same parameter shares its memory."""
         return self._pack([weight], [], "none")
 
     def _pack(self, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str) -> PackedMatrix:
-        bias = None if not biases else biases[0] if len(biases) == 1 else _joined(biases)
+        bias = None if not biases else biases[0] if len(biases) == 1 else _concatenated(biases)
         if len(weights) > 1:
             return PackedMatrix(*map(self._weight_of, weights), bias=bias, activation=activation)
         key = id(weights[0])
@@ -42,5 +42,5 @@ class Matrices:
         return packed if bias is None and activation == "none" else packed.finished(bias, activation)
 
 
-def _joined(biases: Sequence[Tensor]) -> Tensor:
+def _concatenated(biases: Sequence[Tensor]) -> Tensor:
     return torch.cat([bias.detach() for bias in biases])

@@ -1,4 +1,4 @@
-"""Decoders whose steps take few kernels on a GPU, rewritten from the model's blocks."""
+"""Models converted for inference on a GPU: decoder steps with few, fused kernels."""
 
 from transformer.inference.gpu.decoder import fuse
 

@@ -1,4 +1,4 @@
-"""Decoder layers of plain blocks, a step of which is a few products and a few kernels between them."""
+"""Decoder layers whose step is a few matrix products with fused kernels between them."""
 
 import math
 from typing import Final, TypeVar, cast
@@ -18,12 +18,12 @@ from transformer.inference.gpu.cache import FusedCache
 from transformer.kernels import triton_kernels
 
 Model = TypeVar("Model", bound=nn.Module)
-WIDTHS: Final = (16, 32, 64, 128)
-"""Of heads that the kernels know."""
+HEAD_DIMS: Final = (16, 32, 64, 128)
+"""Dimensions of heads that the kernels support."""
 
 
 def fuse(model: Model) -> Model:
-    """Rewrites the decoders of a model in place, for steps on a GPU, and returns it. What else it does is as before."""
+    """Converts the decoders of a model in place for decoding on a GPU, and returns it; all else stays unchanged."""
     for name, child in model.named_children():
         if type(child) is Decoder and child.position_bias is None and all(map(_can_be_fused, child.layers)):
             setattr(model, name, FusedDecoder(child))
@@ -33,10 +33,10 @@ def fuse(model: Model) -> Model:
 
 
 class FusedDecoder(Decoder):
-    """As `Decoder`, whose rows stand at one position and may go on from one another.
+    """Same as `Decoder`, but with fused steps; all rows must be at the same position.
 
     Args:
-        decoder: of layers that can be fused.
+        decoder: Decoder whose layers can be fused.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -45,85 +45,86 @@ class FusedDecoder(Decoder):
         self.layers = nn.ModuleList(FusedDecoderLayer(cast(DecoderLayer, layer)) for layer in decoder.layers)
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
-        """As `Decoder.step`, without a mask: the kernels look at the rows' positions."""
+        """Implements `Decoder.step` without a mask: the kernels read the rows' positions."""
         for index, layer in enumerate(self.layers):
             x = cast(FusedDecoderLayer, layer).fused_step(x[:, 0], cache, index)[:, None]
         return self.norm(x)
 
 
 class FusedDecoderLayer(DecoderLayer):
-    """As `DecoderLayer`.
+    """Same as `DecoderLayer`, but with a fused step.
 
     Args:
-        layer: that can be fused.
+        layer: Layer that can be fused.
     """
 
     def __init__(self, layer: DecoderLayer) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(vars(layer))
-        own = layer.self_attention_block
-        self._weight = _joined(own, "weight")
-        self._bias = _joined(own, "bias") if cast("Tensor | None", own.W_q.bias) is not None else None
-        self._is_pre = self._around(0).order == "pre"
+        attention = layer.self_attention_block
+        self._qkv_weight = _fuse_qkv(attention, "weight")
+        has_bias = cast("Tensor | None", attention.W_q.bias) is not None
+        self._qkv_bias = _fuse_qkv(attention, "bias") if has_bias else None
+        self._is_pre = self._residual(0).order == "pre"
 
-    def _around(self, number: int) -> ResidualConnection:
+    def _residual(self, number: int) -> ResidualConnection:
         return cast(ResidualConnection, self.residual_connections[number])
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
-        """As `DecoderLayer.begin`."""
+        """Implements `DecoderLayer.begin`; the self-attention cache is a `FusedCache`."""
         cache = super().begin(encoder_output, capacity)
-        own = cache.self_attention
-        return LayerCache(FusedCache(own.keys, own.values).shared(), cache.cross_attention)
+        target = cache.self_attention
+        return LayerCache(FusedCache(target.keys, target.values).with_indirection(), cache.cross_attention)
 
     def fused_step(self, x: Float[Tensor, "R D"], cache: DecoderCache, index: int) -> Float[Tensor, "R D"]:
-        """As `DecoderLayer.step`, of rows that stand at one position."""
+        """Same as `DecoderLayer.step`, but for rows that are all at the same position."""
         target, source = cast(FusedCache, cache.layers[index].self_attention), cache.layers[index].cross_attention
         attention, network = self.self_attention_block, cast(FeedForwardBlock, self.feed_forward_block)
-        y = self._normed(x)
-        joint = F.linear(y, self._weight, self._bias)
+        y = self._first_input(x)
+        qkv = F.linear(y, self._qkv_weight, self._qkv_bias)
         heads = triton_kernels.attend_written(
-            joint, target.keys, target.values, cache.positions, _scale(attention), target.cache_indirection
+            qkv, target.keys, target.values, cache.positions, _scale(attention), target.cache_indirection
         )  # fmt: skip
-        x, y = self._added(0, x, attention.W_o(heads))
+        x, y = self._add_norm(0, x, attention.W_o(heads))
         attention = self.cross_attention_block
         heads = triton_kernels.attend_source(
             attention.W_q(y), source.keys, source.values, cache.src_mask, _scale(attention)
         )
-        x, y = self._added(1, x, attention.W_o(heads))
-        x, _ = self._added(2, x, network.linear_2(_activated(network, y)))
+        x, y = self._add_norm(1, x, attention.W_o(heads))
+        x, _ = self._add_norm(2, x, network.linear_2(_inner_layer(network, y)))
         return x
 
-    def _normed(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
-        """What the first sub-layer reads."""
-        norm = cast(LayerNormalization, self._around(0).norm)
+    def _first_input(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
+        """Returns the input of the first sub-layer."""
+        norm = cast(LayerNormalization, self._residual(0).norm)
         return triton_kernels.add_norm(x, None, norm.alpha, norm.beta, norm.eps)[1] if self._is_pre else x
 
-    def _added(
+    def _add_norm(
         self, number: int, x: Float[Tensor, "R D"], y: Float[Tensor, "R D"]
     ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
-        """The residual sum after a sub-layer, and what the next sub-layer reads: with norms after each, the same."""
+        """Returns the residual sum after a sub-layer and the input of the next; in post-norm layers, they are equal."""
         if self._is_pre and number == 2:
             return x + y, x
-        norm = cast(LayerNormalization, self._around(number + self._is_pre).norm)
+        norm = cast(LayerNormalization, self._residual(number + self._is_pre).norm)
         total, normed = triton_kernels.add_norm(x, y, norm.alpha, norm.beta, norm.eps, keeps=self._is_pre)
         return (total, normed) if self._is_pre else (normed, normed)
 
 
-def _joined(attention: MultiHeadAttention, name: str) -> Tensor:
-    """The maps to queries, keys and values as one, whose parts they become."""
-    maps = [attention.W_q, attention.W_k, attention.W_v]
-    joined = torch.cat([getattr(each, name).data for each in maps])
-    for each, part in zip(maps, joined.chunk(3), strict=True):
-        getattr(each, name).data = part
-    return joined
+def _fuse_qkv(attention: MultiHeadAttention, name: str) -> Tensor:
+    """Concatenates a parameter of the query, key and value projections, which become views of the result."""
+    projections = [attention.W_q, attention.W_k, attention.W_v]
+    fused = torch.cat([getattr(projection, name).data for projection in projections])
+    for projection, part in zip(projections, fused.chunk(3), strict=True):
+        getattr(projection, name).data = part
+    return fused
 
 
-def _activated(network: FeedForwardBlock, x: Float[Tensor, "R D"]) -> Float[Tensor, "R F"]:
-    """The inner layer of a feed-forward network; a product on a GPU can end with ReLU by itself."""
-    first, bias = network.linear_1, cast("Tensor | None", network.linear_1.bias)
+def _inner_layer(network: FeedForwardBlock, x: Float[Tensor, "R D"]) -> Float[Tensor, "R F"]:
+    """Computes the inner layer of a feed-forward network, with ReLU fused into the product if there is a bias."""
+    linear, bias = network.linear_1, cast("Tensor | None", network.linear_1.bias)
     if network.activation is torch.relu_ and bias is not None:
-        return torch._addmm_activation(bias, x, first.weight.t())  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
-    return network.activation(first(x))
+        return torch._addmm_activation(bias, x, linear.weight.t())  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
+    return network.activation(linear(x))
 
 
 def _scale(attention: MultiHeadAttention) -> float:
@@ -131,15 +132,18 @@ def _scale(attention: MultiHeadAttention) -> float:
 
 
 def _can_be_fused(layer: nn.Module) -> bool:
-    """Whether a layer is of blocks that the kernels know."""
+    """Whether the kernels support the blocks of a layer."""
     if type(layer) is not DecoderLayer:
         return False
     attentions = layer.self_attention_block, layer.cross_attention_block
     return (
-        all(type(each) is MultiHeadAttention and each.kv_heads == each.h and each.d_k in WIDTHS for each in attentions)
+        all(
+            type(block) is MultiHeadAttention and block.kv_heads == block.h and block.d_k in HEAD_DIMS
+            for block in attentions
+        )
         and type(layer.feed_forward_block) is FeedForwardBlock
         and all(
-            type(each) is ResidualConnection and type(each.norm) is LayerNormalization
-            for each in layer.residual_connections
+            type(residual) is ResidualConnection and type(residual.norm) is LayerNormalization
+            for residual in layer.residual_connections
         )
     )
