@@ -96,7 +96,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
         dropout.BITS.clear()  # no kind of number has its own dropout
     if variant == "fused attention":
         for module in ("blocks.attention", "training.products"):
-            importlib.import_module(f"transformer.{module}").PLAIN_UP_TO = 0
+            importlib.import_module(f"transformer.{module}").MAX_UNFUSED_LENGTH = 0
     torch.set_num_threads(THREADS)
     torch.manual_seed(1)
     size = VOCABULARY[shape]

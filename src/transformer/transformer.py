@@ -18,8 +18,8 @@ from transformer.blocks import (
     MultiHeadAttention,
     PositionalEncoding,
     ProjectionLayer,
-    initialize_as_fairseq,
     initialize_embeddings,
+    initialize_fairseq,
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
@@ -27,20 +27,21 @@ from transformer.blocks.cache import INITIAL_CAPACITY
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
-INITIALIZATIONS: Final = {"xavier": initialize_xavier_uniform, "fairseq": initialize_as_fairseq}
+INITIALIZATIONS: Final = {"xavier": initialize_xavier_uniform, "fairseq": initialize_fairseq}
+"""Functions that initialize the matrices, by name."""
 
 
 class Transformer(nn.Module):
     """An encoder and a decoder over embedded, position-encoded tokens, and a projection to the vocabulary.
 
     Args:
-        encoder: encodes the source.
-        decoder: decodes the target while attending to the source.
-        src_embed: embeds source tokens.
-        tgt_embed: embeds target tokens; may share its matrix with `src_embed`.
-        src_pos: adds positions to the source.
-        tgt_pos: adds positions to the target.
-        projection_layer: gives a logit a target token; may share its matrix with `tgt_embed`.
+        encoder: Encoder of the source.
+        decoder: Decoder of the target, which attends to the encoder's output.
+        src_embed: Embedding of source tokens.
+        tgt_embed: Embedding of target tokens; may share its matrix with `src_embed`.
+        src_pos: Positional encoding of the source.
+        tgt_pos: Positional encoding of the target.
+        projection_layer: Projection to one logit per target token; may share its matrix with `tgt_embed`.
 
     Source: Vaswani et al. 2017, Sec. 3 and Fig. 1.
     """
@@ -65,7 +66,7 @@ class Transformer(nn.Module):
         self.projection_layer = projection_layer
 
     def encode(self, src: Int[Tensor, "B S"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
-        """Returns the encoder's output for source tokens."""
+        """Returns the encoder's output at every source position."""
         return self.encoder(self.src_pos(self.src_embed(src)), src_mask)
 
     def decode(
@@ -79,11 +80,11 @@ class Transformer(nn.Module):
         return self.decoder(self.tgt_pos(self.tgt_embed(tgt)), encoder_output, src_mask, tgt_mask)
 
     def project(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns the logits of the decoder's output."""
+        """Returns the logits for the decoder's output."""
         return self.projection_layer(x)
 
     def log_probabilities(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns log softmax of the logits, computed in float32 at least."""
+        """Returns the log softmax of the logits, computed in float32 or wider."""
         logits = self.project(x)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
 
@@ -97,21 +98,22 @@ class Transformer(nn.Module):
         """Returns the logits of the token after each target position.
 
         Args:
-            src: source tokens.
-            tgt: target tokens so far, BOS first.
-            src_mask: `padding_mask(src)`.
-            tgt_mask: `causal_mask(T)` in training; None lets every position see the whole target.
+            src: Source tokens.
+            tgt: Target tokens so far, starting with BOS.
+            src_mask: Padding mask of the source, `padding_mask(src)`.
+            tgt_mask: Mask of the target, `causal_mask(T)` in training; None lets every position see the whole target.
 
         Raises:
-            ConfigError: `src` or `tgt` is longer than its positions.
+            ConfigError: `src` or `tgt` has more tokens than its side has positions.
         """
         return self.project(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> DecoderCache:
-        """Encodes the source once and returns the state of a search of up to `limit` target tokens.
+        """Encodes the source once and returns the state for decoding up to `limit` target tokens.
 
         Raises:
-            ConfigError: `limit` exceeds the positions of the target side, or the source those of its own.
+            ConfigError: `limit` exceeds the number of target positions, or the source exceeds the number of source
+                positions.
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
@@ -119,24 +121,24 @@ class Transformer(nn.Module):
         return DecoderCache(layers, src_mask, positions=torch.zeros_like(src[:, 0]))
 
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
-        """Returns the logits after one more token a row, and the state to go on with.
+        """Returns the logits after one more token per row, and the state for the next step.
 
-        Equal, up to rounding, to the last position of `forward` over all tokens so far with a causal mask. The given
-        state is changed in place; do not use it again.
+        The logits equal, up to rounding, those of `forward` at the last position over all tokens so far with a causal
+        mask. `state` is modified in place and must not be used again.
         """
         x, state = self.step_hidden(tokens, state)
         return self.project(x), state
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B D"], DecoderCache]:
-        """As `step`, up to the projection."""
-        state.make_room()
+        """Same as `step`, but returns the decoder's output before the projection."""
+        state.ensure_capacity()
         x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
         x = self.decoder.step(x, state)[:, 0]
         state.advance()
         return x, state
 
     def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
-        """The projection to some tokens alone; to all if none are given."""
+        """Returns the projection to the tokens `ids` only; None selects all tokens."""
         return self.projection_layer.output_subset(ids)
 
 
@@ -159,31 +161,33 @@ def build_transformer(
     activation_dropout: float = 0.0,
     initialization: str = "xavier",
 ) -> Transformer:
-    """Builds a Transformer; the default sizes are the paper's base model.
+    """Builds a Transformer; the default sizes are those of the paper's base model.
 
-    For the paper's wiring too, give `norm_order="post"` and `share_embeddings="all"`.
+    For the paper's architecture, also pass `norm_order="post"` and `share_embeddings="all"`.
 
     Args:
-        src_vocab_size: number of source tokens.
-        tgt_vocab_size: number of target tokens.
-        src_seq_len: longest source, in tokens.
-        tgt_seq_len: longest target, in tokens.
-        d_model: width of the model.
-        N: number of encoder layers and of decoder layers.
-        h: number of heads.
-        dropout: of residual connections and of embeddings (Sec. 5.4).
-        d_ff: inner width of the feed-forward networks.
-        norm_order: "pre" norms the input of each sub-layer and the output of each stack; "post" is the paper.
+        src_vocab_size: Number of source tokens.
+        tgt_vocab_size: Number of target tokens.
+        src_seq_len: Maximum source length in tokens.
+        tgt_seq_len: Maximum target length in tokens.
+        d_model: Width of the model.
+        N: Number of encoder layers and of decoder layers.
+        h: Number of attention heads.
+        dropout: Dropout probability of residual connections and embeddings (Sec. 5.4).
+        d_ff: Inner width of the feed-forward networks.
+        norm_order: "post", as in the paper, normalizes the output of each residual connection; "pre" normalizes the
+            input of each sub-layer and the output of each stack.
         share_embeddings: "none"; "target" shares the target embedding with the projection; "all" shares the source
-            embedding too, as the paper does (Sec. 3.4), which needs one vocabulary. A shared projection has no bias.
-        encoder_layers: number of encoder layers where it is not N.
-        decoder_layers: number of decoder layers where it is not N.
-        attention_dropout: of the attention weights; the paper has none.
-        activation_dropout: of the inner feed-forward layer; the paper has none.
-        initialization: "xavier" or "fairseq": first values of the matrices; with "post" the second learns faster.
+            embedding too, as in the paper (Sec. 3.4), and needs one vocabulary. A shared projection has no bias.
+        encoder_layers: Number of encoder layers; default: N.
+        decoder_layers: Number of decoder layers; default: N.
+        attention_dropout: Dropout probability of the attention weights; the paper uses none.
+        activation_dropout: Dropout probability of the inner feed-forward layer; the paper uses none.
+        initialization: Initialization of the matrices, "xavier" or "fairseq"; with `norm_order="post"`, the model
+            learns faster with "fairseq".
 
     Raises:
-        ConfigError: sizes that do not fit together, or a word that is not one of those above.
+        ConfigError: The sizes do not fit together, or an option has none of the values above.
 
     Source: Vaswani et al. 2017, Sec. 3 and Table 3.
     """
@@ -228,7 +232,7 @@ def build_transformer(
 
 
 def _share(model: Transformer, share_embeddings: str) -> None:
-    """Makes embeddings and projection one matrix, see `build_transformer`."""
+    """Ties the matrices of embeddings and projection; see `build_transformer`."""
     if share_embeddings not in ("none", "target", "all"):
         raise ConfigError(f"share_embeddings={share_embeddings!r} is unknown; choose 'none', 'target' or 'all'")
     if share_embeddings == "none":

@@ -38,8 +38,8 @@ def test_parameter_counts_of_base_and_big(sizes: dict[str, int], expected: int) 
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
-def test_depths_of_their_own() -> None:
-    """Catches encoder and decoder depths that are swapped, and one that is not N where it is not given."""
+def test_separate_depths() -> None:
+    """Catches encoder and decoder depths that are swapped, and a wrong default."""
     model = tiny(encoder_layers=5, decoder_layers=3)
     assert (len(model.encoder.layers), len(model.decoder.layers)) == (5, 3)
     model = tiny(N=4, decoder_layers=1)
@@ -75,7 +75,7 @@ def test_shapes_at_every_step() -> None:
 
 @pytest.mark.parametrize("share", ["none", "target", "all"])
 def test_sharing_is_one_tensor_and_stays_one(share: str) -> None:
-    """Catches copies in place of sharing, and a shared matrix that is drawn or counted twice."""
+    """Catches copies instead of sharing, and a shared matrix that is drawn or counted twice."""
     model = build_transformer(31, 31, 9, 9, d_model=8, N=1, h=2, d_ff=8, share_embeddings=share)
     source, target, projection = (
         model.src_embed.embedding.weight,
@@ -90,7 +90,7 @@ def test_sharing_is_one_tensor_and_stays_one(share: str) -> None:
 
 
 def test_builder_errors() -> None:
-    """Catches sizes that fit nowhere reaching torch."""
+    """Catches invalid sizes that reach torch."""
     with pytest.raises(ConfigError, match="share_embeddings='both' is unknown; choose 'none', 'target' or 'all'"):
         build_transformer(5, 5, 4, 4, d_model=4, N=1, h=1, d_ff=4, share_embeddings="both")
     with pytest.raises(ConfigError, match="needs one vocabulary, but src_vocab_size=5 and tgt_vocab_size=6"):
@@ -108,7 +108,7 @@ def test_gradients_reach_every_parameter(order: str, batch: tuple[Tensor, Tensor
     without = [
         name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()
     ]
-    # Adding a constant to all keys shifts every score of a query alike, so a softmax cannot feel W_k's bias.
+    # Adding a constant to all keys shifts every score of a query alike, so a softmax does not depend on W_k's bias.
     assert [name for name in without if not name.endswith("W_k.bias")] == []
 
 
@@ -127,7 +127,7 @@ def test_no_look_ahead(order: str, batch: tuple[Tensor, Tensor, Tensor]) -> None
 
 
 def test_padding_is_neutral(batch: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Catches attention to padding: what stands in a padded place changes nothing (to the bit), nor does its amount."""
+    """Catches attention to padding: neither the tokens at padded positions (to the bit) nor their number may matter."""
     model = tiny()
     src, tgt, src_mask = batch
     expected = model(src, tgt, src_mask, causal_mask(T))
@@ -166,19 +166,19 @@ def test_steps_equal_the_full_forward(order: str, batch: tuple[Tensor, Tensor, T
 def test_an_empty_cache_is_not_copied() -> None:
     """Catches rows that are moved although nothing is written to them, as for every hypothesis of a new beam."""
     cache = KeyValueCache(torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5))
-    chosen = cache.select(torch.tensor([1, 1, 0]), 0)
-    assert all(torch.equal(held, torch.zeros(3, 3, 4, 5)) for held in (chosen.keys, chosen.values))
+    selected = cache.select(torch.tensor([1, 1, 0]), 0)
+    assert all(torch.equal(x, torch.zeros(3, 3, 4, 5)) for x in (selected.keys, selected.values))
     assert torch.equal(cache.select(torch.tensor([1, 1, 0]), 1).keys, torch.ones(3, 3, 4, 5))
 
 
 def test_rows_at_different_positions_step_together(batch: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Catches a mask by the longest row: a younger row must not see the cache beyond its own position."""
+    """Catches a mask by the longest row: a shorter row must not see the cache beyond its own position."""
     model = tiny()
     src, tgt, src_mask = batch
     state = model.begin(src, src_mask, limit=T)
     for t in range(3):
         _, state = model.step(tgt[:, t], state)
-    state.positions = torch.tensor([3, 1, 2])  # rows 1 and 2 go back and write over what they had
+    state.positions = torch.tensor([3, 1, 2])  # rows 1 and 2 move back and overwrite later positions
     logits, _ = model.step(tgt[torch.arange(B), state.positions], state)
     full = model(src, tgt, src_mask, causal_mask(T))
     torch.testing.assert_close(logits, full[torch.arange(B), torch.tensor([3, 1, 2])], atol=1e-5, rtol=1e-4)

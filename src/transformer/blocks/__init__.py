@@ -1,13 +1,13 @@
-"""The building blocks of the paper, one idea a file.
+"""The building blocks of the paper, one idea per file.
 
-Axis letters in the shapes of this package, written as jaxtyping strings:
+Shapes are written as jaxtyping strings. The axis letters of this package are:
 
-    B batch   S source length   T target (or query) length   D model width (d_model)
-    H heads   E width of one head (d_k)   V vocabulary   W hypotheses of a sentence
-    L capacity of a cache   R selected rows   N sentences of a cache, or scored positions in the loss
-    G heads of keys and values   C channels of an image   M chosen tokens
+- B: batch. S: source length. T: target (or query) length. D: model width (d_model).
+- H: heads. G: heads of keys and values. E: width of one head (d_k). V: vocabulary.
+- W: hypotheses per sentence. R: selected rows. M: selected tokens. C: channels of an image.
+- L: capacity of a cache. N: sentences in a cache, or scored positions in the loss.
 
-Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means: may attend.
+Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) means "may attend".
 """
 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
@@ -18,8 +18,8 @@ from transformer.blocks.embedding import InputEmbedding, PatchEmbedding
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.feed_forward import ACTIVATIONS, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.initialization import (
-    initialize_as_fairseq,
     initialize_embeddings,
+    initialize_fairseq,
     initialize_normal,
     initialize_t5,
     initialize_xavier_uniform,
@@ -70,8 +70,8 @@ __all__ = [
     "attention_weights",
     "causal_mask",
     "halved_sinusoid",
-    "initialize_as_fairseq",
     "initialize_embeddings",
+    "initialize_fairseq",
     "initialize_normal",
     "initialize_t5",
     "initialize_xavier_uniform",

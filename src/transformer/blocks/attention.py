@@ -14,8 +14,8 @@ from transformer.blocks.cache import KeyValueCache
 from transformer.blocks.dropout import drop_out
 from transformer.errors import ConfigError
 
-PLAIN_UP_TO: Final = 256
-"""Source positions up to which a CPU computes the attention weights, rather than calling the fused kernel."""
+MAX_UNFUSED_LENGTH: Final = 256
+"""Longest source for which a CPU computes the attention weights instead of calling the fused kernel."""
 
 Mask = Bool[Tensor, "..."] | Int[Tensor, "..."]
 Bias = Float[Tensor, "..."]
@@ -33,21 +33,22 @@ def attention(
 ) -> Float[Tensor, "B H T E"]:
     """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
 
-    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never holds the (B, H, T, S) weights (on a CPU:
-    without dropout and a learned bias). For short sentences its backward pass on a CPU takes several times as long as
-    the plain formula (`docs/experiments/training-speed.md`).
+    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never materializes the (B, H, T, S) weights (on
+    a CPU, provided that there is neither dropout nor a learned bias). For short sentences on a CPU, the backward pass
+    of that kernel takes several times as long as that of the plain formula (`docs/experiments/training-speed.md`).
+
+    Like the functions of torch, this one can be overridden within a context (`torch.overrides`). Training on a CPU
+    makes use of that.
 
     Args:
-        query: what each position looks for.
-        key: what each source position offers to be found by.
-        value: what is fetched.
-        mask: True or 1 = may attend; broadcasts to (B, H, T, S). A query row that may attend to nothing yields
-            zeros, never NaN.
-        dropout: probability of zeroing an attention weight; 0.0 outside training.
-        bias: added to the scaled products before the softmax; broadcasts to (B, H, T, S).
-        scale: in place of 1 / sqrt(d_k).
-
-    Like functions of torch, it can be replaced within a context (`torch.overrides`), as training does on a CPU.
+        query: Queries Q, one per target position and head.
+        key: Keys K, one per source position and head.
+        value: Values V, one per source position and head.
+        mask: Positions that may be attended to: True or 1 = may attend; broadcasts to (B, H, T, S). A query that may
+            attend to nothing yields zeros, never NaN.
+        dropout: Probability of zeroing an attention weight; 0.0 outside training.
+        bias: Bias added to the scaled scores before the softmax; broadcasts to (B, H, T, S).
+        scale: Factor of the scores, instead of 1 / sqrt(d_k).
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
@@ -55,7 +56,7 @@ def attention(
         return handle_torch_function(
             attention, (query, key, value), query, key, value, mask, dropout, bias=bias, scale=scale
         )
-    if query.device.type != "cpu" or key.size(-2) > PLAIN_UP_TO:
+    if query.device.type != "cpu" or key.size(-2) > MAX_UNFUSED_LENGTH:
         allowed = None if mask is None else mask.bool()
         if bias is not None:
             bias = bias.to(query.dtype)
@@ -73,7 +74,9 @@ def attention_weights(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H T S"]:
-    """The weights softmax(Q K^T / sqrt(d_k)) of `attention`; rows sum to 1, or to 0 where all is masked.
+    """Computes the weights softmax(Q K^T / sqrt(d_k)) of `attention`.
+
+    Each row sums to 1, or to 0 if all of its positions are masked.
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
@@ -84,30 +87,30 @@ def attention_weights(
     if mask is None:
         return scores.softmax(dim=-1)
     masked = ~mask.bool()
-    # A row that may attend to nothing is NaN after the softmax; here and in the gradient, the second fill removes it.
+    # A fully masked row is NaN after the softmax; the second fill removes it, both here and in the gradient.
     return scores.masked_fill(masked, -torch.inf).softmax(dim=-1).masked_fill(masked, 0.0)
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention in h subspaces side by side: Concat(head_1, ..., head_h) W_o.
+    """Multi-head attention: Concat(head_1, ..., head_h) W_o, where head_i = attention(Q W_q_i, K W_k_i, V W_v_i).
 
-    head_i = attention(Q W_q_i, K W_k_i, V W_v_i). The W_i of all heads are one linear map each for Q, K and V; head i
-    (from 0) is features i * d_k to (i + 1) * d_k - 1 of its output, d_k = d_model / h.
+    The projections W_q_i of all heads are stored as one linear layer W_q, and likewise W_k and W_v. Head i (counted
+    from 0) consists of the features i * d_k to (i + 1) * d_k - 1 of its output, where d_k = d_model / h.
 
     Args:
-        d_model: width of queries, keys, values and the output.
-        h: number of heads, a divisor of d_model.
-        dropout: probability of zeroing an attention weight in training. The paper has none (0.0).
-        d_k: width of a head where it is not d_model / h; h then need not divide d_model.
-        kv_heads: heads of keys and values, a divisor of h: h / kv_heads queries in a row share one. h if not given; 1
-            is multi-query attention.
-        bias: of the linear maps: "all", "output" (W_o alone) or "none".
-        scale: of the products, in place of 1 / sqrt(d_k).
+        d_model: Width of queries, keys, values and the output.
+        h: Number of heads, a divisor of d_model.
+        dropout: Probability of zeroing an attention weight in training; the paper uses none (0.0).
+        d_k: Width of a head if it is not d_model / h; h then need not divide d_model.
+        kv_heads: Number of heads of keys and values, a divisor of h; default: h. Each of them is shared by
+            h / kv_heads consecutive query heads (grouped-query attention); 1 is multi-query attention.
+        bias: Linear layers that have a bias: "all", "output" (W_o alone) or "none".
+        scale: Factor of the scores, instead of 1 / sqrt(d_k).
 
     Raises:
         ConfigError: h does not divide d_model, kv_heads does not divide h, or `bias` is none of the three.
 
-    Source: Vaswani et al. 2017, Sec. 3.2.2. The paper writes the linear maps as plain matrices; here they have biases,
+    Source: Vaswani et al. 2017, Sec. 3.2.2. The paper writes the projections as plain matrices; here they have biases,
     as in `torch.nn.MultiheadAttention` and most re-implementations. Fewer heads of keys and values: Ainslie et al.
     2023, "GQA", Sec. 2.2; Shazeer 2019, "Fast Transformer Decoding", Sec. 3.
     """
@@ -149,25 +152,27 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns what each query position fetches.
+        """Returns the attention output at every query position.
 
         Args:
-            query: positions that look.
-            key: positions looked at.
-            value: what they hold; the same tensor as `key` in the paper.
-            mask: True or 1 = may attend; broadcasts to (B, h, T, S).
-            bias: added to the scaled products; broadcasts likewise.
+            query: Input of W_q, one vector per query position.
+            key: Input of W_k, one vector per source position.
+            value: Input of W_v; the same tensor as `key` in the paper.
+            mask: Positions that may be attended to: True or 1 = may attend; broadcasts to (B, h, T, S).
+            bias: Bias added to the scaled scores; broadcasts to (B, h, T, S).
         """
         if query is key and key is value:
-            queries, keys, values = (self._split(x) for x in fused_linear(query, (self.W_q, self.W_k, self.W_v)))
-            return self._fetch(self.placed(queries), KeyValueCache(self.placed(keys), values), mask, bias)
+            queries, keys, values = (self._split_heads(x) for x in fused_linear(query, (self.W_q, self.W_k, self.W_v)))
+            source = KeyValueCache(self.apply_positions(keys), values)
+            return self._attend_heads(self.apply_positions(queries), source, mask, bias)
         return self.attend(query, self.keys_values(key, value), mask, bias)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
     ) -> KeyValueCache:
-        """The keys and values of every head, which a cache keeps; `positions` as in `placed`."""
-        return KeyValueCache(self.placed(self._split(self.W_k(key)), positions), self._split(self.W_v(value)))
+        """Returns the keys and values of every head, as a cache stores them; `positions` as in `apply_positions`."""
+        keys = self.apply_positions(self._split_heads(self.W_k(key)), positions)
+        return KeyValueCache(keys, self._split_heads(self.W_v(value)))
 
     def attend(
         self,
@@ -177,17 +182,18 @@ class MultiHeadAttention(nn.Module):
         bias: Bias | None = None,
         positions: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """As `forward`, with keys and values at hand; `positions` as in `placed`."""
-        return self._fetch(self.placed(self._split(self.W_q(query)), positions), source, mask, bias)
+        """Same as `forward`, but with projected keys and values; `positions` as in `apply_positions`."""
+        queries = self.apply_positions(self._split_heads(self.W_q(query)), positions)
+        return self._attend_heads(queries, source, mask, bias)
 
-    def placed(
+    def apply_positions(
         self, x: Float[Tensor, "B H T E"], positions: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B H T E"]:
-        """Queries or keys with their positions in them: here they have none, see `RotaryAttention`.
+        """Encodes positions in queries or keys. Here this changes nothing; `RotaryAttention` rotates them.
 
         Args:
-            x: of every head.
-            positions: of the first one of each row; 0 if not given.
+            x: Queries or keys of every head.
+            positions: Position of the first query or key of each row; default: 0.
         """
         del positions
         return x
@@ -200,14 +206,14 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """Self-attention of one new position over itself and the cached ones.
+        """Computes self-attention for one new position per row, over itself and the cached positions.
 
         Args:
-            x: the new position of each row.
-            cache: keys and values so far; the new ones are written into it.
-            positions: where each row's new position stands.
-            mask: which of the first T cached positions each row may attend to.
-            bias: as in `forward`.
+            x: Input at the new position of each row.
+            cache: Keys and values so far; those of the new position are written into it.
+            positions: Index of the new position of each row.
+            mask: Those of the first T cached positions that each row may attend to.
+            bias: Bias added to the scaled scores, as in `forward`.
         """
         new = self.keys_values(x, x, positions)
         cache.write(new.keys, new.values, positions)
@@ -220,33 +226,34 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B {self.h} T S"]:
-        """The weights that `forward` would use (without dropout), for inspection; `forward` does not return them."""
-        queries, keys = (self.placed(self._split(x)) for x in (self.W_q(query), self.W_k(key)))
-        return attention_weights(queries, self._repeated(keys), mask, bias=bias, scale=self.scale)
+        """Returns the weights that `forward` uses (without dropout), for inspection."""
+        queries, keys = (self.apply_positions(self._split_heads(x)) for x in (self.W_q(query), self.W_k(key)))
+        return attention_weights(queries, self._repeat_kv(keys), mask, bias=bias, scale=self.scale)
 
-    def _fetch(
+    def _attend_heads(
         self, queries: Float[Tensor, "B H T E"], source: KeyValueCache, mask: Mask | None, bias: Bias | None
     ) -> Float[Tensor, "B T D"]:
-        keys, values = self._repeated(source.keys), self._repeated(source.values)
+        keys, values = self._repeat_kv(source.keys), self._repeat_kv(source.values)
         dropout = self.dropout if self.training else 0.0
         heads = attention(queries, keys, values, mask, dropout, bias=bias, scale=self.scale)
         return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
 
-    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+    def _split_heads(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
         return x.unflatten(2, (-1, self.d_k)).transpose(1, 2)  # B H T E
 
-    def _repeated(self, x: Float[Tensor, "B G S E"]) -> Float[Tensor, "B {self.h} S E"]:
-        """Keys or values, once for each query head that shares them."""
+    def _repeat_kv(self, x: Float[Tensor, "B G S E"]) -> Float[Tensor, "B {self.h} S E"]:
+        """Repeats keys or values for every query head that shares them."""
         return x if self.kv_heads == self.h else x.repeat_interleave(self.h // self.kv_heads, dim=1)
 
 
-def fused_linear(x: Float[Tensor, "B T D"], maps: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """Several maps of one input as a single product: in training, x is rounded once and its gradient summed once.
+def fused_linear(x: Float[Tensor, "B T D"], layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """Applies several linear layers to one input as a single matrix product.
 
-    It can be replaced within a context, as `attention` can.
+    In training, x is then rounded only once, and its gradient is summed only once. Like `attention`, the function can
+    be overridden within a context.
     """
     if has_torch_function((x,)):
-        return handle_torch_function(fused_linear, (x,), x, maps)
-    biases: list[Tensor] = [each.bias for each in maps if cast("Tensor | None", each.bias) is not None]
-    joined = F.linear(x, torch.cat([each.weight for each in maps]), torch.cat(biases) if biases else None)
-    return joined.split([each.out_features for each in maps], dim=-1)
+        return handle_torch_function(fused_linear, (x,), x, layers)
+    biases: list[Tensor] = [layer.bias for layer in layers if cast("Tensor | None", layer.bias) is not None]
+    outputs = F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)
+    return outputs.split([layer.out_features for layer in layers], dim=-1)

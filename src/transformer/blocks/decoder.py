@@ -1,4 +1,4 @@
-"""The decoder: self-attention over the target so far, attention over the source, feed-forward."""
+"""The decoder: self-attention over the target so far, cross-attention over the source, feed-forward network."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -14,16 +14,16 @@ from transformer.blocks.residual import Norm, ResidualConnection
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, feed-forward, each inside a residual connection.
+    """Masked self-attention, cross-attention and a feed-forward network, each inside a residual connection.
 
     Args:
-        d_model: width of the model.
-        self_attention_block: attends over the layer's own input; `tgt_mask` keeps it from looking ahead.
-        cross_attention_block: queries from the decoder, keys and values from the encoder.
-        feed_forward_block: the position-wise network.
-        dropout: of the residual connections.
-        order: where the norms stand, see `ResidualConnection`.
-        norm: makes the normalization of a given width.
+        d_model: Width of the model.
+        self_attention_block: Attention over the layer's own input; `tgt_mask` hides later positions.
+        cross_attention_block: Attention with queries from the decoder and keys and values from the encoder.
+        feed_forward_block: The position-wise network.
+        dropout: Dropout probability of the residual connections.
+        order: Position of the norms, "pre" or "post"; see `ResidualConnection`.
+        norm: Function that builds the normalization for a given width.
 
     Source: Vaswani et al. 2017, Sec. 3.1 and Fig. 1, right.
     """
@@ -56,14 +56,14 @@ class DecoderLayer(nn.Module):
         tgt_mask: Mask | None = None,
         bias: Bias | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns the layer's output; masks, and the bias of self-attention, as in `MultiHeadAttention`."""
+        """Returns the layer's output; for the masks and the self-attention bias, see `MultiHeadAttention`."""
         attend, attend_source, feed_forward = self.residual_connections
         x = attend(x, lambda x: self.self_attention_block(x, x, x, tgt_mask, bias))
         x = attend_source(x, lambda x: self.cross_attention_block(x, encoder_output, encoder_output, src_mask))
         return feed_forward(x, self.feed_forward_block)
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
-        """An empty cache for `capacity` target positions, with the source's keys and values computed once."""
+        """Returns an empty cache for `capacity` target positions, together with the keys and values of the source."""
         source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
         return LayerCache(type(source).empty(source.keys, capacity), source)
 
@@ -75,7 +75,7 @@ class DecoderLayer(nn.Module):
         self_mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `forward` for one new position a row; `index` is this layer's place in the cache."""
+        """Same as `forward`, but for one new position per row; `index` is the index of this layer in the cache."""
         attend, attend_source, feed_forward = self.residual_connections
         target, source = cache.layers[index].self_attention, cache.layers[index].cross_attention
         x = attend(x, lambda x: self.self_attention_block.step(x, target, cache.positions, self_mask, bias))
@@ -85,17 +85,18 @@ class DecoderLayer(nn.Module):
     def _attend_source(
         self, x: Float[Tensor, "B 1 D"], source: KeyValueCache, cache: DecoderCache
     ) -> Float[Tensor, "B 1 D"]:
-        side_by_side = x.unflatten(0, (-1, cache.width))[:, :, 0]  # N W D
-        return self.cross_attention_block.attend(side_by_side, source, cache.src_mask).flatten(0, 1)[:, None]
+        # The rows of a sentence become the positions of one target, so that they share the keys and values.
+        by_sentence = x.unflatten(0, (-1, cache.width))[:, :, 0]  # N W D
+        return self.cross_attention_block.attend(by_sentence, source, cache.src_mask).flatten(0, 1)[:, None]
 
 
 class Decoder(nn.Module):
-    """N decoder layers and a final norm.
+    """A stack of N decoder layers and a final norm.
 
     Args:
-        layers: the layers, first to last.
-        norm: as in `Encoder`.
-        position_bias: as in `Encoder`, of self-attention.
+        layers: The layers, first to last.
+        norm: Normalization of the last layer's output, with the same default as in `Encoder`.
+        position_bias: Module that computes the self-attention bias shared by all layers, or None.
 
     Source: Vaswani et al. 2017, Sec. 3.1.
     """
@@ -115,7 +116,7 @@ class Decoder(nn.Module):
         src_mask: Mask | None = None,
         tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns the decoded target; masks as in `MultiHeadAttention`."""
+        """Returns the decoder's output at every target position; for the masks, see `MultiHeadAttention`."""
         bias = None
         if self.position_bias is not None:
             bias = self.position_bias(torch.arange(x.size(1), device=x.device)[None], x.size(1))
@@ -124,11 +125,11 @@ class Decoder(nn.Module):
         return self.norm(x)
 
     def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> list[LayerCache]:
-        """One empty cache a layer, see `DecoderLayer.begin`."""
+        """Returns one empty cache per layer; see `DecoderLayer.begin`."""
         return [layer.begin(encoder_output, capacity) for layer in cast(Iterable[DecoderLayer], self.layers)]
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
-        """As `forward` for one new position a row, whose keys and values are added to `cache`."""
+        """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""
         self_mask, bias = cache.self_mask, None
         if self.position_bias is not None:
             bias = self.position_bias(cache.positions[:, None], self_mask.size(-1))

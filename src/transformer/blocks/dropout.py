@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout, with a fast implementation for CPUs."""
 
 from typing import Any, Final
 
@@ -9,18 +9,21 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 LEVELS: Final = 1 << 16
-"""A CPU draws 16 random bits an element: probabilities are multiples of 1/65536."""
+"""Number of distinct 16-bit random numbers, one of which is drawn per element on a CPU.
+
+Dropout probabilities are therefore multiples of 1/65536.
+"""
 
 
 class Dropout(nn.Module):
     """Zeroes each element with probability p and multiplies the others by 1 / (1 - p), in training only.
 
-    On a CPU, PyTorch spends more time on drawing its Bernoulli numbers than on everything else in a small layer. Here
-    16 bits of a 64-bit random number decide on one element, so p is rounded to a multiple of 1/65536; the factor
-    belongs to the rounded p, so that the expectation stays exact.
+    On a CPU, PyTorch spends more time on drawing Bernoulli numbers than on everything else in a small layer. Here
+    each element is decided by 16 bits of a 64-bit random number, so p is rounded to a multiple of 1/65536. The factor
+    is computed from the rounded p, so that the expectation stays exact.
 
     Args:
-        p: probability of zeroing an element, 0 <= p < 1.
+        p: Probability of zeroing an element, 0 <= p < 1.
 
     Source: Srivastava et al. 2014, "Dropout", Sec. 4, scaled in training rather than at test time.
     """
@@ -30,20 +33,23 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Returns `x` with some elements zeroed in training, and `x` itself otherwise."""
+        """Returns `x` with some elements zeroed in training, and `x` itself in evaluation mode."""
         return drop_out(x, self.p if self.training else 0.0)
 
-    def onto(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    def add_dropout(self, x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Returns `x` + dropout(`y`)."""
-        return add_dropped(x, y, self.p if self.training else 0.0)
+        return add_dropout(x, y, self.p if self.training else 0.0)
 
     def extra_repr(self) -> str:
-        """The probability, for `print(model)`."""
+        """Returns the probability, for `print(model)`."""
         return f"p={self.p}"
 
 
 def drop_out(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """As `Dropout` in training; p = 0 returns `x` itself. Can be replaced within a context, as `attention`."""
+    """Applies `Dropout` as in training; p = 0 returns `x` itself.
+
+    Like `attention`, the function can be overridden within a context.
+    """
     if not p:
         return x
     if has_torch_function((x,)):
@@ -54,23 +60,24 @@ def drop_out(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
     return dropped
 
 
-def add_dropped(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """Returns `x` + dropout(`y`), which can be replaced likewise."""
+def add_dropout(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
+    """Returns `x` + dropout(`y`); like `drop_out`, it can be overridden within a context."""
     if has_torch_function((x, y)):
-        return handle_torch_function(add_dropped, (x, y), x, y, p)
+        return handle_torch_function(add_dropout, (x, y), x, y, p)
     return x + drop_out(y, p)
 
 
 def levels(p: float) -> int:
-    """Of `LEVELS` random numbers, those that drop an element; never all."""
+    """Returns how many of the `LEVELS` random numbers drop an element; never all of them."""
     return min(round(p * LEVELS), LEVELS - 1)
 
 
 BITS: Final = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+"""Integer dtype with the width of each floating-point dtype."""
 
 
 class _Dropout(torch.autograd.Function):
-    """Keeping is a bitwise `and` with -1, all bits set, and dropping one with 0."""
+    """Dropout by bit masks: an element is kept by a bitwise `and` with -1 (all bits set) and dropped by one with 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
@@ -86,7 +93,7 @@ class _Dropout(torch.autograd.Function):
 
 
 def _random_bits(n: int) -> Tensor:
-    """N random 16-bit numbers from torch's generator."""
+    """Returns n random 16-bit numbers from torch's generator."""
     return torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:n]
 
 

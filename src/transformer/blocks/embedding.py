@@ -1,4 +1,4 @@
-"""Token ids to vectors, and images to vectors."""
+"""Embeddings of tokens and of image patches."""
 
 import math
 
@@ -8,16 +8,16 @@ from torch import Tensor, nn
 
 
 class InputEmbedding(nn.Module):
-    """Looks up one learned vector a token and multiplies it by sqrt(d_model).
+    """Looks up one learned vector per token and multiplies it by sqrt(d_model).
 
-    The paper does not explain the factor. Vectors that start with a variance of 1 / d_model, see
-    `initialize_embeddings`, come out with a variance of 1, about the size of the positional encoding, whose elements
-    have a mean square of 1/2.
+    The paper does not explain the factor. Embeddings are initialized with variance 1 / d_model (see
+    `initialize_embeddings`), so the factor gives them variance 1. That is about the magnitude of the positional
+    encoding, whose elements have a mean square of 1/2.
 
     Args:
-        d_model: width of the model.
-        vocab_size: number of token ids; ids are 0 .. vocab_size - 1.
-        scale: in place of sqrt(d_model).
+        d_model: Width of the model.
+        vocab_size: Number of token ids; ids are 0 .. vocab_size - 1.
+        scale: Factor instead of sqrt(d_model).
 
     Source: Vaswani et al. 2017, Sec. 3.4.
     """
@@ -35,14 +35,15 @@ class InputEmbedding(nn.Module):
 
 
 class PatchEmbedding(nn.Module):
-    """Cuts images into patches and maps each to a vector.
+    """Splits images into patches and projects each patch to a vector.
 
-    The map's parameters are those of a convolution whose stride is its size, as in published models.
+    The parameters of the projection are stored as those of a convolution whose stride equals its kernel size, as in
+    published models.
 
     Args:
-        d_model: width of the model.
-        patch: height and width of a patch in pixels.
-        channels: of the images.
+        d_model: Width of the model.
+        patch: Height and width of a patch in pixels.
+        channels: Number of channels of the images.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", Sec. 3.1, Eq. 1.
     """
@@ -52,7 +53,7 @@ class PatchEmbedding(nn.Module):
         self.projection = nn.Conv2d(channels, d_model, kernel_size=patch, stride=patch)
 
     def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
-        """Returns one vector a patch, row by row from the top left; what no whole patch covers is left out."""
+        """Returns one vector per patch, row by row from the top left; pixels outside whole patches are ignored."""
         height, width = self.projection.kernel_size
         cut = images.unfold(2, height, height).unfold(3, width, width)  # B C rows columns height width
         flat = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)

@@ -1,7 +1,7 @@
 """The encoder: a stack of self-attention and feed-forward layers.
 
-With a mask that hides what comes later, the same stack is the decoder of a language model (Liu et al. 2018, "Generating
-Wikipedia", Sec. 4.2.3), which `begin` and `step` run one token at a time.
+With a causal mask, the same stack is the decoder of a language model (Liu et al. 2018, "Generating Wikipedia", Sec.
+4.2.3). `begin` and `step` run it one token at a time.
 """
 
 from collections.abc import Iterable
@@ -21,12 +21,12 @@ class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network, each inside a residual connection.
 
     Args:
-        d_model: width of the model.
-        self_attention_block: attends over the layer's own input.
-        feed_forward_block: the position-wise network.
-        dropout: of the residual connections.
-        order: where the norms stand, see `ResidualConnection`.
-        norm: makes the normalization of a given width.
+        d_model: Width of the model.
+        self_attention_block: Attention over the layer's own input.
+        feed_forward_block: The position-wise network.
+        dropout: Dropout probability of the residual connections.
+        order: Position of the norms, "pre" or "post"; see `ResidualConnection`.
+        norm: Function that builds the normalization for a given width.
 
     Source: Vaswani et al. 2017, Sec. 3.1 and Fig. 1, left.
     """
@@ -54,36 +54,36 @@ class EncoderLayer(nn.Module):
         x: Float[Tensor, "B S D"],
         src_mask: Mask | None = None,
         bias: Bias | None = None,
-        first: int | None = None,
+        n_queries: int | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Returns the layer's output.
 
         Args:
-            x: the layer's input.
-            src_mask: as in `MultiHeadAttention`.
-            bias: likewise.
-            first: how many positions to compute, which still attend to all; all if not given.
+            x: Input of the layer.
+            src_mask: Positions that may be attended to, as in `MultiHeadAttention`.
+            bias: Bias of the attention scores, as in `MultiHeadAttention`.
+            n_queries: Number of leading positions to compute, which still attend to all positions; default: all.
         """
         attend, feed_forward = self.residual_connections
-        if first is None:
+        if n_queries is None:
             x = attend(x, lambda x: self.self_attention_block(x, x, x, src_mask, bias))
         else:
-            src_mask, bias = (each if each is None else each[..., :first, :] for each in (src_mask, bias))
-            x = attend(x, lambda x: self.self_attention_block(x[:, :first], x, x, src_mask, bias), first)
+            src_mask, bias = (term if term is None else term[..., :n_queries, :] for term in (src_mask, bias))
+            x = attend(x, lambda x: self.self_attention_block(x[:, :n_queries], x, x, src_mask, bias), n_queries)
         return feed_forward(x, self.feed_forward_block)
 
     def begin(
         self, x: Float[Tensor, "B S D"], mask: Mask | None = None, bias: Bias | None = None
     ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
-        """As `forward`, with the keys and values that later steps need."""
+        """Same as `forward`, but also returns the keys and values that later steps need."""
         attend, feed_forward = self.residual_connections
-        kept: list[KeyValueCache] = []
+        caches: list[KeyValueCache] = []
 
         def attention(x: Tensor) -> Tensor:
-            kept.append(self.self_attention_block.keys_values(x, x))
-            return self.self_attention_block.attend(x, kept[0], mask, bias)
+            caches.append(self.self_attention_block.keys_values(x, x))
+            return self.self_attention_block.attend(x, caches[0], mask, bias)
 
-        return feed_forward(attend(x, attention), self.feed_forward_block), kept[0]
+        return feed_forward(attend(x, attention), self.feed_forward_block), caches[0]
 
     def step(
         self,
@@ -93,21 +93,21 @@ class EncoderLayer(nn.Module):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """As `forward` for one new position a row, see `MultiHeadAttention.step`."""
+        """Same as `forward`, but for one new position per row; see `MultiHeadAttention.step`."""
         attend, feed_forward = self.residual_connections
         x = attend(x, lambda x: self.self_attention_block.step(x, cache, positions, mask, bias))
         return feed_forward(x, self.feed_forward_block)
 
 
 class Encoder(nn.Module):
-    """N encoder layers and a final norm.
+    """A stack of N encoder layers and a final norm.
 
     Args:
-        layers: the layers, first to last.
-        norm: applied to the last layer's output. None makes the `LayerNormalization` that a pre-norm stack needs,
-            whose output would otherwise be an unnormalized sum; give `nn.Identity()` for the paper's post-norm
-            stack, which already ends in one.
-        position_bias: gives the bias of attention that all layers share, e.g. `RelativePositionBias`.
+        layers: The layers, first to last.
+        norm: Normalization of the last layer's output; default: a `LayerNormalization`. A pre-norm stack needs one,
+            since its output would otherwise be an unnormalized sum. Use `nn.Identity()` for the paper's post-norm
+            stack, whose last layer already ends in a norm.
+        position_bias: Module that computes the attention bias shared by all layers, e.g. `RelativePositionBias`.
 
     Source: Vaswani et al. 2017, Sec. 3.1.
     """
@@ -121,23 +121,23 @@ class Encoder(nn.Module):
         self.position_bias = position_bias
 
     def forward(
-        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
+        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
     ) -> Float[Tensor, "B T D"]:
         """Returns the encoded source.
 
         Args:
-            x: the embedded source.
-            src_mask: as in `MultiHeadAttention`.
-            first: how many positions of the last layer to compute, where nobody reads more; all if not given.
+            x: Embedded source.
+            src_mask: Positions that may be attended to, as in `MultiHeadAttention`.
+            n_queries: Number of leading positions to compute in the last layer, if only those are used; default: all.
         """
-        bias = self.bias_from_start(x)
+        bias = self.self_attention_bias(x)
         *layers, last = self.layers
         for layer in layers:
             x = layer(x, src_mask, bias)
-        return self.norm(last(x, src_mask, bias, first))
+        return self.norm(last(x, src_mask, bias, n_queries))
 
-    def bias_from_start(self, x: Float[Tensor, "B T D"]) -> Bias | None:
-        """The bias of attention between the positions of `x`, which are 0 .. T - 1."""
+    def self_attention_bias(self, x: Float[Tensor, "B T D"]) -> Bias | None:
+        """Returns the attention bias between the positions 0 .. T - 1 of `x`."""
         if self.position_bias is None:
             return None
         return self.position_bias(torch.arange(x.size(1), device=x.device)[None], x.size(1))
@@ -145,19 +145,19 @@ class Encoder(nn.Module):
     def begin(
         self, x: Float[Tensor, "B S D"], mask: Mask | None = None
     ) -> tuple[Float[Tensor, "B S D"], list[KeyValueCache]]:
-        """As `forward`, with the keys and values of every layer."""
+        """Same as `forward`, but also returns the keys and values of every layer."""
         caches: list[KeyValueCache] = []
-        bias = self.bias_from_start(x)
+        bias = self.self_attention_bias(x)
         for layer in cast(Iterable[EncoderLayer], self.layers):
             x, cache = layer.begin(x, mask, bias)
             caches.append(cache)
         return self.norm(x), caches
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: CausalCache) -> Float[Tensor, "B 1 D"]:
-        """As `forward` for one new position a row, whose keys and values are added to `cache`."""
+        """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""
         mask, bias = cache.self_mask, None
         if self.position_bias is not None:
             bias = self.position_bias(cache.positions[:, None], mask.size(-1))
-        for layer, own in zip(cast(Iterable[EncoderLayer], self.layers), cache.layers, strict=True):
-            x = layer.step(x, own, cache.positions, mask, bias)
+        for layer, layer_cache in zip(cast(Iterable[EncoderLayer], self.layers), cache.layers, strict=True):
+            x = layer.step(x, layer_cache, cache.positions, mask, bias)
         return self.norm(x)

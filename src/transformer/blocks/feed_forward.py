@@ -16,15 +16,15 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class FeedForwardBlock(nn.Module):
-    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position.
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, applied at every position separately.
 
     Args:
-        d_model: width of input and output.
-        d_ff: width of the inner layer.
-        dropout: probability of zeroing an inner element after the activation. The paper has none here (0.0); it is the
-            `activation_dropout` of a recipe.
-        activation: in place of the paper's ReLU, max(0, x).
-        bias: False leaves out b_1 and b_2.
+        d_model: Width of input and output.
+        d_ff: Width of the inner layer.
+        dropout: Probability of zeroing an inner element after the activation, called `activation_dropout` in a recipe.
+            The paper uses none here (0.0).
+        activation: Activation function; default: the paper's ReLU, max(0, x).
+        bias: Whether to add the biases b_1 and b_2.
 
     Source: Vaswani et al. 2017, Sec. 3.3, Eq. 2.
     """
@@ -47,14 +47,14 @@ class FeedForwardBlock(nn.Module):
 def feed_forward(
     x: Float[Tensor, "B T D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
 ) -> Float[Tensor, "B T D"]:
-    """The network as one function, which can be replaced within a context, as `attention` can.
+    """Computes the feed-forward network as one function; like `attention`, it can be overridden within a context.
 
     Args:
-        x: its input.
-        linear_1: W_1 and b_1.
-        activation: between the maps.
-        p: probability of zeroing an element after it.
-        linear_2: W_2 and b_2.
+        x: Input of the network.
+        linear_1: First linear layer, W_1 and b_1.
+        activation: Activation function between the linear layers.
+        p: Probability of zeroing an element after the activation.
+        linear_2: Second linear layer, W_2 and b_2.
     """
     if has_torch_function((x,)):
         return handle_torch_function(feed_forward, (x,), x, linear_1, activation, p, linear_2)
@@ -62,17 +62,17 @@ def feed_forward(
 
 
 class GatedFeedForward(nn.Module):
-    """(activation(x W_g) * (x W_1)) W_2: one map of the input decides how much of another passes.
+    """FFN(x) = (activation(x W_g) * (x W_1)) W_2: a gate scales every inner element.
 
-    With SiLU it is SwiGLU, with GELU it is GEGLU, with ReLU ReGLU. To hold as many parameters as
-    `FeedForwardBlock`, d_ff is two thirds of its.
+    With SiLU it is SwiGLU, with GELU it is GEGLU, with ReLU it is ReGLU. For as many parameters as `FeedForwardBlock`,
+    choose two thirds of its d_ff.
 
     Args:
-        d_model: width of input and output.
-        d_ff: width of the inner layer.
-        dropout: probability of zeroing an inner element.
-        activation: of the gate.
-        bias: give the maps biases, which the paper leaves out.
+        d_model: Width of input and output.
+        d_ff: Width of the inner layer.
+        dropout: Probability of zeroing an inner element.
+        activation: Activation function of the gate.
+        bias: Whether the linear layers have biases, which the paper omits.
 
     Source: Shazeer 2020, "GLU Variants Improve Transformer", Eq. 6.
     """
@@ -88,11 +88,14 @@ class GatedFeedForward(nn.Module):
         self.linear_2 = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Returns the gated FFN(x)."""
+        """Returns FFN(x)."""
         return self.linear_2(self.dropout(self.activation(self.gate(x)) * self.linear_1(x)))
 
 
 ACTIVATIONS: Final[dict[str, Activation]] = {
     "relu": torch.relu_, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")
 }  # fmt: skip
-"""By the names that configurations use; gelu_tanh approximates GELU (Hendrycks and Gimpel 2016, Sec. 2)."""
+"""Activation functions by their names in configurations.
+
+`gelu_tanh` approximates GELU by a hyperbolic tangent (Hendrycks and Gimpel 2016, Sec. 2).
+"""

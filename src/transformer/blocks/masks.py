@@ -1,4 +1,4 @@
-"""Who may attend to whom. True means: may attend; every mask broadcasts to (B, H, T, S)."""
+"""Attention masks. True means "may attend"; every mask broadcasts to (B, H, T, S)."""
 
 import torch
 from jaxtyping import Bool, Int
@@ -6,12 +6,12 @@ from torch import Tensor
 
 
 def padding_mask(tokens: Int[Tensor, "B S"], pad_id: int = 0) -> Bool[Tensor, "B 1 1 S"]:
-    """Every query may attend to the tokens that are not padding."""
+    """Returns a mask by which every query may attend to the tokens that are not padding."""
     return (tokens != pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 {length} {length}"]:
-    """Position t may attend to positions 0 .. t, never ahead.
+    """Returns a mask by which position t may attend to positions 0 .. t, and not to later ones.
 
     Source: Vaswani et al. 2017, Sec. 3.2.3, third point.
     """
@@ -19,8 +19,8 @@ def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor,
 
 
 def target_mask(tokens: Int[Tensor, "B T"], pad_id: int = 0) -> Bool[Tensor, "B 1 T T"]:
-    """Causal and padding mask in one, for targets whose padding may stand anywhere.
+    """Returns the combined causal and padding mask, for targets with padding at any position.
 
-    Where padding stands at the end, as in training here, `causal_mask` alone keeps scored positions from seeing it.
+    If all padding is at the end, as in training, `causal_mask` alone hides it from the positions that are scored.
     """
     return padding_mask(tokens, pad_id) & causal_mask(tokens.size(1), tokens.device)

@@ -1,4 +1,4 @@
-"""Normalization of each position."""
+"""Normalization of the feature vector at each position."""
 
 import torch
 import torch.nn.functional as F
@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 
 class LayerNormalization(nn.Module):
-    """alpha * (x - mean) / sqrt(variance + eps) + beta over the last axis, alpha and beta learned.
+    """Computes alpha * (x - mean) / sqrt(variance + eps) + beta over the last axis, with learned alpha and beta.
 
-    alpha is often called gamma. The variance is the biased one (divided by d_model), as in Ba et al., who have no eps;
-    it stands inside the root as in `torch.nn.LayerNorm`. Some tutorials divide by (standard deviation + eps) instead,
-    which is another function.
+    alpha is often called gamma. The variance is the biased one (divided by d_model), as in Ba et al. They have no eps;
+    here it is added inside the root, as in `torch.nn.LayerNorm`. Some tutorials divide by (standard deviation + eps)
+    instead, which is a different function.
 
     Args:
-        d_model: width of the last axis.
-        eps: added to the variance, so that a constant row does not divide by zero.
+        d_model: Width of the last axis.
+        eps: Constant added to the variance, so that a constant row does not divide by zero.
 
     Source: Ba et al. 2016, Eq. 3 (statistics) and Eq. 4 (gain and bias); used in Vaswani et al. 2017, Sec. 3.1.
     """
@@ -32,10 +32,10 @@ class LayerNormalization(nn.Module):
 
 
 class Scale(nn.Module):
-    """Multiplies by a constant.
+    """Multiplies its input by a constant.
 
     Args:
-        factor: the constant.
+        factor: The constant.
     """
 
     def __init__(self, factor: float) -> None:
@@ -48,13 +48,14 @@ class Scale(nn.Module):
 
 
 class RMSNormalization(nn.Module):
-    """alpha * x / sqrt(mean(x^2) + eps) over the last axis, alpha learned: no mean is taken off and nothing added.
+    """Computes alpha * x / sqrt(mean(x^2) + eps) over the last axis, with learned alpha.
 
-    The mean of squares is computed in float32 at least.
+    Unlike `LayerNormalization`, it subtracts no mean and has no shift. The mean of squares is computed in float32 or
+    wider.
 
     Args:
-        d_model: width of the last axis.
-        eps: added to the mean of squares, which the paper leaves out.
+        d_model: Width of the last axis.
+        eps: Constant added to the mean of squares, which the paper omits.
 
     Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", Eq. 4.
     """
@@ -65,6 +66,6 @@ class RMSNormalization(nn.Module):
         self.alpha = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Returns `x` with each row divided by its root mean square, and scaled."""
+        """Returns `x` with each row divided by its root mean square and scaled by alpha."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         return self.alpha * (wide * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt()).to(x.dtype)

@@ -1,4 +1,4 @@
-"""Where a token stands: the sinusoids of Sec. 3.5, learned vectors, or nothing."""
+"""Absolute positions of tokens: the sinusoids of Sec. 3.5, learned vectors, or none."""
 
 from collections.abc import Callable
 
@@ -11,16 +11,16 @@ from transformer.errors import ConfigError
 
 
 def sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]:
-    """The table PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same angle.
+    """Returns the table PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos of the same angle.
 
     Sines and cosines are interleaved. For a fixed k, PE(pos + k) is PE(pos) with each (sin, cos) pair i rotated by the
-    angle k / 10000^(2i / d_model), whatever pos is; the paper's hypothesis is that this makes it easy to attend by
-    relative position.
+    angle k / 10000^(2i / d_model), which does not depend on pos. The paper's hypothesis is that this makes it easy to
+    attend by relative position.
 
-    Angles are computed in float64, since far positions lose digits in float32, and rounded once.
+    Angles are computed in float64 and rounded once, since far positions would lose digits in float32.
 
     Raises:
-        ConfigError: `d_model` is odd, so that a sine would lack its cosine.
+        ConfigError: `d_model` is odd, so that the last sine has no cosine.
 
     Source: Vaswani et al. 2017, Sec. 3.5.
     """
@@ -33,10 +33,10 @@ def sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]
 
 
 def halved_sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_model}"]:
-    """The table of `sinusoid` with all sines first, then all cosines, in the order of their frequencies.
+    """Returns the table of `sinusoid` with its columns reordered: all sines first, then all cosines.
 
-    It is what Marian's models have as they are published for Hugging Face's library; `sinusoid` with its columns in
-    another order. (tensor2tensor, fairseq and Marian itself space the frequencies by d_model / 2 - 1.)
+    Marian models in the Hugging Face format use this table. (tensor2tensor, fairseq and Marian itself space the
+    frequencies by d_model / 2 - 1.)
 
     Raises:
         ConfigError: `d_model` is odd.
@@ -48,13 +48,13 @@ def halved_sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_m
 class PositionalEncoding(nn.Module):
     """Adds the sinusoid of each position, then applies dropout.
 
-    The table is a buffer that is not saved: it can be computed again.
+    The table is a non-persistent buffer: it is recomputed, not saved.
 
     Args:
-        d_model: width of the model, even.
-        seq_len: number of positions, 0 .. seq_len - 1.
-        dropout: probability of zeroing an element of the sum (Sec. 5.4).
-        table: of the vectors, given seq_len and d_model.
+        d_model: Width of the model, even.
+        seq_len: Number of positions, 0 .. seq_len - 1.
+        dropout: Probability of zeroing an element of the sum (Sec. 5.4).
+        table: Function that computes the table from seq_len and d_model.
 
     Source: Vaswani et al. 2017, Sec. 3.5.
     """
@@ -73,23 +73,23 @@ class PositionalEncoding(nn.Module):
         """Returns dropout(x + PE).
 
         Args:
-            x: embedded tokens; row b stands at positions 0 .. T - 1, or from `positions[b]` on.
-            positions: position of the first token of each row. The caller keeps them below `seq_len`: reading them
-                here would make every decoding step on a GPU wait.
+            x: Embedded tokens; row b has the positions 0 .. T - 1, or those from `positions[b]` on.
+            positions: Position of the first token of each row; default: 0. The caller must ensure that all positions
+                are below `seq_len`: a check here would synchronize with the GPU in every decoding step.
 
         Raises:
             ConfigError: `x` is longer than `seq_len`.
         """
-        return self.dropout(x + _rows(self.pe, x, positions))
+        return self.dropout(x + _lookup(self.pe, x, positions))
 
 
 class LearnedPositions(nn.Module):
-    """Adds a learned vector a position, then applies dropout.
+    """Adds a learned vector for each position, then applies dropout.
 
     Args:
-        d_model: width of the model.
-        seq_len: number of positions, 0 .. seq_len - 1.
-        dropout: probability of zeroing an element of the sum.
+        d_model: Width of the model.
+        seq_len: Number of positions, 0 .. seq_len - 1.
+        dropout: Probability of zeroing an element of the sum.
 
     Source: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", Sec. 3.1; compared with the sinusoids in
     Vaswani et al. 2017, Table 3, row (E).
@@ -102,16 +102,16 @@ class LearnedPositions(nn.Module):
         self.embedding = nn.Embedding(seq_len, d_model)
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None) -> Float[Tensor, "B T D"]:
-        """Returns dropout(x + vectors); `positions` and errors as of `PositionalEncoding`."""
-        return self.dropout(x + _rows(self.embedding.weight, x, positions))
+        """Returns dropout(x + vectors); for `positions` and errors, see `PositionalEncoding.forward`."""
+        return self.dropout(x + _lookup(self.embedding.weight, x, positions))
 
 
 class NoPositions(nn.Module):
-    """Applies dropout alone, where attention itself knows positions.
+    """Applies dropout only, for models whose attention encodes the positions.
 
     Args:
-        seq_len: longest input that the model is meant for.
-        dropout: probability of zeroing an element.
+        seq_len: Maximum input length that the model is meant for.
+        dropout: Probability of zeroing an element.
     """
 
     def __init__(self, seq_len: int, dropout: float) -> None:
@@ -126,11 +126,11 @@ class NoPositions(nn.Module):
 
 
 Positions = PositionalEncoding | LearnedPositions | NoPositions
-"""What may tell a stack where its tokens stand."""
+"""Modules that add absolute positions to embedded tokens."""
 
 
-def _rows(table: Tensor, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None) -> Tensor:
-    """The rows of a table that go with `x`."""
+def _lookup(table: Tensor, x: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None) -> Tensor:
+    """Returns the rows of a table for the positions of `x`."""
     length = x.size(1)
     if length > len(table):
         raise ConfigError(

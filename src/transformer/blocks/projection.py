@@ -1,4 +1,4 @@
-"""From the decoder's output to a score for every token."""
+"""The projection of the decoder's output to the vocabulary."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 
 class ProjectionLayer(nn.Module):
-    """The linear map to the vocabulary. It gives logits; the softmax of Sec. 3.4 belongs to the loss and the search.
+    """The linear layer that projects to the vocabulary.
+
+    It computes logits; the softmax of Sec. 3.4 is applied by the loss and the search.
 
     Args:
-        d_model: width of the model.
-        vocab_size: number of tokens to score.
-        bias: False leaves it out, as `build_transformer` does where the matrix is shared with an embedding.
+        d_model: Width of the model.
+        vocab_size: Number of tokens to score.
+        bias: Whether the layer has a bias. `build_transformer` omits it if the matrix is shared with an embedding.
 
     Source: Vaswani et al. 2017, Sec. 3.4.
     """
@@ -24,12 +26,12 @@ class ProjectionLayer(nn.Module):
         self.proj = nn.Linear(d_model, vocab_size, bias=bias)
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns the logits of every position."""
+        """Returns the logits at every position."""
         return self.proj(x)
 
     def output_subset(self, ids: Int[Tensor, " M"] | None) -> Callable[[Tensor], Tensor]:
-        """The same map to some tokens alone, for a search; to all if none are given."""
+        """Returns a projection to the tokens `ids` only, for a search; None selects all tokens."""
         if ids is None:
             return self.proj
-        chosen = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
-        return partial(F.linear, **chosen)
+        selected = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
+        return partial(F.linear, **selected)

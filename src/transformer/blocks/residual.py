@@ -14,17 +14,17 @@ Norm = Callable[[int], nn.Module]
 
 
 class ResidualConnection(nn.Module):
-    """Adds a sub-layer's output to its input, with the norm before or after.
+    """Adds a sub-layer's output to its input, with a norm before or after.
 
-    - `order="post"`, the paper: norm(x + dropout(sublayer(x))).
-    - `order="pre"`, what most later models do because it trains without a long warm-up:
+    - `order="post"`, as in the paper: norm(x + dropout(sublayer(x))).
+    - `order="pre"`, as in most later models, because it trains without a long warm-up:
       x + dropout(sublayer(norm(x))). A stack of these ends with one more norm, see `Encoder`.
 
     Args:
-        d_model: width of the model.
-        dropout: probability of zeroing an element of the sub-layer's output (Sec. 5.4).
-        order: "pre" or "post".
-        norm: makes the normalization of a given width.
+        d_model: Width of the model.
+        dropout: Probability of zeroing an element of the sub-layer's output (Sec. 5.4).
+        order: Position of the norm, "pre" or "post".
+        norm: Function that builds the normalization for a given width.
 
     Raises:
         ConfigError: `order` is neither.
@@ -36,7 +36,7 @@ class ResidualConnection(nn.Module):
     def __init__(self, d_model: int, dropout: float, *, order: str = "pre", norm: Norm = LayerNormalization) -> None:
         super().__init__()
         if order not in ("pre", "post"):
-            raise ConfigError(f"order={order!r} is no norm order; choose 'pre' or 'post'")
+            raise ConfigError(f"order={order!r} is unknown; choose 'pre' or 'post'")
         self.order = order
         self.dropout = Dropout(dropout)
         self.norm = norm(d_model)
@@ -45,25 +45,25 @@ class ResidualConnection(nn.Module):
         self,
         x: Float[Tensor, "B S D"],
         sublayer: Callable[[Float[Tensor, "B S D"]], Float[Tensor, "B T D"]],
-        first: int | None = None,
+        n_queries: int | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Returns `x` with `sublayer` applied around the connection.
+        """Returns the sum of `x` and the output of `sublayer`, normalized as `order` says.
 
         Args:
-            x: input of the sub-layer, and what its output is added to.
-            sublayer: what the connection is around.
-            first: how many positions `sublayer` returns, where it is not all of them.
+            x: Input of the sub-layer, to which its output is added.
+            sublayer: Sub-layer, a function of its input.
+            n_queries: Number of leading positions that `sublayer` returns; default: all.
         """
-        kept = x if first is None else x[:, :first]
+        residual = x if n_queries is None else x[:, :n_queries]
         if self.order == "pre":
-            return self.dropout.onto(kept, sublayer(self.norm(x)))
-        return normalized_sum(kept, sublayer(x), self.dropout, self.norm)
+            return self.dropout.add_dropout(residual, sublayer(self.norm(x)))
+        return normalized_sum(residual, sublayer(x), self.dropout, self.norm)
 
 
 def normalized_sum(
     x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"], dropout: Dropout, norm: nn.Module
 ) -> Float[Tensor, "B T D"]:
-    """Returns norm(`x` + dropout(`y`)). Can be replaced within a context, as `attention`."""
+    """Returns norm(`x` + dropout(`y`)); like `attention`, it can be overridden within a context."""
     if has_torch_function((x, y)):
         return handle_torch_function(normalized_sum, (x, y), x, y, dropout, norm)
-    return norm(dropout.onto(x, y))
+    return norm(dropout.add_dropout(x, y))

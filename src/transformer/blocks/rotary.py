@@ -1,4 +1,4 @@
-"""Positions as rotations of queries and keys."""
+"""Rotary positions: queries and keys are rotated by angles that depend on their positions."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,16 +9,16 @@ from transformer.errors import ConfigError
 
 
 class RotaryPositions(nn.Module):
-    """Turns pair i of a head's features by the angle position * base^(-2i / d_k).
+    """Rotates pair i of a head's features by the angle position * base^(-2i / d_k).
 
-    The product of a query at position m and a key at position n then depends on m - n alone. Pair i is features i and
-    i + d_k / 2, as in published models; the paper pairs 2i and 2i + 1, which is the same after reordering the columns
-    of W_q and W_k.
+    The dot product of a query at position m and a key at position n then depends on the positions only through m - n.
+    Pair i consists of the features i and i + d_k / 2, as in published models. The paper pairs 2i and 2i + 1, which is
+    equivalent after reordering the outputs of W_q and W_k.
 
     Args:
-        d_k: width of a head, even.
-        seq_len: number of positions.
-        base: of the frequencies.
+        d_k: Width of a head, even.
+        seq_len: Number of positions.
+        base: Base of the frequencies.
 
     Raises:
         ConfigError: `d_k` is odd.
@@ -32,7 +32,7 @@ class RotaryPositions(nn.Module):
     def __init__(self, d_k: int, seq_len: int, base: float = 10000.0) -> None:
         super().__init__()
         if d_k % 2:
-            raise ConfigError(f"d_k={d_k} is odd, but features are turned in pairs; choose an even width of heads")
+            raise ConfigError(f"d_k={d_k} is odd, but features are rotated in pairs; choose an even width of heads")
         self.seq_len = seq_len
         frequency = base ** (-torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)
         angle = torch.outer(torch.arange(seq_len, dtype=torch.float64), frequency)
@@ -42,11 +42,12 @@ class RotaryPositions(nn.Module):
     def forward(
         self, x: Float[Tensor, "B H T E"], positions: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B H T E"]:
-        """Returns `x` turned.
+        """Returns `x` rotated.
 
         Args:
-            x: queries or keys of every head.
-            positions: of the first one of each row; 0 if not given. The caller keeps them below `seq_len`.
+            x: Queries or keys of every head.
+            positions: Position of the first query or key of each row; default: 0. The caller must ensure that all
+                positions are below `seq_len`.
 
         Raises:
             ConfigError: `x` is longer than `seq_len`.
@@ -57,24 +58,24 @@ class RotaryPositions(nn.Module):
         if positions is None:
             cosines, sines = self.cosines[:length], self.sines[:length]  # T E/2
         else:
-            places = positions[:, None] + torch.arange(length, device=x.device)
-            cosines, sines = (table[places][:, None] for table in (self.cosines, self.sines))  # B 1 T E/2
+            indices = positions[:, None] + torch.arange(length, device=x.device)
+            cosines, sines = (table[indices][:, None] for table in (self.cosines, self.sines))  # B 1 T E/2
         first, second = x.chunk(2, dim=-1)
-        turned = torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
-        return turned.to(x.dtype)
+        rotated = torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+        return rotated.to(x.dtype)
 
 
 class RotaryAttention(MultiHeadAttention):
-    """Self-attention that knows positions by `RotaryPositions`.
+    """Self-attention with rotary positions.
 
     Args:
-        d_model: width of queries, keys, values and the output.
-        h: number of heads.
-        rotation: of the heads' width; may be shared by all layers.
-        dropout: of the attention weights.
-        d_k: as in `MultiHeadAttention`.
-        kv_heads: as there.
-        bias: as there.
+        d_model: Width of queries, keys, values and the output.
+        h: Number of heads.
+        rotation: Rotation for heads of width d_k; may be shared by all layers.
+        dropout: Probability of zeroing an attention weight in training.
+        d_k: Width of a head if it is not d_model / h.
+        kv_heads: Number of heads of keys and values, as in `MultiHeadAttention`.
+        bias: Linear layers that have a bias, as in `MultiHeadAttention`.
     """
 
     def __init__(
@@ -91,8 +92,8 @@ class RotaryAttention(MultiHeadAttention):
         super().__init__(d_model, h, dropout, d_k=d_k, kv_heads=kv_heads, bias=bias)
         self.rotation = rotation
 
-    def placed(
+    def apply_positions(
         self, x: Float[Tensor, "B H T E"], positions: Int[Tensor, " B"] | None = None
     ) -> Float[Tensor, "B H T E"]:
-        """Queries or keys turned by their positions, as in `RotaryPositions`."""
+        """Rotates queries or keys by their positions; see `RotaryPositions`."""
         return self.rotation(x, positions)

@@ -41,7 +41,7 @@ class LanguageModel(nn.Module):
         self.decoder = decoder
         self.projection_layer = projection_layer
         blocks = [part for part in decoder.modules() if isinstance(part, MultiHeadAttention)]
-        self.kept_numbers = sum(2 * block.kv_heads * block.d_k for block in blocks)
+        self.cache_size_per_token = sum(2 * block.kv_heads * block.d_k for block in blocks)
         """Of keys and values that a position keeps for those after it."""
 
     @property
@@ -113,7 +113,7 @@ class LanguageModel(nn.Module):
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B D"], CausalCache]:
         """As `step`, up to the projection."""
-        state.make_room()
+        state.ensure_capacity()
         x = self.positions(self.embed(tokens[:, None]), state.positions)
         x = self.decoder.step(x, state)[:, 0]
         state.advance()

@@ -108,7 +108,7 @@ class Generator:
     def each(self, prompts: Sequence[str], *, max_tokens: int = 200) -> Iterator[list[Continuation]]:
         """As `generate`, one prompt after another as they are done; what is refused is refused before any work."""
         begun = self._begin_all(prompts, max_tokens)
-        most, kept = self.model.seq_len, self.model.kept_numbers * self.search.beam
+        most, kept = self.model.seq_len, self.model.cache_size_per_token * self.search.beam
         start = 0
         while start < len(begun):
             end, longest = start, 0

@@ -37,7 +37,7 @@ def loop_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> t
 @pytest.fixture(autouse=True, params=[0, 256], ids=["fused", "plain"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs on the fused kernel and on the plain formula."""
-    monkeypatch.setattr(attention_module, "PLAIN_UP_TO", request.param)
+    monkeypatch.setattr(attention_module, "MAX_UNFUSED_LENGTH", request.param)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_sinusoid_is_the_formula() -> None:
 
 
 def test_positions_relate_by_rotation() -> None:
-    """The property of Sec. 3.5: PE(p + k) is PE(p) turned by an angle that depends on k alone."""
+    """The property of Sec. 3.5: PE(p + k) is PE(p) rotated by an angle that depends on k alone."""
     d_model, k = 12, 7
     table = sinusoid(200, d_model).double()
     for i in range(d_model // 2):
@@ -77,7 +77,7 @@ def test_positional_encoding_adds_and_drops_after_adding() -> None:
 
 
 def test_each_row_may_start_at_its_own_position() -> None:
-    """Catches rows of different age sharing one position while decoding."""
+    """Catches rows of different length that share one position while decoding."""
     block = PositionalEncoding(6, 11, dropout=0.0)
     x = torch.randn(3, 2, 6)
     shifted = block(x, torch.tensor([0, 4, 9]))
@@ -86,7 +86,7 @@ def test_each_row_may_start_at_its_own_position() -> None:
 
 
 def test_positional_errors() -> None:
-    """Catches a shape error from deep inside torch in place of a sentence."""
+    """Catches a shape error from deep inside torch instead of a clear message."""
     with pytest.raises(ConfigError, match="d_model=7 is odd, but sines and cosines come in pairs"):
         PositionalEncoding(7, 10, 0.0)
     with pytest.raises(ConfigError, match="length=5 exceeds seq_len=4 positions"):
@@ -145,7 +145,7 @@ def test_residual_orders() -> None:
 def test_residual_takes_another_norm_and_refuses_another_order() -> None:
     """Catches a norm that is built regardless of what is passed in."""
     assert isinstance(ResidualConnection(5, 0.0, norm=nn.RMSNorm).norm, nn.RMSNorm)
-    with pytest.raises(ConfigError, match="order='sandwich' is no norm order; choose 'pre' or 'post'"):
+    with pytest.raises(ConfigError, match="order='sandwich' is unknown; choose 'pre' or 'post'"):
         ResidualConnection(5, 0.0, order="sandwich")
 
 
@@ -167,7 +167,7 @@ def test_masks_by_hand() -> None:
 
 
 def test_embeddings_are_drawn_with_the_variance_of_their_width() -> None:
-    """Catches vectors that the positional encoding drowns, and a shared projection that is drawn over."""
+    """Catches embeddings that the positional encoding dominates, and a shared projection that is drawn over."""
     model = build_transformer(500, 500, 5, 5, d_model=64, N=1, h=2, d_ff=8, share_embeddings="all")
     assert model.projection_layer.proj.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
     assert model.src_embed(torch.arange(500)[None]).std().item() == pytest.approx(1.0, rel=0.03)
@@ -177,7 +177,7 @@ def test_embeddings_are_drawn_with_the_variance_of_their_width() -> None:
 
 
 def test_fairseq_starts_branches_smaller() -> None:
-    """Catches bounds that are not those of torch's own attention and maps, and an initialization that is not used."""
+    """Catches bounds that differ from those of torch's own attention and linear layers, and an unused choice."""
     d_model, d_ff = 128, 320
     model = build_transformer(9, 9, 5, 5, d_model, 2, 4, d_ff=d_ff, initialization="fairseq")
     peers = nn.MultiheadAttention(d_model, 4), nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)

@@ -36,8 +36,10 @@ def test_shared_key_heads_are_those_of_repeated_matrices() -> None:
             getattr(full, name).load_state_dict(getattr(shared, name).state_dict())
         for name in ("W_k", "W_v"):
             for kind in ("weight", "bias"):
-                own = getattr(getattr(shared, name), kind).unflatten(0, (2, 5))
-                getattr(getattr(full, name), kind).copy_(torch.stack([own[0], own[0], own[1], own[1]]).flatten(0, 1))
+                parts = getattr(getattr(shared, name), kind).unflatten(0, (2, 5))
+                getattr(getattr(full, name), kind).copy_(
+                    torch.stack([parts[0], parts[0], parts[1], parts[1]]).flatten(0, 1)
+                )
     x, source = torch.randn(B, T, D), torch.randn(B, S, D)
     torch.testing.assert_close(shared(x, source, source), full(x, source, source))
     torch.testing.assert_close(shared.attention_weights(x, source), full.attention_weights(x, source))
@@ -45,24 +47,24 @@ def test_shared_key_heads_are_those_of_repeated_matrices() -> None:
 
 
 @pytest.mark.parametrize("size", [S, 300], ids=["plain", "fused"])
-def test_bias_and_scale_stand_where_the_formula_has_them(size: int) -> None:
+def test_bias_and_scale_enter_as_in_the_formula(size: int) -> None:
     """Catches a bias that is scaled, a scale that is ignored and a mask that a bias undoes, on either path."""
     query, key, value = torch.randn(B, 2, T, 4), torch.randn(B, 2, size, 4), torch.randn(B, 2, size, 4)
     bias, mask = torch.randn(1, 2, T, size), torch.rand(B, 1, T, size) > 0.3
-    found = attention(query, key, value, mask, bias=bias, scale=0.3)
+    actual = attention(query, key, value, mask, bias=bias, scale=0.3)
     scores = torch.einsum("bhte,bhse->bhts", query.double(), key.double()) * 0.3 + bias.double()
     expected = scores.masked_fill(~mask, -torch.inf).softmax(-1) @ value.double()
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(actual.double(), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("bias", "count"), [("all", 4), ("output", 1), ("none", 0)])
 def test_biases_are_those_asked_for(bias: str, count: int) -> None:
-    """Catches a map with a bias that the published model does not have."""
+    """Catches a linear layer with a bias that the published model does not have."""
     block = MultiHeadAttention(D, 4, bias=bias)
     assert sum(name.endswith("bias") for name, _ in block.named_parameters()) == count
     x = torch.randn(B, T, D)
-    separately = block.attend(x, block.keys_values(x, x))
-    torch.testing.assert_close(block(x, x, x), separately)
+    in_two_steps = block.attend(x, block.keys_values(x, x))
+    torch.testing.assert_close(block(x, x, x), in_two_steps)
 
 
 def test_wrong_heads_and_biases_are_refused() -> None:
@@ -82,7 +84,7 @@ def test_wrong_heads_and_biases_are_refused() -> None:
 def test_rotary_positions_are_the_rotations_of_the_paper() -> None:
     """Catches a wrong angle, pairing or sign: each pair as a complex number times e^(i m theta)."""
     x, first = torch.randn(B, 2, T, 6), torch.tensor([0, 4, 11])
-    turned = RotaryPositions(6, 20, base=50.0)(x, first)
+    rotated = RotaryPositions(6, 20, base=50.0)(x, first)
     for row in range(B):
         for t in range(T):
             for pair in range(3):
@@ -90,20 +92,20 @@ def test_rotary_positions_are_the_rotations_of_the_paper() -> None:
                 number = torch.complex(x[row, :, t, pair], x[row, :, t, pair + 3]) * complex(
                     math.cos(angle), math.sin(angle)
                 )
-                torch.testing.assert_close(turned[row, :, t, pair], number.real)
-                torch.testing.assert_close(turned[row, :, t, pair + 3], number.imag)
+                torch.testing.assert_close(rotated[row, :, t, pair], number.real)
+                torch.testing.assert_close(rotated[row, :, t, pair + 3], number.imag)
 
 
-def test_turned_features_keep_their_type() -> None:
+def test_rotated_features_keep_their_type() -> None:
     """Catches queries and keys that become float32 beside values in bfloat16, which no fast attention takes."""
     x = torch.randn(2, 3, 5, 4)
-    turned = RotaryPositions(4, 9)(x.bfloat16())
-    assert turned.dtype == torch.bfloat16
-    torch.testing.assert_close(turned.float(), RotaryPositions(4, 9)(x), atol=0.05, rtol=0.02)
+    rotated = RotaryPositions(4, 9)(x.bfloat16())
+    assert rotated.dtype == torch.bfloat16
+    torch.testing.assert_close(rotated.float(), RotaryPositions(4, 9)(x), atol=0.05, rtol=0.02)
 
 
 def test_rotary_attention_depends_on_distances_alone() -> None:
-    """Catches keys that are cached unturned or turned twice, and absolute positions that leak into the weights."""
+    """Catches keys that are cached unrotated or rotated twice, and absolute positions that leak into the weights."""
     torch.manual_seed(0)
     block = RotaryAttention(D, 2, RotaryPositions(6, 40))
     x = torch.randn(B, T, D)
@@ -130,15 +132,15 @@ def test_relative_buckets_are_those_of_a_loop() -> None:
     for bidirectional in (True, False):
         block = RelativePositionBias(3, 8, 20, bidirectional=bidirectional)
         queries = torch.tensor([[0, 1, 2, 3, 4, 30], [5, 6, 7, 8, 9, 10]])
-        found = block(queries, 33)
+        actual = block(queries, 33)
         for row in range(2):
-            for place, query in enumerate(queries[row].tolist()):
-                wanted = [bucket(key - query, bidirectional=bidirectional) for key in range(33)]
-                torch.testing.assert_close(found[row, :, place].T, block.embedding.weight[wanted])
+            for column, query in enumerate(queries[row].tolist()):
+                expected = [bucket(key - query, bidirectional=bidirectional) for key in range(33)]
+                torch.testing.assert_close(actual[row, :, column].T, block.embedding.weight[expected])
 
 
-def test_ranges_of_distances_need_room() -> None:
-    """Catches a logarithm of 1 or less below the line, which gives buckets that are no number or negative."""
+def test_max_distance_must_leave_ranges() -> None:
+    """Catches a logarithm of 1 or less below the line, which gives buckets that are NaN or negative."""
     with pytest.raises(ConfigError, match="max_distance=16 must be more than half of buckets=32"):
         RelativePositionBias(2, 32, 16, bidirectional=False)
 
@@ -168,10 +170,10 @@ def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
     state = state.select(order)
     rows = torch.arange(B)
     for _ in range(2):
-        state.make_room()
-        places = state.positions
-        found = stack.step(x[order][rows, places][:, None], state)
-        torch.testing.assert_close(found[:, 0], whole[order][rows, places], atol=1e-5, rtol=1e-4)
+        state.ensure_capacity()
+        positions = state.positions
+        actual = stack.step(x[order][rows, positions][:, None], state)
+        torch.testing.assert_close(actual[:, 0], whole[order][rows, positions], atol=1e-5, rtol=1e-4)
         state.advance()
     both = state.select(torch.tensor([0])).join(state.select(torch.tensor([0])))
     assert both.positions.tolist() == [3, 3]
@@ -195,7 +197,7 @@ def test_gated_network_is_the_equation() -> None:
 
 
 def test_rms_norm_is_that_of_torch() -> None:
-    """Catches a mean that is taken off, or eps outside the root."""
+    """Catches a mean that is subtracted, or eps outside the root."""
     block, x = RMSNormalization(D, eps=0.1), torch.randn(B, T, D)
     nn.init.normal_(block.alpha)
     torch.testing.assert_close(block(x), F.rms_norm(x, (D,), block.alpha, 0.1))
@@ -205,11 +207,11 @@ def test_patches_are_cut_row_by_row() -> None:
     """Catches transposed patches: each is the linear map of its own pixels."""
     block = PatchEmbedding(D, (2, 3), 3)
     images = torch.randn(B, 3, 5, 9)
-    found = block(images)
-    assert found.shape == (B, 2 * 3, D)
+    actual = block(images)
+    assert actual.shape == (B, 2 * 3, D)
     weight: Tensor = block.projection.weight.flatten(1)
     for row in range(2):
         for column in range(3):
             pixels = images[:, :, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3].flatten(1)
             expected = pixels @ weight.T + block.projection.bias
-            torch.testing.assert_close(found[:, 3 * row + column], expected, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(actual[:, 3 * row + column], expected, atol=1e-5, rtol=1e-4)

@@ -79,10 +79,10 @@ class PackedResidual(nn.Module):
         self.norm = PackedNormalization(block.norm, weights)
 
     def forward(
-        self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], first: int | None = None
+        self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], n_queries: int | None = None
     ) -> Float[Tensor, "B T D"]:
         """Implements `ResidualConnection.forward`."""
-        residual = x if first is None else x[:, :first]
+        residual = x if n_queries is None else x[:, :n_queries]
         if self.order == "pre":
             return residual + sublayer(self.norm(x))
         return self.norm(residual, sublayer(x))
@@ -125,15 +125,15 @@ class PackedEncoder(Encoder):
         self.__dict__.update(vars(encoder))
 
     def forward(
-        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, first: int | None = None
+        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
     ) -> Float[Tensor, "B T D"]:
         """Implements `Encoder.forward`."""
         chunks = n_chunks(x)
         if chunks == 1:
-            return super().forward(x, src_mask, first)
+            return super().forward(x, src_mask, n_queries)
         is_shared = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
         masks = repeat(src_mask) if src_mask is None or is_shared else src_mask.chunk(chunks)
-        encoded = x.new_empty(x.size(0), x.size(1) if first is None else first, x.size(2))
+        encoded = x.new_empty(x.size(0), x.size(1) if n_queries is None else n_queries, x.size(2))
         for out, chunk, mask in zip(encoded.chunk(chunks), x.chunk(chunks), masks, strict=False):
-            out.copy_(super().forward(chunk, mask, first))
+            out.copy_(super().forward(chunk, mask, n_queries))
         return encoded

@@ -114,7 +114,7 @@ class Bert(nn.Module):
         tokens: Int[Tensor, "B S"],
         mask: Bool[Tensor, "B 1 1 S"] | None = None,
         types: Int[Tensor, "B S"] | None = None,
-        first: int | None = None,
+        n_queries: int | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Returns the encoder's output.
 
@@ -122,12 +122,12 @@ class Bert(nn.Module):
             tokens: of the texts, with their frame ([CLS] ... [SEP]).
             mask: which tokens are no padding.
             types: kinds of tokens; 0 if not given.
-            first: how many positions to compute, all if not given.
+            n_queries: how many positions to compute, all if not given.
 
         Raises:
             ConfigError: more tokens than positions.
         """
-        return self.encoder(self.embed(tokens, types), mask, first)
+        return self.encoder(self.embed(tokens, types), mask, n_queries)
 
     def forward(
         self,

@@ -18,7 +18,7 @@ from transformer.blocks import (
     PatchEmbedding,
     initialize_xavier_uniform,
 )
-from transformer.blocks.initialization import DEVIATION
+from transformer.blocks.initialization import INIT_STD
 from transformer.errors import ConfigError
 from transformer.models.vit.config import VitConfig
 
@@ -58,12 +58,12 @@ class Vit(nn.Module):
     labels_read: Final = 1
     """Positions that the head over labels reads."""
 
-    def encode(self, images: Float[Tensor, "B C height width"], first: int | None = None) -> Float[Tensor, "B T D"]:
+    def encode(self, images: Float[Tensor, "B C height width"], n_queries: int | None = None) -> Float[Tensor, "B T D"]:
         """Returns the encoder's output: the first vector's, then one a patch.
 
         Args:
             images: normalized pixels.
-            first: how many positions to compute, all if not given.
+            n_queries: how many positions to compute, all if not given.
 
         Raises:
             ConfigError: the images have another size, so that positions would be of other patches.
@@ -72,7 +72,7 @@ class Vit(nn.Module):
             raise ConfigError(f"images of {given} pixels, but the model's are {self.image_size}; resize them")
         patches = self.patches(images)
         start = self.first.expand(len(patches), 1, -1)
-        return self.encoder(self.positions(torch.cat([start, patches], dim=1)), None, first)
+        return self.encoder(self.positions(torch.cat([start, patches], dim=1)), None, n_queries)
 
     def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
         """As `encode`."""
@@ -121,4 +121,4 @@ def _initialize(model: Vit) -> None:
         if name.endswith("bias") or name.startswith("label_head"):
             nn.init.zeros_(parameter)
     nn.init.normal_(model.patches.projection.weight, std=model.patches.projection.weight[0].numel() ** -0.5)
-    nn.init.normal_(model.positions.embedding.weight, std=DEVIATION)
+    nn.init.normal_(model.positions.embedding.weight, std=INIT_STD)

@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
-from transformer.blocks.attention import PLAIN_UP_TO, Bias, Mask, fused_linear
-from transformer.blocks.dropout import Dropout, add_dropped, drop_out, levels
+from transformer.blocks.attention import MAX_UNFUSED_LENGTH, Bias, Mask, fused_linear
+from transformer.blocks.dropout import Dropout, add_dropout, drop_out, levels
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.residual import normalized_sum
@@ -64,7 +64,7 @@ class CompiledProducts(TorchFunctionMode):
             return attend(*args, **(kwargs or {}))
         if function is drop_out:
             return drop(*args)
-        if function is add_dropped:
+        if function is add_dropout:
             return add(*args)
         if function is normalized_sum:
             return normalize(*args, mapped=self._mapped)
@@ -112,7 +112,7 @@ def attend(
 ) -> Float[Tensor, "B H T E"]:
     """As `blocks.attention`, where it would compute the weights of a short source without bias."""
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
-    is_short = key.size(-2) <= PLAIN_UP_TO
+    is_short = key.size(-2) <= MAX_UNFUSED_LENGTH
     is_plain = bias is None and scale > 0
     if is_short and is_plain and multiplies(query, key, value) and attends(query, key, value, mask):
         found: Tensor = _Attention.apply(query, key, value, mask, scale, dropout)  # pyright: ignore[reportAssignmentType]

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transformer.blocks.dropout import add_dropped, drop_out, levels
+from transformer.blocks.dropout import add_dropout, drop_out, levels
 from transformer.kernels import elementwise
 from transformer.kernels.gemm import multiplies
 
@@ -21,9 +21,9 @@ def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
 
 
 def add(x: Float[Tensor, "*shape"], y: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
-    """As `blocks.add_dropped`, in one pass."""
+    """As `blocks.add_dropout`, in one pass."""
     if x.shape != y.shape or not multiplies(x, y) or x.dtype != torch.promote_types(x.dtype, y.dtype):
-        return add_dropped(x, y, p)
+        return add_dropout(x, y, p)
     z: Tensor = _Dropped.apply(x, y, p)  # pyright: ignore[reportAssignmentType]
     return z
 

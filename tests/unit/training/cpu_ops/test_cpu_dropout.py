@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import attention
-from transformer.blocks.dropout import add_dropped, drop_out
+from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import drop_out as dropped
 from transformer.training.cpu_ops.dispatch import CompiledProducts
@@ -94,13 +94,13 @@ def test_the_gradient_passes_where_the_value_did(*, is_added: bool) -> None:
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         with CompiledProducts():
-            first, second = (add_dropped(x, y, P) - x if is_added else drop_out(y, P) for _ in range(2))
+            first, second = (add_dropout(x, y, P) - x if is_added else drop_out(y, P) for _ in range(2))
         assert not torch.equal(first == 0, second == 0)
         results.append(first == 0)
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
     with CompiledProducts():
-        z = add_dropped(x, y, P) if is_added else drop_out(y, P)
+        z = add_dropout(x, y, P) if is_added else drop_out(y, P)
     dz = torch.randn_like(z)
     z.backward(dz)
     kept = (z - x if is_added else z) != 0
