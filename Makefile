@@ -1,27 +1,44 @@
 # `make demo` and `make test` are all a newcomer needs; both make .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-# What a processor with AMX or AVX-512 runs once more with the kernels of those without.
-OF_KERNELS := tests/unit/kernels tests/unit/inference tests/unit/training/cpu_ops tests/unit/training/objectives/test_r_drop.py
+PYTEST := $(BIN)/python -m pytest
+TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
-SLOWER := 'from transformer.kernels.library import KINDS, kind; k = [*KINDS, None]; print(*k[k.index(kind()) + 1 : -1])'
+# Tests of kernels, run again with the kernels for slower processors and with none.
+KERNEL_TESTS := tests/unit/kernels tests/unit/inference tests/unit/training/cpu_ops \
+	tests/unit/training/objectives/test_r_drop.py
+WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_quantization.py \
+	tests/unit/decoding/test_shortlist.py
+SLOWER_SETS := 'from transformer.kernels.library import KINDS, kind; k = [*KINDS, None]; print(*k[k.index(kind()) + 1 : -1])'
 
-.PHONY: demo test lint install format clean
+.PHONY: demo check test soak lint format install clean
 
 demo: install
 	$(BIN)/transformer demo
 
-test: lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --ignore=tests/compile
-	$(BIN)/python -m pytest --no-shapes tests/compile
-	TRANSFORMER_KERNELS=off $(BIN)/python -m pytest tests/unit/inference tests/unit/pipelines/translation/test_quantization.py tests/unit/decoding/test_shortlist.py
-	set -e; kinds=`$(BIN)/python -c $(SLOWER)`; for kind in $$kinds; do \
-		TRANSFORMER_KERNELS=$$kind $(BIN)/python -m pytest --numprocesses 2 $(OF_KERNELS); done
+# Format, lint, types and the fast tests: what to run before every commit.
+check: lint
+	$(PYTEST) $(TWO_PROCESSES) -m "not slow and not soak" --ignore=tests/compile --durations=10
+
+# All that continuous integration runs.
+test: check
+	$(PYTEST) $(TWO_PROCESSES) -m slow --ignore=tests/compile --durations=25
+	$(PYTEST) --no-shapes tests/compile
+	TRANSFORMER_KERNELS=off $(PYTEST) $(TWO_PROCESSES) $(WITHOUT_KERNELS)
+	set -e; for set in `$(BIN)/python -c $(SLOWER_SETS)`; do \
+		TRANSFORMER_KERNELS=$$set $(PYTEST) $(TWO_PROCESSES) $(KERNEL_TESTS); done
+
+# Long sweeps, load and many kills; an hour and more.
+soak: install
+	$(PYTEST) -m soak --durations=0
 
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/check_english.py
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/pre-commit validate-config
 
 format: install
 	$(BIN)/ruff format .
@@ -30,8 +47,7 @@ format: install
 install: .venv/.installed
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
-KERNELS := setup.py $(wildcard src/transformer/kernels/csrc/*)
-.venv/.installed: pyproject.toml constraints.txt $(KERNELS)
+.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'

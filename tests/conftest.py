@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+import commands
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
 
 NOT_CHECKED = {"transformer.kernels.triton_kernels"}
@@ -47,6 +48,23 @@ def pytest_configure(config: pytest.Config) -> None:
         "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
     )
     settings.load_profile("unhurried")
+
+
+SLOW_FOLDERS = {"faults", "learning", "docs"}
+"""Folders whose tests run whole commands or train models; all of them are slow."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of `SLOW_FOLDERS`."""
+    for item in items:
+        is_slow_folder = item.path.relative_to(ROOT / "tests").parts[0] in SLOW_FOLDERS
+        if is_slow_folder and item.get_closest_marker("soak") is None:
+            item.add_marker("slow")
+
+
+def pytest_unconfigure() -> None:
+    """Ends the process that forks commands."""
+    commands.close()
 
 
 @pytest.fixture(autouse=True)

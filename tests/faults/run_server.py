@@ -1,4 +1,4 @@
-"""Runs the real command many times: a process that has imported the program once forks a child for each call.
+"""Forks a process for each call of the command line: the server behind `tests/commands.py`.
 
 The child is a process of its own and dies by a real SIGKILL; only the seconds of importing torch are saved. It reads a
 line of JSON a call from standard input, and answers with a line: the return code as `subprocess` gives it.
@@ -10,53 +10,13 @@ import os
 import re
 import resource
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
-
-
-@dataclass
-class Ended:
-    """How a command ended: its return code, negative for a signal, and what it said on standard error."""
-
-    code: int
-    err: str
-
-
-class Commands:
-    """Calls `transformer ...` in processes that break where they are told to."""
-
-    def __init__(self, folder: Path) -> None:
-        self._files = {name: str(folder / name) for name in ("stdout", "stderr")}
-        self._server = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-        )
-
-    def __call__(self, *arguments: object, **faults: object) -> Ended:
-        """Runs a command to its end; the faults are keys that `child` knows."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        call = {"arguments": list(map(str, arguments)), **self._files, **faults}
-        self._server.stdin.write(json.dumps(call, default=str) + "\n")
-        self._server.stdin.flush()
-        code = int(self._server.stdout.readline())
-        return Ended(code, Path(self._files["stderr"]).read_text(encoding="utf-8"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._server.communicate()
 
 
 def end_of(run: Path) -> dict[str, Any]:
@@ -140,7 +100,10 @@ def child(call: dict[str, Any]) -> None:
 
     for stream, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(call[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(call["stdin"], os.O_RDONLY), 0)
+    os.chdir(call["cwd"])
+    os.environ.clear()
+    os.environ.update(call["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has the commands behind its `&` ignore it
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
@@ -162,7 +125,12 @@ def serve() -> None:
     import sacrebleu  # noqa: F401
     import torch._dynamo  # noqa: F401  an optimizer imports it
 
-    import transformer.run  # noqa: F401
+    import transformer.cli.app
+    import transformer.evaluation.comparison
+    import transformer.pipelines.auto
+    import transformer.run.train
+
+    transformer.cli.app.make_app()
 
     for line in sys.stdin:
         sys.stdout.flush()

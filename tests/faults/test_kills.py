@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.run_server import Commands, end_of
+from commands import Commands
+from faults.run_server import end_of
 from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import parse_recipe
 from transformer.training.checkpoint import CheckpointManager
@@ -40,7 +41,7 @@ def unbroken(commands: Commands, recipe: Path, tmp_path_factory: pytest.TempPath
     """The run that nothing happened to, and what it did to the files of its checkpoints, in order."""
     folder = tmp_path_factory.mktemp("unbroken")
     ended = commands("train", recipe, "--run", folder / "run", log=folder / "log")
-    assert ended.code == 0, ended.err
+    assert ended.returncode == 0, ended.stderr
     return folder / "run", (folder / "log").read_text().splitlines()
 
 
@@ -62,18 +63,33 @@ def test_killed_at_any_moment_of_a_save(
 
     Every second time the file being written is cut to half, as if the write itself had been hit.
     """
+    for torn, index in enumerate(moments(unbroken[1])[half::2]):
+        assert_survives(commands, recipe, unbroken, tmp_path / f"killed-at-{index}", index, torn=bool(torn % 2))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("torn", [False, True])
+def test_killed_at_every_moment_of_a_save(
+    commands: Commands, recipe: Path, unbroken: tuple[Path, list[str]], tmp_path: Path, *, torn: bool
+) -> None:
+    """Catches what thirty moments miss: the process is killed at each operation on files, hundreds of them."""
+    for index in range(len(unbroken[1])):
+        assert_survives(commands, recipe, unbroken, tmp_path / f"killed-at-{index}", index, torn=torn)
+
+
+def assert_survives(
+    commands: Commands, recipe: Path, unbroken: tuple[Path, list[str]], run: Path, index: int, *, torn: bool
+) -> None:
+    """Kills a run at an operation on files; the same command must then end as the unbroken run did."""
     whole, operations = unbroken
-    for torn, index in enumerate(moments(operations)[half::2]):
-        run = tmp_path / f"killed-at-{index}"
-        ended = commands("train", recipe, "--run", run, kill_at=index, torn=bool(torn % 2))
-        assert ended.code == -9, ended.err
-        saved = [int(match[1]) for match in map(SAVED.match, operations[:index]) if match]
-        newest = CheckpointManager(run).latest()
-        assert (newest.progress.step if newest else 0) == max(saved, default=0)
-        again = commands("train", recipe, "--run", run)
-        assert again.code == 0, again.err
-        assert (f"continues at step {max(saved, default=0)}" in again.err) == (0 < max(saved, default=0) < STEPS)
-        assert end_of(run) == end_of(whole), operations[index]
-        assert {path.name for path in (run / "checkpoints").iterdir()} == {
-            path.name for path in (whole / "checkpoints").iterdir()
-        }
+    killed = commands("train", recipe, "--run", run, kill_at=index, torn=torn)
+    assert killed.returncode == -9, killed.stderr
+    saved = [int(match[1]) for match in map(SAVED.match, operations[:index]) if match]
+    newest = CheckpointManager(run).latest()
+    assert (newest.progress.step if newest else 0) == max(saved, default=0)
+    resumed = commands("train", recipe, "--run", run)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (f"continues at step {max(saved, default=0)}" in resumed.stderr) == (0 < max(saved, default=0) < STEPS)
+    assert end_of(run) == end_of(whole), operations[index]
+    names = [{path.name for path in (folder / "checkpoints").iterdir()} for folder in (run, whole)]
+    assert names[0] == names[1]

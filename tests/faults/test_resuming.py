@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from faults.run_server import Commands, Ended, end_of
+from commands import Commands
+from faults.run_server import end_of
 from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import load_recipe, parse_recipe
 from transformer.training.checkpoint import CheckpointManager
@@ -44,7 +45,7 @@ def recipe(tmp_path: Path) -> Path:
 def begun(commands: Commands, recipe: Path, tmp_path: Path) -> Path:
     """A run of four steps, whose last two and best checkpoints are there."""
     ended = commands("train", recipe, "--run", tmp_path / "run", *settings(max_steps=4, decay_steps=EPOCH + 5))
-    assert ended.code == 0, ended.err
+    assert ended.returncode == 0, ended.stderr
     return tmp_path / "run"
 
 
@@ -52,12 +53,12 @@ def settings(**values: object) -> list[str]:
     return [part for key, value in values.items() for part in ("--set", f"training.{key}={value}")]
 
 
-def refused(ended: Ended) -> str:
+def refused(ended: "subprocess.CompletedProcess[str]") -> str:
     """The message of a command that refused, which must be one line and no traceback."""
-    assert ended.code == 2
-    assert ended.err.startswith("error: ")
-    assert ended.err.count("\n") == 1
-    return ended.err
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.count("\n") == 1
+    return ended.stderr
 
 
 @pytest.mark.parametrize("save_every", [1, 2])
@@ -70,16 +71,16 @@ def test_killed_and_continued_equals_the_unbroken_run(
     """
     kills = [1, 3, EPOCH - 1, EPOCH, EPOCH + 1] if save_every == 1 else [3, 5, EPOCH + 3]
     whole = commands("train", recipe, "--run", tmp_path / "whole", *settings(save_every=save_every))
-    assert whole.code == 0, whole.err
+    assert whole.returncode == 0, whole.stderr
     assert end_of(tmp_path / "whole")["progress"]["position"] == {"epoch": 1, "index": 5}
     for step in kills:
         part = commands(
             "train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every), kill_before_step=step
         )
-        assert part.code == -9, part.err
+        assert part.returncode == -9, part.stderr
     rest = commands("train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every))
-    assert rest.code == 0, rest.err
-    assert f"continues at step {kills[-1] - kills[-1] % save_every}" in rest.err
+    assert rest.returncode == 0, rest.stderr
+    assert f"continues at step {kills[-1] - kills[-1] % save_every}" in rest.stderr
     assert end_of(tmp_path / "parts") == end_of(tmp_path / "whole")
 
 
@@ -91,9 +92,9 @@ def test_on_several_threads_the_order_and_the_counters_are_equal(
     for name, kills in (("whole", []), ("parts", [EPOCH])):
         call = ("train", recipe, "--run", tmp_path / name, *settings(threads=2, log_every=1, save_every=4, max_steps=8))
         for step in kills:
-            assert commands(*call, kill_before_step=step).code == -9
+            assert commands(*call, kill_before_step=step).returncode == -9
         ended = commands(*call)
-        assert ended.code == 0, ended.err
+        assert ended.returncode == 0, ended.stderr
         end = end_of(tmp_path / name)
         rows = [(row["kind"], row["step"], row.get("target_tokens"), row.get("learning_rate")) for row in end["rows"]]
         counters = {key: end["progress"][key] for key in ("step", "position", "examples", "target_tokens", "stale")}
@@ -117,8 +118,8 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     file, change = DAMAGES[name]
     damage(begun / "checkpoints" / "step-00000004" / file, change)
     again = commands("train", recipe, "--run", begun)
-    assert again.code == 0, again.err
-    (warning,) = (line for line in again.err.splitlines() if line.startswith("warning: "))
+    assert again.returncode == 0, again.stderr
+    (warning,) = (line for line in again.stderr.splitlines() if line.startswith("warning: "))
     assert str(begun / "checkpoints" / "step-00000004") in warning
     assert "; continuing from step 3" in warning
     assert len({path.name for path in (begun / "checkpoints").iterdir()}) <= 3
@@ -140,27 +141,27 @@ def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun
     assert "step-00000004/optimizer.safetensors: No such file or directory; the checkpoint is incomplete" in message
     assert "start anew with --fresh" in message
     allowed = commands("train", recipe, "--run", begun, "--allow-changed", "optimizer")
-    assert allowed.code == 0, allowed.err
-    assert "warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state" in allowed.err
-    assert "continues at step 4" in allowed.err
+    assert allowed.returncode == 0, allowed.stderr
+    assert "warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state" in allowed.stderr
+    assert "continues at step 4" in allowed.stderr
 
 
 def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp_path: Path) -> None:
     """Catches a run that ends with a best model which cannot be loaded."""
     run = tmp_path / "run"
     call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"', learning_rate=0.01))
-    assert commands(*call, kill_before_step=4).code == -9
+    assert commands(*call, kill_before_step=4).returncode == -9
     best = CheckpointManager(run).latest().progress.best_step
     assert best == 4
-    assert commands(*call, kill_before_step=5).code == -9  # now the newest is not the best
+    assert commands(*call, kill_before_step=5).returncode == -9  # now the newest is not the best
     damage(run / f"checkpoints/step-{best:08d}/model/config.json", None)
     again = commands(*call)
     assert (
         "config.json: No such file or directory; the checkpoint is incomplete; it was the best checkpoint; "
-        in again.err
+        in again.stderr
     )
-    assert again.code == 0
-    assert commands("info", run).code == 0
+    assert again.returncode == 0
+    assert commands("info", run).returncode == 0
 
 
 def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: Path, begun: Path) -> None:
@@ -174,7 +175,7 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
     message = refused(commands("train", recipe, "--run", begun))
     assert "of another recipe (training.label_smoothing was 0.2, now 0.1); start" in message  # accumulation is kept
     allowed = commands("train", recipe, "--run", begun, "--allow-changed", "training.label_smoothing")
-    assert allowed.code == 0, allowed.err
+    assert allowed.returncode == 0, allowed.stderr
     for key in ("training.sed", "tokenizer.vocab_size"):
         message = refused(commands("train", recipe, "--run", begun, "--allow-changed", key))
         assert f"--allow-changed {key!r} is not a key that can change in a run" in message
@@ -196,13 +197,13 @@ def test_an_edited_text_is_refused_by_name(commands: Commands, recipe: Path, beg
     message = refused(commands("train", recipe, "--run", begun, "--source", moved))
     assert f"was trained on other texts: data.target ({data.target}) changed; restore them" in message
     write_lines(Path(data.target), [target for _, target in digit_pairs(120)])
-    assert commands("train", recipe, "--run", begun, "--source", moved, *settings(max_steps=5)).code == 0
+    assert commands("train", recipe, "--run", begun, "--source", moved, *settings(max_steps=5)).returncode == 0
     edited = [target.replace("7", "8") for _, target in digit_pairs(120)]
     write_lines(Path(data.target), edited)
     refused(commands("train", recipe, "--run", begun, *settings(max_steps=6)))
     allowed = commands("train", recipe, "--run", begun, "--allow-changed", "data.target", *settings(max_steps=6))
-    assert allowed.code == 0, allowed.err
-    assert "continues at step 5" in allowed.err
+    assert allowed.returncode == 0, allowed.stderr
+    assert "continues at step 5" in allowed.stderr
 
 
 def test_fresh_starts_beside_and_removes_nothing(commands: Commands, recipe: Path, begun: Path) -> None:
@@ -210,8 +211,8 @@ def test_fresh_starts_beside_and_removes_nothing(commands: Commands, recipe: Pat
     before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
     for number in (2, 3):
         ended = commands("train", recipe, "--run", begun, "--fresh", *settings(max_steps=1, seed=number))
-        assert ended.code == 0, ended.err
-        assert f"starts anew in {begun}-{number}" in ended.err
+        assert ended.returncode == 0, ended.stderr
+        assert f"starts anew in {begun}-{number}" in ended.stderr
         assert (begun.with_name(f"{begun.name}-{number}") / "checkpoints" / "step-00000001").is_dir()
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
 
@@ -234,15 +235,15 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
     """Catches a traceback, a half-written checkpoint that counts, and the whole one removed to make room."""
     run = tmp_path / "run"
     ended = commands("train", recipe, "--run", run, small_files_from_step=3)
-    assert ended.code == 2
-    assert "Traceback" not in ended.err
-    assert "step-00000004 could not be written: " in ended.err.splitlines()[-1]
-    assert "File too large" in ended.err.splitlines()[-1]
-    assert "the checkpoints before it are whole; make room" in ended.err.splitlines()[-1]
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    assert "step-00000004 could not be written: " in ended.stderr.splitlines()[-1]
+    assert "File too large" in ended.stderr.splitlines()[-1]
+    assert "the checkpoints before it are whole; make room" in ended.stderr.splitlines()[-1]
     assert CheckpointManager(run).latest().progress.step == 3
     assert not list((run / "checkpoints").glob(".*"))
     again = commands("train", recipe, "--run", run)
-    assert "continues at step 3" in again.err
+    assert "continues at step 3" in again.stderr
 
 
 def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Path) -> None:
@@ -254,16 +255,16 @@ def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Pat
         pytest.skip("mounting a small tmpfs is not permitted here")
     try:
         ended = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
-        assert ended.code == 2
-        assert "Traceback" not in ended.err
-        assert "No space left on device" in ended.err.splitlines()[-1]
+        assert ended.returncode == 2
+        assert "Traceback" not in ended.stderr
+        assert "No space left on device" in ended.stderr.splitlines()[-1]
         step = CheckpointManager(disk / "run").latest().progress.step
         assert step >= 1
         assert not list((disk / "run" / "checkpoints").glob(".*"))
         subprocess.run(["mount", "-o", "remount,size=9m", str(disk)], check=True)
         again = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
-        assert again.code == 0, again.err
-        assert f"continues at step {step}" in again.err
+        assert again.returncode == 0, again.stderr
+        assert f"continues at step {step}" in again.stderr
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -272,8 +273,8 @@ def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recip
     """Catches NaN in the parameters or in a checkpoint, and a message that leaves the reader searching."""
     explode = settings(learning_rate=1e37, schedule="constant", warmup_steps=1)
     ended = commands("train", recipe, "--run", tmp_path / "run", *explode)
-    assert ended.code == 2
-    message = ended.err.splitlines()[-1]
+    assert ended.returncode == 2
+    message = ended.stderr.splitlines()[-1]
     assert "step 2: the loss is nan (gradient not finite in " in message
     assert (
         " parameters, first in model.encoder.layers.0.self_attention_block.W_q.weight); batch 2 of epoch 1, examples "
@@ -281,8 +282,8 @@ def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recip
     )
     assert CheckpointManager(tmp_path / "run").latest().progress.step == 1
     skipping = commands("train", recipe, "--run", tmp_path / "skip", *explode, *settings(skip_nonfinite=2))
-    assert skipping.code == 2
-    assert "batch 4 of epoch 1" in skipping.err.splitlines()[-1]
+    assert skipping.returncode == 2
+    assert "batch 4 of epoch 1" in skipping.stderr.splitlines()[-1]
     rows = [json.loads(line) for line in (tmp_path / "skip" / "metrics.jsonl").read_text().splitlines()]
     assert [(row["kind"], row["step"]) for row in rows] == [("skipped", 2), ("skipped", 2)]
 
@@ -290,7 +291,7 @@ def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recip
 def test_ctrl_c_while_the_data_are_prepared(commands: Commands, recipe: Path, tmp_path: Path) -> None:
     """Catches a traceback where there is nothing to save."""
     ended = commands("train", recipe, "--run", tmp_path / "run", interrupt_data=True)
-    assert (ended.code, ended.err.strip()) == (130, "")
+    assert (ended.returncode, ended.stderr.strip()) == (130, "")
     assert not (tmp_path / "run").exists()
 
 
@@ -302,7 +303,7 @@ def test_a_step_that_hangs_is_left(
     ended = commands(
         "train", recipe, "--run", tmp_path / "run", *settings(stop_seconds=seconds), hang_before_step=2, signals=signals
     )
-    assert ended.code == 143
-    assert ended.err.splitlines()[-1].startswith("stopped at once and without saving: ")
-    assert reason in ended.err.splitlines()[-1]
+    assert ended.returncode == 143
+    assert ended.stderr.splitlines()[-1].startswith("stopped at once and without saving: ")
+    assert reason in ended.stderr.splitlines()[-1]
     assert CheckpointManager(tmp_path / "run").latest().progress.step == 2

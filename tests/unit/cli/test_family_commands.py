@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from commands import run
 from samples import write_lines
 from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
@@ -32,11 +33,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20},
     "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
 }
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transformer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

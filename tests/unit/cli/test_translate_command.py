@@ -4,18 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
 import torch
 
+from commands import run
 from samples import write_lines
-
-
-def run(*arguments: object, stdin: BinaryIO | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transformer", *map(str, arguments)]
-    return subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +47,7 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
     assert ended.returncode == 2
     assert "line 1031, byte 1" in ended.stderr
     assert len(target.read_text(encoding="utf-8").splitlines()) == 1030
-    with source.open("rb") as stream:
-        ended = run("translate", tiny_run, stdin=stream)
+    ended = run("translate", tiny_run, stdin=source.read_bytes())
     assert ended.returncode == 2
     assert len(ended.stdout.splitlines()) == 1030
 

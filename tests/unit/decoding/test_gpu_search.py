@@ -21,6 +21,7 @@ from transformer.decoding.cuda_graphs import BUCKET_SIZES, GraphedSearcher
 from transformer.transformer import Transformer
 from unit.decoding.tiny_search import model_of, requests
 
+pytestmark = pytest.mark.gpu
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 SEARCHES = {
     "greedy": Search(),

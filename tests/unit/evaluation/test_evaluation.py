@@ -10,6 +10,7 @@ import pytest
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from commands import run as run_command
 from samples import write_lines
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.breakdown import (
@@ -168,8 +169,7 @@ def test_pages_escape_what_they_show() -> None:
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "transformer", "evaluate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command("evaluate", *arguments)
 
 
 def test_the_command_compares_systems(tiny_run: Path, tmp_path: Path) -> None:

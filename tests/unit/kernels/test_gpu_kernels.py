@@ -22,6 +22,7 @@ from transformer.kernels import triton_kernels
 from transformer.transformer import build_transformer
 from unit.decoding.tiny_search import requests
 
+pytestmark = pytest.mark.gpu
 IS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if IS_GPU else "cpu"
 TYPES = [torch.float32, *([torch.bfloat16] if IS_GPU else [])]  # the interpreter's products take no bfloat16

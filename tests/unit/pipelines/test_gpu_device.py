@@ -12,6 +12,7 @@ from transformer.kernels import for_gpus
 from transformer.pipelines.auto import load, load_translator
 from transformer.pipelines.device import DevicePlan, choose_place
 
+pytestmark = pytest.mark.gpu
 LINES = ["one two three", "four", "", "nine eight seven six", "five five", "three one", "two"]
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

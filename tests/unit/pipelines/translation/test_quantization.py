@@ -1,8 +1,6 @@
 """Bundles in int8: written, read, compared with what they were made of, or refused."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from commands import run
 from samples import write_lines
 from transformer.bundle import load_bundle
 from transformer.decoding import Search
@@ -153,10 +152,6 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a table with the columns exchanged, and a model that `info` and `translate` do not read."""
     source = write_lines(tmp_path / "s", [source for source, _ in PAIRS])
     reference = write_lines(tmp_path / "r", [target for _, target in PAIRS])
-
-    def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "transformer", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
 
     out = tmp_path / "int8"
     ended = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)

@@ -1,0 +1,81 @@
+"""Calls the real command line, each call in a process of its own that is forked from one that has imported it all.
+
+Importing torch and the program takes seconds a process; a fork takes none. The command's exit code, signals, files and
+streams are real. `faults/run_server.py` is the process that forks.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Self
+
+SERVER = Path(__file__).parent / "faults" / "run_server.py"
+
+
+class Commands:
+    """Calls `transformer ...` in forked processes that break where they are told to.
+
+    Args:
+        folder: for the files that receive what a command writes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {name: str(folder / name) for name in ("stdin", "stdout", "stderr")}
+        self._server = subprocess.Popen(
+            [sys.executable, str(SERVER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def __call__(
+        self, *arguments: object, stdin: str | bytes = b"", cwd: Path | None = None, **faults: object
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs a command to its end.
+
+        Args:
+            *arguments: what follows `transformer`.
+            stdin: contents of standard input.
+            cwd: working directory.
+            **faults: keys that `child` in `run_server.py` knows.
+        """
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        Path(self._files["stdin"]).write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
+        environment = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **os.environ}
+        texts = list(map(str, arguments))
+        call = {"arguments": texts, "cwd": cwd or Path.cwd(), "environment": environment, **self._files, **faults}
+        self._server.stdin.write(json.dumps(call, default=str) + "\n")
+        self._server.stdin.flush()
+        code = int(self._server.stdout.readline())
+        streams = (Path(self._files[name]).read_bytes().decode() for name in ("stdout", "stderr"))
+        return subprocess.CompletedProcess(texts, code, *streams)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.communicate()
+
+
+_shared: list[Commands] = []
+_folder = tempfile.TemporaryDirectory(prefix="commands-", ignore_cleanup_errors=True)
+
+
+def run(*arguments: object, stdin: str | bytes = b"", cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Runs a command by a server that all tests of a process share; it starts with the first call."""
+    if not _shared:
+        _shared.append(Commands(Path(_folder.name)))
+    return _shared[0](*arguments, stdin=stdin, cwd=cwd)
+
+
+def close() -> None:
+    """Ends the shared server."""
+    for commands in _shared:
+        commands.__exit__()
+    _shared.clear()
+    _folder.cleanup()
