@@ -2,15 +2,19 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 import commands
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
+from shapes import unchecked_shapes
 
 NOT_CHECKED = {"transformer.kernels.triton_kernels"}
 """Modules whose annotations are not checked: Triton compiles their functions as they stand."""
@@ -68,6 +72,14 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _shapes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Turns shape checks off in folders that train models: they would take most of the time."""
+    unchecked = request.path.relative_to(ROOT / "tests").parts[0] in SLOW_FOLDERS
+    with unchecked_shapes() if unchecked else nullcontext():
+        yield
+
+
+@pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(7)
 
@@ -93,12 +105,19 @@ def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run of the tiny recipe, long enough for a model that says a few digits and stops."""
+def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The folder of a finished run of the tiny recipe, long enough for a model that says a few digits and stops.
+
+    The processes that share the tests train it once.
+    """
     from transformer.run.recipe import parse_recipe
     from transformer.run.train import train
 
-    folder = tmp_path_factory.mktemp("run") / "tiny"
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder if worker_id == "master" else folder.parent) / "tiny-run"
     learning = {"max_steps": 200, "warmup_steps": 200, "batch_tokens": 1024, "validate_every": 100, "save_every": 100}
-    train(parse_recipe(tiny_recipe(digit_corpus, **learning)), folder, quiet=True)
-    return folder
+    with FileLock(f"{folder}.lock"), unchecked_shapes():
+        if not (folder / "done").exists():
+            train(parse_recipe(tiny_recipe(digit_corpus, **learning)), folder / "tiny", quiet=True)
+            (folder / "done").touch()
+    return folder / "tiny"

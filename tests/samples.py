@@ -1,7 +1,11 @@
 """Small corpora and recipes that tests in several folders share."""
 
+import gzip
 import random
+import struct
 from pathlib import Path
+
+import numpy as np
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,3 +38,10 @@ def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict
     """The recipe of a run of seconds on the digit corpus."""
     data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
     return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}
+
+
+def idx(path: Path, values: np.ndarray) -> Path:
+    """Writes an IDX file."""
+    head = b"\x00\x00\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(gzip.compress(head + values.tobytes()) if path.suffix == ".gz" else head + values.tobytes())
+    return path

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from samples import write_lines
+from samples import idx, write_lines
 from transformer.bundle import load_bundle, save_bundle
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Search

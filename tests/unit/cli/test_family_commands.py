@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from commands import run
-from samples import write_lines
+from samples import idx, write_lines
 from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.decoding import Sampling, Search

@@ -1,7 +1,5 @@
 """The examples of tasks other than translation: windows of text, labelled texts, images."""
 
-import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ import pyarrow.parquet as parquet
 import pytest
 import torch
 
-from samples import write_lines
+from samples import idx, write_lines
 from transformer.data.images import IdxImages, ImageDataset, ImageFolder, ImageProcessor, read_idx
 from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, read_rows
 from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
@@ -92,13 +90,6 @@ def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
     assert batch.tokens[1].tolist() == [*before, *tokenizer.encode("one"), *after, 0, 0, 0, 0]
     with pytest.raises(DataError, match="label 'maybe'"):
         label_ids(["yes", "maybe"], ("no", "yes"), "a")
-
-
-def idx(path: Path, values: np.ndarray) -> Path:
-    """Writes an IDX file."""
-    head = b"\x00\x00\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
-    path.write_bytes(gzip.compress(head + values.tobytes()) if path.suffix == ".gz" else head + values.tobytes())
-    return path
 
 
 def test_idx_files_are_read_and_damage_is_told(tmp_path: Path) -> None:

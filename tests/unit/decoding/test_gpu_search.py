@@ -1,5 +1,6 @@
 """Searches with CUDA graphs: the same steps on a CPU, and on a GPU if there is one."""
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -73,7 +74,7 @@ def test_steps_without_the_cpu_equal_the_plain_search(search: Search, ends: floa
     asked += [replace(request, reserve_eos=True) for request in asked]
     asked.sort(key=lambda request: -len(request.source))
     expected = search_all(model_of(3, 9, ends), asked, search)
-    graphed = searcher(model_of(3, 9, ends).to(device), search, device)
+    graphed = searcher(deepcopy(model_of(3, 9, ends)).to(device), search, device)
     for batch_tokens in (24, 24, 72, 4096):  # the same shapes again, others, all at once
         assert_same(search_in_order(graphed, asked, search.beam * batch_tokens), expected)
 
@@ -83,7 +84,7 @@ def test_constraints_are_searched_without_graphs(options: dict[str, Any], device
     """Catches prefixes and required phrases that steps without the CPU would ignore."""
     asked = longest_first([9, 12], **options)
     search = Search(beam=4)
-    actual = search_in_order(searcher(model_of(3, 9).to(device), search, device), asked, 4096)
+    actual = search_in_order(searcher(deepcopy(model_of(3, 9)).to(device), search, device), asked, 4096)
     assert_same(actual, search_all(model_of(3, 9), asked, search))
 
 
@@ -92,7 +93,7 @@ def test_a_state_that_cannot_be_captured_is_searched_without_graphs(device: torc
     models = [model_of(seed, 9) for seed in (3, 4)]
     asked, search = longest_first([9, 12, 7]), Search(beam=2)
     expected = search_all(Ensemble(models), asked, search)
-    graphed = searcher(Ensemble([model.to(device) for model in models]), search, device)
+    graphed = searcher(Ensemble([deepcopy(model).to(device) for model in models]), search, device)
     assert_same(search_in_order(graphed, asked, 4096), expected)
 
 

@@ -2,11 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
 
+from shapes import unchecked_shapes
 from transformer.blocks import causal_mask
 from transformer.decoding import (
     GREEDY,
@@ -28,11 +30,18 @@ EOS, UNK, WRITABLE, NEVER = 2, 3, (2, 4, 5, 6), -float("inf")
 PENALTIES = [paper_length_penalty(0.0), paper_length_penalty(0.6), length_normalization(1.0)]
 
 
-@torch.no_grad()
 def next_log_p(model: Transformer, request: Request, tokens: Sequence[int]) -> list[float]:
-    """One sentence, no cache, no batch; float32 as the model is."""
+    """The log-probabilities of the next token: one sentence, no cache, no batch; float32 as the model is."""
+    return _next_log_p(model, tuple(request.source), tuple(tokens))
+
+
+@lru_cache(maxsize=100_000)  # searches by brute force ask for the same beginnings again and again
+@torch.no_grad()
+def _next_log_p(model: Transformer, source: tuple[int, ...], tokens: tuple[int, ...]) -> list[float]:
     tgt = torch.tensor([[1, *tokens]])
-    return model(torch.tensor([request.source]), tgt, None, causal_mask(tgt.size(1)))[0, -1].log_softmax(-1).tolist()
+    with unchecked_shapes():
+        logits = model(torch.tensor([source]), tgt, None, causal_mask(tgt.size(1)))
+    return logits[0, -1].log_softmax(-1).tolist()
 
 
 def forced_score(model: Transformer, request: Request, tokens: Sequence[int]) -> float:

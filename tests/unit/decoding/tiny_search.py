@@ -1,6 +1,7 @@
 """A tiny model and requests that the tests of the search share."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,8 +12,9 @@ from transformer.transformer import Transformer, build_transformer
 EOS = 2
 
 
+@cache
 def model_of(seed: int, vocabulary: int = 7, ends: float = 0.5) -> Transformer:
-    """A random model whose distributions are neither flat nor certain."""
+    """A random model whose distributions are neither flat nor certain; callers must not change it."""
     torch.manual_seed(seed)
     model = build_transformer(vocabulary, vocabulary, 12, 40, d_model=16, N=1, h=2, d_ff=20, dropout=0.0)
     with torch.no_grad():

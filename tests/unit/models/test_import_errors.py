@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-from samples import digit_pairs, write_lines
+from samples import digit_pairs, idx, write_lines
 from transformer.bundle import Bundle
 from transformer.bundle.huggingface import read_published, read_tensors, write_published
 from transformer.data.images import ImageFolder, ImageProcessor
