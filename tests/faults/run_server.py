@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,21 @@ def at_step(step: int, act: Callable[[], None]) -> None:
 
 
 def hang(signals: int) -> None:
-    """Never comes back from a library that knows nothing of Python, while one SIGTERM arrives, or, for two, one by one.
+    """Waits for ever in a C library, where no Python handler runs, while SIGTERM arrives once or again and again.
 
-    Of two that arrive while the process waits for its turn, one would be lost.
+    Signals start once the thread waits: glibc sets the first word of a mutex to 2 when somebody waits for it. Of two
+    that arrive at once the system delivers one, so many follow each other.
     """
-    for number in range(1 if signals == 1 else 50):
-        threading.Timer(0.2 * (number + 1), os.kill, (os.getpid(), signal.SIGTERM)).start()
     mutex = ctypes.create_string_buffer(64)
+
+    def send() -> None:
+        while ctypes.c_int.from_buffer(mutex).value != 2:
+            time.sleep(0.01)
+        for _ in range(1 if signals == 1 else 50):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+
+    threading.Thread(target=send, daemon=True).start()
     for _ in range(2):
         ctypes.CDLL(None).pthread_mutex_lock(mutex)
 
