@@ -82,7 +82,7 @@ class Objective(Protocol):
 
 
 @runtime_checkable
-class CountsOperations(Protocol):
+class SupportsFlopCount(Protocol):
     """An objective that knows its computational cost."""
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
@@ -143,7 +143,7 @@ class GenerativeModel(Protocol):
 
 
 @runtime_checkable
-class WritesText(Protocol):
+class SupportsDecode(Protocol):
     """A model that scores the next token at every position of a text."""
 
     def decode(self, tokens: Int[Tensor, "B T"], mask: Any = None, positions: Any = None) -> Float[Tensor, "B T D"]:

@@ -61,7 +61,7 @@ class ClassificationObjective(nn.Module):
         return model.label_logits(images).float()
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """As of `CountsOperations`, without the maps that read a text or an image once."""
+        """As of `SupportsFlopCount`, without the maps that read a text or an image once."""
         rows, length = len(lengths), int(lengths.max())
         layers = stack_flops(
             self.model.get_submodule("encoder"), rows, length,
@@ -153,6 +153,6 @@ class ContrastiveObjective(nn.Module):
         return LossSum(loss_sum, batch.scored_tokens, {"nll_sum": loss_sum.detach(), "right": right})
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """As of `CountsOperations`, without the cosines."""
+        """As of `SupportsFlopCount`, without the cosines."""
         encoder, twice = self.model.get_submodule("encoder"), self.activation_checkpointing
         return sum(stack_flops(encoder, len(lengths), int(side), twice=twice) for side in lengths.max(axis=0))

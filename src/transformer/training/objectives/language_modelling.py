@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask
 from transformer.data.batch import WindowBatch
-from transformer.interfaces import EncoderModel, LossSum, WritesText
+from transformer.interfaces import EncoderModel, LossSum, SupportsDecode
 from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 from transformer.training.planning.flops import head_flops, stack_flops, translation_flops
@@ -49,11 +49,11 @@ class LanguageModelObjective(nn.Module):
 
     def forward(self, batch: WindowBatch) -> LossSum:
         """The summed loss of all tokens of the windows but their first."""
-        hidden = cast(WritesText, self.model).decode(batch.tokens[:, :-1])
+        hidden = cast(SupportsDecode, self.model).decode(batch.tokens[:, :-1])
         return _loss(self.model, hidden, batch.tokens[:, 1:], batch.scored_tokens, self.label_smoothing)
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """As of `CountsOperations`."""
+        """As of `SupportsFlopCount`."""
         rows, length = len(lengths), int(lengths.max()) - 1
         layers = stack_flops(self.model.get_submodule("decoder"), rows, length, twice=self.activation_checkpointing)
         return layers + head_flops(self.model.get_submodule("projection_layer"), rows * length)
@@ -99,7 +99,7 @@ class MaskedLanguageModelObjective(nn.Module):
         return _loss(head, head.hidden(chosen), batch.tokens.gather(1, places), batch.scored_tokens, 0.0)
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """As of `CountsOperations`."""
+        """As of `SupportsFlopCount`."""
         rows, length = len(lengths), int(lengths.max())
         layers = stack_flops(self.model.get_submodule("encoder"), rows, length, twice=self.activation_checkpointing)
         return layers + head_flops(self.model.get_submodule("masked_head"), rows * n_masked(length - sum(self.frame)))
@@ -209,7 +209,7 @@ class SpanCorruptionObjective(nn.Module):
         return _loss(model, hidden, labels, batch.scored_tokens, self.label_smoothing)
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """As of `CountsOperations`."""
+        """As of `SupportsFlopCount`."""
         rows, (source, target) = len(lengths), self.spans.lengths(int(lengths.max()))
         model = cast(Transformer, self.model)
         return translation_flops(model, rows, source, target, rows * target, twice=self.activation_checkpointing)

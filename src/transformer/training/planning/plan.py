@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer.data.batches import plan_epoch, split_micro
-from transformer.interfaces import CountsOperations, Dataset
+from transformer.interfaces import Dataset, SupportsFlopCount
 from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import unwrap
 from transformer.training.planning.memory import (
@@ -57,7 +57,7 @@ def plan_run(
     batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     lines: list[str] = []
     objective = unwrap(state.objective)
-    if isinstance(objective, CountsOperations):
+    if isinstance(objective, SupportsFlopCount):
         operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:SAMPLE]])
         in_all = operations * (config.max_steps or 0)
         lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
@@ -96,5 +96,5 @@ def _others(batches: Sequence[NDArray[np.integer[Any]]], config: TrainingConfig)
     return [split_micro(ids, config.accumulation or 1)[0] for ids in chosen]
 
 
-def _operations(objective: CountsOperations, lengths: NDArray[np.int32]) -> int:
+def _operations(objective: SupportsFlopCount, lengths: NDArray[np.int32]) -> int:
     return objective.operations(lengths)
