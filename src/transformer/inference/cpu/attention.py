@@ -53,8 +53,8 @@ class PackedAttention(nn.Module):
             return self.attend(query, self.keys_values(key, value), mask, bias)
         projected = self.self_projection(query, rounded=bias is None and supports_attention(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
-        source = KeyValueCache(self._split(keys), self._split(values))
-        return self._attention_output(queries, source, mask, bias, is_whole=True)
+        source = KeyValueCache(self._split_heads(keys), self._split_heads(values))
+        return self._attend_heads(queries, source, mask, bias, is_whole=True)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
@@ -68,7 +68,7 @@ class PackedAttention(nn.Module):
         for chunk, *outs in zip(key.chunk(chunks), *(cache.chunk(chunks) for cache in caches), strict=True):
             projected = self.W_kv(chunk, rounded=self.cache_dtype == torch.bfloat16)
             for out, x in zip(outs, projected.chunk(2, dim=-1), strict=True):
-                out.copy_(self._split(x))
+                out.copy_(self._split_heads(x))
         return PackedCache(*caches)
 
     def attend(
@@ -81,7 +81,7 @@ class PackedAttention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Same as `forward`, but with keys and values that are projected already."""
         del positions
-        return self._attention_output(self.W_q(query), source, mask, bias)
+        return self._attend_heads(self.W_q(query), source, mask, bias)
 
     def step(
         self,
@@ -95,7 +95,7 @@ class PackedAttention(nn.Module):
         queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
         remember(keys[:, 0], cache.keys, positions)
         remember(values[:, 0], cache.values, positions)
-        return self._attention_output(queries, cache.first(mask.size(-1)), mask, bias)
+        return self._attend_heads(queries, cache.first(mask.size(-1)), mask, bias)
 
     def attention_weights(
         self,
@@ -106,9 +106,9 @@ class PackedAttention(nn.Module):
     ) -> Float[Tensor, "B H T S"]:
         """Returns the attention weights that `forward` uses, in float32, for inspection."""
         keys = self.W_kv(key).chunk(2, dim=-1)[0]
-        return attention_weights(self._split(self.W_q(query)), self._split(keys), mask, bias=bias)
+        return attention_weights(self._split_heads(self.W_q(query)), self._split_heads(keys), mask, bias=bias)
 
-    def _attention_output(
+    def _attend_heads(
         self,
         queries: Float[Tensor, "B T D"],
         source: KeyValueCache,
@@ -125,8 +125,12 @@ class PackedAttention(nn.Module):
             heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole, may_round=may_round)
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
-            heads = attention(self._split(queries.float()), keys, values, allowed, bias=bias).transpose(1, 2).flatten(2)
+            heads = (
+                attention(self._split_heads(queries.float()), keys, values, allowed, bias=bias)
+                .transpose(1, 2)
+                .flatten(2)
+            )
         return self.W_o(heads)
 
-    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+    def _split_heads(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
         return x.unflatten(2, (self.h, self.d_k)).transpose(1, 2)  # B H T E
