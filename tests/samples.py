@@ -3,9 +3,12 @@
 import gzip
 import random
 import struct
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,3 +48,10 @@ def idx(path: Path, values: np.ndarray) -> Path:
     head = b"\x00\x00\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
     path.write_bytes(gzip.compress(head + values.tobytes()) if path.suffix == ".gz" else head + values.tobytes())
     return path
+
+
+def fast_first(values: Iterable[Any], count: int) -> list[Any]:
+    """Values of a parameter: the first `count` make fast tests, the others slow ones."""
+    return [
+        value if index < count else pytest.param(value, marks=pytest.mark.slow) for index, value in enumerate(values)
+    ]

@@ -105,7 +105,7 @@ def test_positions_may_begin_anywhere_and_a_headless_model_is_read(tmp_path: Pat
     close(model.decode(tokens, None, first), bare(input_ids=tokens, position_ids=places).last_hidden_state)
 
 
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["gpt", "llama"])
 @torch.no_grad()
 def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path: Path) -> None:
@@ -168,6 +168,7 @@ def test_what_is_exported_writes_on_as_far_as_positions_reach(make: Any, tmp_pat
     assert (writes.max_length, writes.eos_token_id, writes.bos_token_id) == (40, 0, 0)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Path) -> None:
     """Catches an export of which `generate` writes padding, or what texts begin with."""

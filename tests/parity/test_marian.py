@@ -131,7 +131,10 @@ def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Pat
 LINES = ["one two three", "seven", "nine {Satz} über", ">>deu<< eight four one", "a % word ☃", ""]
 
 
-@pytest.mark.parametrize(("beam", "alpha", "ends"), [(1, 1.0, 6.0), (4, 1.0, 6.0), (3, 0.6, 5.6), (4, 1.0, 2.0)])
+SLOWER = [pytest.param(*values, marks=pytest.mark.slow) for values in [(1, 1.0, 6.0), (3, 0.6, 5.6), (4, 1.0, 2.0)]]
+
+
+@pytest.mark.parametrize(("beam", "alpha", "ends"), [(4, 1.0, 6.0), *SLOWER])
 @torch.no_grad()
 def test_translations_are_those_of_transformers(
     beam: int, alpha: float, ends: float, pieces: Path, tmp_path: Path
@@ -162,6 +165,7 @@ def test_translations_are_those_of_transformers(
     assert any(checked) == (ends > 5), "some end by themselves, some at the limit"
 
 
+@pytest.mark.slow
 def test_an_imported_model_is_fine_tuned_and_goes_on(
     pieces: Path, digit_corpus: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -365,6 +369,7 @@ def test_what_is_exported_is_what_was_imported(name: str, pieces: Path, tmp_path
         write_published(bundle, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_what_the_vocabulary_lacks_is_told_and_nothing_is_lost(pieces: Path, tmp_path: Path) -> None:
     """Catches a term that cannot be spelled and keeps every translation from ending, and a line that becomes empty."""
     published(pieces, tmp_path / "hf", 6.0)

@@ -51,6 +51,7 @@ def test_embeddings_are_those_of_transformers(minilm: Path) -> None:
     assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_texts_are_read_as_far_as_sentence_transformers_read_them(minilm: Path, tmp_path: Path) -> None:
     """Catches `max_seq_length` that is passed over: vectors of long texts would be others."""
     ours = load(minilm, precision="float32")

@@ -81,7 +81,7 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["gated, untied", "heads wider than the model", "another depth, gated silu"])
-@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.slow)])
 @torch.no_grad()
 def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path: Path) -> None:
     """Catches a decoder that begins with another token or ends at another, and caches of other widths or depths."""

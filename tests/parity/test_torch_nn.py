@@ -53,7 +53,7 @@ def embed(embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
 @pytest.mark.parametrize("order", ["pre", "post"])
 @pytest.mark.parametrize(
     ("d_model", "N", "h", "d_ff", "vocabulary", "shape"),
-    [(22, 2, 11, 29, 53, (3, 7, 5)), (512, 6, 8, 2048, 997, (2, 13, 11))],
+    [(22, 2, 11, 29, 53, (3, 7, 5)), pytest.param(512, 6, 8, 2048, 997, (2, 13, 11), marks=pytest.mark.slow)],
     ids=["prime", "base"],
 )
 @torch.no_grad()

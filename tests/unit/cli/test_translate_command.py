@@ -142,6 +142,7 @@ def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
         assert float(mean[index]) == pytest.approx(sum(scores) / len(scores), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
     """Catches a list that evaluate and translate do not take, and one of another model that they do."""
     source, target = digit_corpus

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from samples import fast_first
 from shapes import unchecked_shapes
 from transformer.blocks import causal_mask
 from transformer.decoding import (
@@ -120,7 +121,7 @@ def assert_same(actual: list[Hypothesis], expected: list[Hypothesis]) -> None:
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", fast_first(range(3), 1))
 def test_a_full_beam_is_brute_force(seed: int, penalty: Callable[[int], float]) -> None:
     """Catches a best hypothesis that is lost: stopped too early, a wrong penalty, a wrong sum."""
     model, limit = model_of(seed), 4
@@ -146,7 +147,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("prefix", [(), (5, 4)])
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", fast_first(RULES.values(), 3), ids=RULES)
 def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any], prefix: tuple[int, ...]) -> None:
     """Catches a rule that forbids too much or too little, and scores that are no longer the model's."""
     model, limit = model_of(7), 4
@@ -173,7 +174,7 @@ def test_a_full_beam_under_rules_is_brute_force(rules: dict[str, Any], prefix: t
 @pytest.mark.parametrize("reserve_eos", [False, True])
 @pytest.mark.parametrize("stopping", ["early", "exhaustive"])
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("beam", [1, 2, 3, 5])
+@pytest.mark.parametrize("beam", fast_first([3, 1, 2, 5], 1))
 def test_a_narrow_beam_is_the_search_over_lists(
     beam: int, penalty: Callable[[int], float], stopping: str, reserve_eos: bool
 ) -> None:
@@ -194,7 +195,7 @@ NARROW: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("prefix", [(), (5, 9, 5)])
-@pytest.mark.parametrize("options", NARROW.values(), ids=NARROW)
+@pytest.mark.parametrize("options", fast_first(NARROW.values(), 3), ids=NARROW)
 def test_a_narrow_beam_under_rules_is_the_search_over_lists(options: dict[str, Any], prefix: tuple[int, ...]) -> None:
     """Catches rules that look at another sentence's tokens, at padding, or at the tokens of a wrong hypothesis."""
     model, search = model_of(4, vocabulary=13), Search(4, n_best=4, **options)
@@ -212,7 +213,7 @@ def test_the_models_of_these_tests_prune() -> None:
     assert any(n[0].tokens != w[0].tokens for n, w in zip(narrow, wide, strict=True))
 
 
-@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("beam", fast_first([1, 3], 1))
 def test_sentences_enter_while_others_are_searched(beam: int) -> None:
     """Catches caches, positions or tokens mixed up when sentences of other lengths join; a request that is lost."""
     model = model_of(3, vocabulary=13)
@@ -292,7 +293,7 @@ REQUIRED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("required", REQUIRED)
+@pytest.mark.parametrize("required", fast_first(REQUIRED, 3))
 def test_a_full_beam_with_required_phrases_is_brute_force(required: tuple[Constraint, ...]) -> None:
     """Catches a phrase lost where it begins twice (4 4 4 5), once for two, or where it ends a word; an early end."""
     model, limit = model_of(6), 5

@@ -109,6 +109,7 @@ def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     assert not workers.matches(workers.model, workers.search, 2), "they are gone, and others must be made"
 
 
+@pytest.mark.slow
 def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
     """Catches workers that continue an earlier search, that were killed, or that belong to the parent of a fork."""
     translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
@@ -185,6 +186,7 @@ def stopped(pool: Workers) -> Generator[None]:
                 os.kill(number, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_processes_end_in_the_middle_of_a_message() -> None:
     """Catches a close that waits for ever for the rest of a message whose sender was killed."""
     code = """
@@ -204,6 +206,7 @@ for _ in range(5):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
+@pytest.mark.slow
 def test_a_process_that_closed_its_workers_ends_in_silence(tiny_run: Path) -> None:
     """Catches a pool that is still being taken down when Python ends, which sometimes reports a bad descriptor."""
     code = f"""
@@ -218,6 +221,7 @@ translator.close()
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_parent_that_is_killed(tiny_run: Path, tmp_path: Path) -> None:
     """Catches processes that stay behind and hold the pipe open: the reader of a killed command waits for ever."""
     code = f"""

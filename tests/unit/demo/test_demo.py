@@ -27,6 +27,7 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_package, "load_phrasebook", small)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_demo")
 def test_demo_shows_what_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches a demo that breaks after training, a missing picture, and a share that is not of the held-out set."""

@@ -40,6 +40,7 @@ def test_sizes_and_disjointness() -> None:
     assert len(set(english)) == len(english)
 
 
+@pytest.mark.slow
 def test_the_shipped_file_is_what_the_generator_makes() -> None:
     """Catches a grammar that was changed without writing the file anew, and a reader that loses or alters a pair."""
     assert corpus() == build_phrasebook()
@@ -141,6 +142,7 @@ print(hashlib.sha256(repr(build_phrasebook(3000, 50, 50, seed=7)).encode()).hexd
 """
 
 
+@pytest.mark.slow
 def test_same_seed_same_corpus_in_every_process() -> None:
     """Catches a dependence on the order of sets or on hash(), which differ between processes."""
     runs = [
@@ -156,6 +158,7 @@ def test_same_seed_same_corpus_in_every_process() -> None:
     assert digests == {here}
 
 
+@pytest.mark.slow
 def test_seed_changes_pairs_and_sentences() -> None:
     """Catches a seed that is ignored in the reservation or in the drawing."""
     assert reserved_pairs(1) != reserved_pairs(2)

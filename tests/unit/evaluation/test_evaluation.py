@@ -172,6 +172,7 @@ def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return run_command("evaluate", *arguments)
 
 
+@pytest.mark.slow
 def test_the_command_compares_systems(tiny_run: Path, tmp_path: Path) -> None:
     """Catches scores under another system's name, JSON that is none, and a page that is not written."""
     reference = write_lines(tmp_path / "r", REFERENCE)
@@ -217,6 +218,7 @@ def test_systems_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert "\nwords of the reference lines   BLEU and chrF   of a/out.de, b/out.de" in ended.stdout
 
 
+@pytest.mark.slow
 def test_every_file_is_read_once(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a pipe that has no lines the second time, and one that is waited for to tell where lines are lost."""
     reference, short = write_lines(tmp_path / "r", REFERENCE), write_lines(tmp_path / "s", REFERENCE[:3])
@@ -235,6 +237,7 @@ def test_every_file_is_read_once(tiny_run: Path, tmp_path: Path) -> None:
     assert f"has {len(REFERENCE)} lines, " in refused.stderr
 
 
+@pytest.mark.slow
 def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     """Catches an option without effect, and lines that do not match, before anything is translated."""
     reference, short = write_lines(tmp_path / "r", ["a", "b"]), write_lines(tmp_path / "s", ["a"])

@@ -181,6 +181,7 @@ def test_rows_that_share_a_cache_step_as_if_each_had_its_own(seed: int) -> None:
             )
 
 
+@pytest.mark.slow
 def test_steps_of_a_base_model_are_its_forward_pass() -> None:
     """Catches what shows in long sums and many layers alone: padding, reordered caches, 32,000 tokens."""
     model = build_transformer(32000, 32000, 64, 64, norm_order="post", share_embeddings="all").eval()

@@ -113,7 +113,7 @@ def test_too_few_tokens_are_filled_up_with_none() -> None:
     assert log_p[0].tolist()[2:] == [-float("inf")] * 2
 
 
-@pytest.mark.parametrize("order", ["pre", "post"])
+@pytest.mark.parametrize("order", ["pre", pytest.param("post", marks=pytest.mark.slow)])
 def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
     """Catches a norm, a residual sum or a bias in another place, and hypotheses that go on from another one's past."""
     torch.manual_seed(3)
@@ -132,6 +132,7 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
             assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [Search(), Search(no_repeat_ngram=9)])
 def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
     """Catches new positions that are taken for the first row's: those beyond the 32 that a cache begins with."""
@@ -157,6 +158,7 @@ def test_other_blocks_stay_as_they_are() -> None:
     assert fuse(model).decoder is decoder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
     """Catches what the interpreter lets pass: a variable that changes its type within a loop, say."""

@@ -56,6 +56,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_where_they_can_be() -> None:
     """Catches an installation that leaves the kernels out, so that every other test here tests torch."""
     if shutil.which("g++") is None or not HAS["avx2"]:
@@ -64,6 +65,7 @@ def test_kernels_are_compiled_where_they_can_be() -> None:
     assert told_by("") == [found[0], "None"]
 
 
+@pytest.mark.slow
 def test_a_setting_chooses_the_kernels() -> None:
     """Catches a setting that is not read, and instructions on a processor that lacks them."""
     assert told_by("off") == ["None", "TRANSFORMER_KERNELS=off"]

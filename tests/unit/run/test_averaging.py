@@ -107,6 +107,7 @@ def run(corpus: tuple[Path, Path], folder: Path, **training: object) -> RunResul
     return train(parse_recipe(tiny_recipe(corpus, **training)), folder, quiet=True)
 
 
+@pytest.mark.slow
 def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
     """Catches checkpoints removed before they are averaged, a score of other weights, a best that is not the best."""
     settings = {"validate_every": 4, "save_every": 2, "best_metric": "loss", "average_last": 3}
@@ -137,6 +138,7 @@ def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tm
     assert [source["step"] for source in again.provenance["averaged"]] == [12, 14, 16]
 
 
+@pytest.mark.slow
 def test_the_best_are_kept_to_be_averaged(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
     """Catches the second best removed because it never was the best, or never saved for that reason."""
     settings = {"validate_every": 2, "save_every": 12, "keep_last": 1, "best_metric": "loss", "average_best": 2}
@@ -204,6 +206,7 @@ def test_running_mean_by_hand() -> None:
     assert layer.weight.item() == -1.0
 
 
+@pytest.mark.slow
 def test_a_run_with_a_running_mean_continues_to_the_bit(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
     """Catches a mean, or the parameters behind it, that is lost at a stop; the mean is what is saved as the model."""
     settings = {"ema_decay": 0.9, "decay_steps": 12}

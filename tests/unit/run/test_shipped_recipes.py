@@ -20,6 +20,7 @@ def test_every_recipe_loads_and_says_what_to_expect(path: Path) -> None:
     assert any(figure in " ".join(opening) for figure in ("BLEU", "% on", "nats"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_recipes_run_on_any_corpus(name: str, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
     """Catches settings other than the paper's, and a recipe that needs the paper's data: a few steps, narrow."""

@@ -491,6 +491,7 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
 
 
+@pytest.mark.slow
 def test_validation_takes_no_more_at_once_than_training(
     digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

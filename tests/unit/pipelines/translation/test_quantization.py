@@ -148,6 +148,7 @@ def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tm
         load(tmp_path / "later")
 
 
+@pytest.mark.slow
 def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a table with the columns exchanged, and a model that `info` and `translate` do not read."""
     source = write_lines(tmp_path / "s", [source for source, _ in PAIRS])

@@ -322,6 +322,7 @@ print(ratio_to_peak(state_of(**sizes), Pairs(pairs)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_predicted_memory_is_near_the_peak(shape: str, tmp_path: Path) -> None:
