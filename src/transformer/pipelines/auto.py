@@ -128,7 +128,7 @@ def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> "Generator |
     """What does the job of a model that does not translate.
 
     Where `precision` is "auto", an encoder of texts computes in bf16, as int8 moves vectors by more: their least
-    cosine to those of float32 is 0.996, in place of 0.99998 (MiniLM, `benchmarks/families.py`).
+    cosine to those of float32 is 0.996, in place of 0.99998 (MiniLM, `benchmarks/families/throughput.py`).
     """
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
     from transformer.pipelines.text_generation import (

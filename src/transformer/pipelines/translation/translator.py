@@ -56,9 +56,9 @@ NUMBERS_A_LINE = 1024
 LEAST_TOKENS_OF_A_WORKER, LEAST_TOKENS_OF_A_RUNNING_WORKER = 2048, 512
 """Source tokens x hypotheses below which it is not worth to start a process, or to ask one that runs."""
 BATCH_TOKENS = 4096
-"""Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding.py`."""
+"""Fastest among the powers of two for models from `tiny` to `base`, see `benchmarks/decoding/throughput.py`."""
 GPU_BATCH = 8192
-"""Of a GPU, for each hypothesis, see `benchmarks/decoding_gpu.py`."""
+"""Of a GPU, for each hypothesis, see `benchmarks/decoding/throughput_gpu.py`."""
 EXTRA_TOKENS = 50
 """A translation may be so many tokens longer than its source (Vaswani et al. 2017, Sec. 6.1), or than `min_tokens`."""
 

@@ -1,0 +1,72 @@
+"""This project's search over packed weights, for `benchmarks/decoding/throughput.py`."""
+
+from typing import Any
+
+import torch
+from decoder import Engine, run
+from safetensors.torch import load_file
+
+from transformer import build_transformer
+from transformer.decoding import (
+    Request,
+    Search,
+    Shortlist,
+    ShortlistModel,
+    Workers,
+    length_normalization,
+    search_each,
+)
+from transformer.inference.cpu import pack
+from transformer.interfaces import GenerativeModel
+from transformer.kernels import unavailable_reason
+
+
+class Ours(Engine):
+    """Sorted by length, as `Translator` does."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        torch.set_num_threads(order["workers"] * order["threads"])
+        if unavailable_reason() is not None:
+            raise RuntimeError(f"no compiled kernels: {unavailable_reason()}")
+        sizes, self.workers = order["sizes"], order["workers"]
+        model = build_transformer(
+            sizes["vocabulary"], sizes["vocabulary"], sizes["positions"], sizes["positions"], d_model=sizes["d_model"],
+            N=sizes["N"], h=sizes["h"], d_ff=sizes["d_ff"], norm_order=sizes["norm_order"], share_embeddings="all",
+        )  # fmt: skip
+        model.load_state_dict(load_file(order["weights"]))
+        self.model: GenerativeModel = pack(model, order["precision"])
+        if (name := order["engine"].split("-")[0]) != "ours":
+            lists = load_file(order["lists"][name])
+            shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
+            self.model = ShortlistModel(model, shortlist)
+        self.pools: dict[tuple[int, int], Workers] = {}
+
+    def prepare(self, sources: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return sources
+
+    def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
+        """As they are."""
+        return translated
+
+    def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
+        """As `Engine.translate`."""
+        beam, limit = case["beam"], case["limit"]
+        least = limit if case["fixed"] else 0
+        search = Search(beam=beam, min_tokens=least, length_penalty=length_normalization(1.0), allow_unknown=True)
+        order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        requests = [Request(sources[index], limit) for index in order]
+        batch_tokens = case["batch"] * (1 if case["by_tokens"] else len(sources[order[0]]) * beam)
+        if self.workers == 1:
+            found = search_each(self.model, requests, search, batch_tokens=batch_tokens)
+        else:
+            pool = self.pools.setdefault((beam, search.min_tokens), Workers(self.model, search, self.workers))
+            found = pool.search_each(requests, batch_tokens)
+        tokens: list[list[int]] = [[]] * len(sources)
+        for place, hypotheses in found:
+            tokens[order[place]] = list(hypotheses[0].tokens)
+        return tokens
+
+
+if __name__ == "__main__":
+    run(Ours, ("torch",))

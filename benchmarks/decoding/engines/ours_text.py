@@ -1,0 +1,40 @@
+"""This project's translator, text to text, for `benchmarks/decoding/text_files.py`."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from decoder import Engine, run
+
+from transformer import load
+from transformer.decoding import Search, length_normalization
+from transformer.pipelines.translation.translator import Translator
+from transformer.text.lines import read_lines
+
+
+class Ours(Engine):
+    """What `transformer translate` does, with its own choice of batches."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        torch.set_num_threads(order["workers"] * order["threads"])
+        self.order = order
+        self.translators: dict[int, Translator] = {}
+
+    def translate_file(self, case: dict[str, Any]) -> None:
+        """Reads, encodes, translates, decodes and writes."""
+        if case["beam"] not in self.translators:
+            search = Search(
+                beam=case["beam"], length_penalty=length_normalization(1.0), max_tokens=case["limit"],
+                retry_degenerate=False, allow_unknown=True,
+            )  # fmt: skip
+            translator = load(
+                self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"]
+            )
+            translator.max_source_tokens = case["longest"]
+            self.translators[case["beam"]] = translator
+        found = self.translators[case["beam"]].translations(list(read_lines(Path(case["input"]))))
+        Path(case["output"]).write_bytes("".join(f"{each.text}\n" for each in found).encode())
+
+
+if __name__ == "__main__":
+    run(Ours, ("torch",))

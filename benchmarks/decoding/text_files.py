@@ -1,0 +1,222 @@
+"""Translation of text files compared with CTranslate2: same model and tokenizer, from file to file, in one run.
+
+Two timings are taken. "loaded" is the time from opening the input to closing the output in a process that has
+translated the file before. "process" is the time of the whole command, including imports and loading of the model. Here
+that is `transformer translate`. CTranslate2 has no command and is driven by `engines/with_ctranslate2.py`, which
+encodes and decodes with the library `tokenizers` as this project does.
+
+Every engine first runs with all numbers of workers and threads, and CTranslate2 with all batch sizes, on the first
+lines of a file; the best setting is timed in further rounds, in turn. A timing counts only if the output files agree:
+in float32 on 99 % of the lines; for other precisions the share of equal lines and BLEU are reported. The retry of
+degenerate output, which CTranslate2 lacks, is off. Every line may have 50 tokens more than the longest line of its
+file.
+
+Usage: python benchmarks/decoding/text_files.py --peers FOLDER --model BUNDLE --file SOURCE REFERENCE ... [--rounds 3]
+       [--out FILE]
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer.bundle import load_bundle
+from transformer.evaluation.scores import corpus_scores
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
+from jobs import KEPT
+from report import command_line, hardware, spread
+from throughput import read, sizes_of
+
+HERE = Path(__file__).parent / "engines"
+DRIVERS = {"ours": "ours_text.py", "ctranslate2": "with_ctranslate2.py"}
+ENGINES = ("ours-int8", "ctranslate2-int8", "ours-bf16", "ours-float32", "ctranslate2-float32")
+BATCHES = {"ours": ("its own",), "ctranslate2": ("32 lines", "64 lines", "1024 tokens", "2048 tokens", "4096 tokens")}
+SETTINGS = ((1, 1), (1, 2), (2, 1))
+"""Workers, and threads of each."""
+SWEPT_LINES, EXTRA_TOKENS, AGREEMENT = 300, 50, 0.99
+
+
+@dataclass(frozen=True)
+class Run:
+    """An engine with one setting."""
+
+    engine: str
+    workers: int
+    threads: int
+    batch: str
+
+    @property
+    def toolkit(self) -> str:
+        """What it is."""
+        return self.engine.split("-")[0]
+
+    def __str__(self) -> str:
+        """The setting."""
+        return f"{self.workers} x {self.threads}, {self.batch}"
+
+
+class Runner:
+    """Runs engines, each in a process and an environment of its own."""
+
+    def __init__(self, folder: Path, peers: Path, model: Path) -> None:
+        bundle = load_bundle(model)
+        self.folder, self.peers, self.model = folder, peers, model.resolve()
+        self.sizes = sizes_of(bundle, folder / "weights.safetensors")
+        self.tokenizer = bundle.tokenizers.source
+        self.versions: dict[str, Any] = {}
+        self.converted = folder / "converted"
+        self.converted.mkdir()
+
+    def case(self, source: Path, beam: int) -> dict[str, Any]:
+        """What is asked of a file."""
+        longest = self.sizes["positions"]
+        limit = min(longest, max(map(len, self.tokenizer.encode_batch(read(source)))) + 1 + EXTRA_TOKENS)
+        names = {"input": str(source.resolve()), "output": str(self.folder / "written"), "name": source.name}
+        return names | {"beam": beam, "limit": limit, "longest": longest, "fixed": False}
+
+    def first_lines(self, source: Path) -> Path:
+        """The part of a file that settings are tried on."""
+        part = self.folder / f"first-{source.name}"
+        part.write_bytes("".join(f"{line}\n" for line in read(source)[:SWEPT_LINES]).encode())
+        return part
+
+    def __call__(self, run: Run, case: dict[str, Any], *, cold: bool = False) -> tuple[float, list[str]]:
+        """Seconds, and what was written; of the whole process where it is cold."""
+        output = Path(case["output"])
+        output.unlink(missing_ok=True)
+        command = self._command(run, case, cold=cold)
+        begun = time.perf_counter()
+        environment = os.environ | KEPT | {"OMP_NUM_THREADS": str(run.workers * run.threads)}
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        seconds = time.perf_counter() - begun
+        if ended.returncode:
+            raise SystemExit(f"{run.engine}, {run}: {ended.stderr[-2000:]}")
+        if not cold:
+            found = json.loads((self.folder / "result.json").read_text())
+            self.versions[run.toolkit] = found["versions"]
+            seconds = found["cases"][case["name"]]["seconds"]
+        return seconds, read(output)
+
+    def _command(self, run: Run, case: dict[str, Any], *, cold: bool) -> list[str]:
+        precision = run.engine.split("-")[1]
+        if cold and run.toolkit == "ours":
+            return [
+                sys.executable, "-m", "transformer", "translate", str(self.model), "--input", case["input"],
+                "--output", case["output"], "--beam", str(case["beam"]), "--length-penalty", "normalize",
+                "--max-tokens", str(case["limit"]), "--no-guard", "--precision", precision,
+                "--workers", str(run.workers),
+            ]  # fmt: skip
+        size, unit = run.batch.split() if run.toolkit == "ctranslate2" else ("0", "tokens")
+        order = {
+            "weights": str(self.folder / "weights.safetensors"), "model": str(self.model), "sizes": self.sizes,
+            "tokenizer": str(self.model / "tokenizer.json"), "converted": str(self.converted),
+            "precision": precision, "workers": run.workers,
+            "threads": run.threads, "result": str(self.folder / "result.json"), "cold": cold,
+            "cases": [case | {"batch": int(size), "by_tokens": unit == "tokens"}],
+        }  # fmt: skip
+        (self.folder / "order.json").write_text(json.dumps(order))
+        python = sys.executable if run.toolkit == "ours" else str(self.peers / run.toolkit / "bin/python")
+        return [python, str(HERE / DRIVERS[run.toolkit]), str(self.folder / "order.json")]
+
+
+def measure(
+    runner: Runner, source: Path, reference: Path, beam: int, engines: list[str], rounds: int
+) -> dict[str, Any]:
+    """The sweep on a file's first lines, and the rounds on all of it."""
+    part = runner.case(runner.first_lines(source), beam)
+    sweep = {
+        engine: {
+            run: SWEPT_LINES / runner(run, part)[0]
+            for (workers, threads), batch in product(SETTINGS, BATCHES[engine.split("-")[0]])
+            for run in [Run(engine, workers, threads, batch)]
+        }
+        for engine in engines
+    }
+    best = {engine: max(rates, key=lambda run: rates[run]) for engine, rates in sweep.items()}
+    case, written = runner.case(source, beam), {}
+    rates: dict[str, dict[str, list[float]]] = {engine: {"loaded": [], "process": []} for engine in engines}
+    for number in range(rounds):
+        for engine in engines[number % len(engines) :] + engines[: number % len(engines)]:
+            for kind in ("loaded", "process"):
+                seconds, lines = runner(best[engine], case, cold=kind == "process")
+                rates[engine][kind].append(len(lines) / seconds)
+                if kind == "loaded":
+                    written[engine] = lines
+            print(f"{source.name}, beam {beam}, {engine}: {json.dumps(rates[engine])}", flush=True)
+    expected = written["ours-float32"]
+    same = {engine: sum(map(str.__eq__, lines, expected)) / len(expected) for engine, lines in written.items()}
+    return {
+        "sweep_lines_per_second": {
+            engine: {str(run): rate for run, rate in found.items()} for engine, found in sweep.items()
+        },
+        "engines": {
+            engine: {
+                "lines_per_second": {kind: spread(values) for kind, values in rates[engine].items()},
+                "setting": str(best[engine]),
+                "same_lines_as_ours_in_float32": same[engine],
+                "counts": not engine.endswith("float32") or same[engine] >= AGREEMENT,
+                "bleu": corpus_scores(lines, read(reference), "none")[0].value,
+            }
+            for engine, lines in written.items()
+        },
+        "ours_over_ctranslate2": {
+            precision: {
+                kind: spread([a / b for a, b in zip(rates[mine][kind], rates[theirs][kind], strict=True)])
+                for kind in rates[mine]
+            }
+            for precision in ("int8", "float32")
+            for mine, theirs in [(f"ours-{precision}", f"ctranslate2-{precision}")]
+            if mine in rates and theirs in rates
+        },
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measures all files and prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, default=Path(".peers"), help="the folder that setup.sh made")
+    parser.add_argument("--model", type=Path, required=True, help="a trained bundle with one joint tokenizer")
+    parser.add_argument("--file", type=Path, nargs=2, action="append", required=True, metavar=("SOURCE", "REFERENCE"))
+    parser.add_argument("--beams", default="1,4")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="names, with commas; ours-float32 among them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(2)
+    with tempfile.TemporaryDirectory() as folder:
+        runner = Runner(Path(folder), arguments.peers, arguments.model)
+        engines, beams = arguments.engines.split(","), [int(beam) for beam in arguments.beams.split(",")]
+        found = {
+            f"{source.name}, beam {beam}": measure(runner, source, reference, beam, engines, arguments.rounds)
+            for source, reference in arguments.file
+            for beam in beams
+        }
+    result = {
+        "command": command_line(),
+        "hardware": hardware(torch.device("cpu")) | {"threads": 2},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__} | runner.versions,
+        "sizes": runner.sizes,
+        "files": found,
+    }
+    for point, figures in found.items():
+        print(f"\n{point}: {json.dumps(figures['ours_over_ctranslate2'])}")
+        for engine, figure in figures["engines"].items():
+            print(f"  {engine:<22}{json.dumps(figure)}")
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
