@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--folder", type=Path, default=Path("data-benchmark"), help="for text, tokens and results")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--tasks", type=int, help="do so many tasks at most; the same command goes on with the rest")
+    parser.add_argument("--tasks", type=int, help="maximum number of tasks; the same command continues with the rest")
     parser.add_argument("--task", nargs=2, metavar=("TASK", "PAIRS"), help="do one task in this process")
     arguments = parser.parse_args()
     if arguments.task:

@@ -66,12 +66,12 @@ def load(stem: Path, most: int | None = None) -> Corpus:
 
 
 def shifts(source: list[str], target: list[str]) -> list[Shift]:
-    """All shifts that are told."""
+    """Returns all reported shifts."""
     return [shift for part in align_in_blocks(source, target, len(source), len(target)) for shift in part.shifts()]
 
 
 def one_line_lost(corpus: Corpus) -> dict[str, object]:
-    """Found, distance and time over all seeds, for each side."""
+    """Measures detections, distance and time over all seeds, for each side."""
     figures: dict[str, object] = {"lines": len(corpus[0])}
     for side, name in enumerate(("source", "target")):
         distances: list[int | None] = []
@@ -81,10 +81,10 @@ def one_line_lost(corpus: Corpus) -> dict[str, object]:
             sides = [list(lines) for lines in corpus]
             del sides[side][lost]
             started = time.perf_counter()
-            told = shifts(*sides)
+            reports = shifts(*sides)
             seconds.append(time.perf_counter() - started)
-            right = len(told) == 1 and told[0].size == (1 if side == 0 else -1)
-            distances.append(abs(told[0].orphans[0] - 1 - lost) if right else None)
+            right = len(reports) == 1 and reports[0].size == (1 if side == 0 else -1)
+            distances.append(abs(reports[0].orphans[0] - 1 - lost) if right else None)
         near = [distance for distance in distances if distance is not None and distance <= NEAR_LINES]
         figures[name] = {
             "found": f"{len(near)} of {SEEDS}",
@@ -96,32 +96,32 @@ def one_line_lost(corpus: Corpus) -> dict[str, object]:
 
 
 def edges(corpus: Corpus) -> dict[str, list[str]]:
-    """What is told of a source line lost near the start or the end."""
+    """Returns the shifts that are reported for a source line lost near the start or the end."""
     n = len(corpus[0])
-    places = (1, 2, 3, 5, 10, n - 9, n - 4, n - 2, n - 1, n)
-    told = {line: shifts(corpus[0][: line - 1] + corpus[0][line:], corpus[1]) for line in places}
+    lost_lines = (1, 2, 3, 5, 10, n - 9, n - 4, n - 2, n - 1, n)
+    reports = {line: shifts(corpus[0][: line - 1] + corpus[0][line:], corpus[1]) for line in lost_lines}
     return {
-        f"line {line:,}": [f"line {shift.orphans[0]:,} ({shift.confidence})" for shift in found]
-        for line, found in told.items()
+        f"line {line:,}": [f"line {shift.orphans[0]:,} ({shift.confidence})" for shift in report]
+        for line, report in reports.items()
     }
 
 
 def several_lost(corpus: Corpus, n: int) -> dict[str, int]:
-    """How many of n lines, lost on random sides, are told, and how many shifts are told that are none."""
+    """Counts the detected of n lines lost on random sides, and all reported shifts."""
     draw = random.Random(n)
     lost = {line: draw.randrange(2) for line in draw.sample(range(len(corpus[0])), n)}
     sides = [[text for line, text in enumerate(lines) if lost.get(line) != side] for side, lines in enumerate(corpus)]
     numbers = [[line for line in range(len(corpus[0])) if lost.get(line) != side] for side in (0, 1)]
-    told = [(numbers[shift.size > 0][shift.orphans[0] - 1], int(shift.size < 0)) for shift in shifts(*sides)]
+    reports = [(numbers[shift.size > 0][shift.orphans[0] - 1], int(shift.size < 0)) for shift in shifts(*sides)]
     near = [
-        [place for place in told if place[1] == side and abs(place[0] - line) <= NEAR_LINES]
+        [shift for shift in reports if shift[1] == side and abs(shift[0] - line) <= NEAR_LINES]
         for line, side in lost.items()
     ]
-    return {"lost": n, "found": sum(map(bool, near)), "told": len(told)}
+    return {"lost": n, "found": sum(map(bool, near)), "told": len(reports)}
 
 
 def wrong_pairs(corpus: Corpus, n: int = 20) -> str:
-    """How many of n pairs, made wrong by exchanging target lines, are among the n that fit worst."""
+    """Counts the pairs with exchanged target lines among the n pairs with the worst fit."""
     source, target = corpus[0], list(corpus[1])
     wrong = random.Random(n).sample(range(len(target)), n)
     for one, other in zip(wrong[::2], wrong[1::2], strict=True):
@@ -132,7 +132,7 @@ def wrong_pairs(corpus: Corpus, n: int = 20) -> str:
 
 
 def untouched(folder: Path) -> Iterator[tuple[str, int]]:
-    """The number of shifts told where there are none."""
+    """Yields the number of false alarms on intact corpora."""
     stems = ("multi30k/train", "multi30k/val", "tatoeba-en-de/train", "wmt/newstest2013", "wmt/newstest2014")
     for stem in stems:
         source, target = load(folder / stem)

@@ -14,7 +14,7 @@ from transformer.runtime.allocator import retain_heap
 
 BYTES = {"float32": 4, "bf16": 2, "int8": 1}
 CACHED_BYTES = {"float32": 4, "bf16": 2, "int8": 2}
-"""Of a number in the caches of keys and values."""
+"""Bytes per number in the caches of keys and values."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def measure(precision: Precision) -> Rates:
     operations = 2 * 1792 * 512 * 2048 / _seconds(lambda: matrix(x))
     large = [PackedMatrix(Weight.of(torch.randn(32000, 512), precision)) for _ in range(8 // BYTES[precision] + 2)]
     row = torch.randn(1, 512)
-    seconds = _seconds(lambda: [each(row) for each in large])
+    seconds = _seconds(lambda: [multiply(row) for multiply in large])
     return Rates(operations, len(large) * 32000 * 512 * BYTES[precision] / seconds)
 
 

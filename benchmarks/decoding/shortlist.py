@@ -42,9 +42,9 @@ from throughput import (
 ENGINES = ["shortlisted-int8", "ours-int8", "shortest-int8", "ctranslate2-int8"]
 RIVALS = {"shortlisted-int8": ("ours-int8", "ctranslate2-int8"), "shortest-int8": ("ours-int8",)}
 SHORTEST = 16
-"""Tokens of a list that takes next to no time; a beam of four compares eight."""
+"""Size of a list whose products take almost no time; a beam of four compares eight tokens."""
 ALONE = 32
-"""Sentences that are translated one at a time."""
+"""Number of sentences that are translated one at a time."""
 
 
 def parse() -> argparse.Namespace:
@@ -63,7 +63,7 @@ def parse() -> argparse.Namespace:
 
 
 def cases_of(sources: list[list[int]], path: Path, batches: list[int]) -> list[dict[str, Any]]:
-    """As the fixed part of `throughput.py`, with real sources."""
+    """Same cases as in the fixed part of `throughput.py`, but with real sources."""
     most = max(BATCHES.values())
     path.write_text(json.dumps([sources[place % len(sources)] for place in range(most)]))
     return [
@@ -103,14 +103,16 @@ def main() -> None:
         save_shortlist(folder / "shortest.safetensors", shortest, tokenizers)
         names = {"shortlisted": "shortlist.safetensors", "shortest": "shortest.safetensors"}
         runner.order = {"lists": {engine: str(folder / name) for engine, name in names.items()}}
-        batches = [int(each) for each in arguments.batches.split(",")]
+        batches = [int(size) for size in arguments.batches.split(",")]
         cases = cases_of(sources, folder / "sources.json", batches)
-        found = compare(ENGINES, cases, runner, arguments.rounds, arguments.settings)
-    for figures in found["points"].values():
+        outcome = compare(ENGINES, cases, runner, arguments.rounds, arguments.settings)
+    for figures in outcome["points"].values():
         medians = {engine: figure["sentences_per_second"]["median"] for engine, figure in figures.items()}
         for engine, rivals in RIVALS.items():
             if engine in figures:
-                figures[engine]["over"] = {each: medians[engine] / medians[each] for each in rivals if each in medians}
+                figures[engine]["over"] = {
+                    rival: medians[engine] / medians[rival] for rival in rivals if rival in medians
+                }
     in_batch = {
         str(batch): sum(
             int(shortlist.of(torch.tensor(sources[start : start + batch])).any(dim=0).sum())
@@ -124,9 +126,9 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "torch": torch.__version__} | runner.versions,
         "corpus_pairs": len(pairs), "listed_tokens_of_a_sentence": coverage(shortlist, pairs[:1000])[1],
         "listed_tokens_of_a_batch": in_batch,
-        "sweep_sentences_per_second": found["sweep_sentences_per_second"], "points": found["points"],
+        "sweep_sentences_per_second": outcome["sweep_sentences_per_second"], "points": outcome["points"],
     }  # fmt: skip
-    for point, figures in found["points"].items():
+    for point, figures in outcome["points"].items():
         for engine, figure in figures.items():
             print(f"{point}  {engine:<20}{figure['sentences_per_second']['median']:8.1f}/s  {figure.get('over', '')}")
     print(f"listed tokens of a batch: {in_batch}")

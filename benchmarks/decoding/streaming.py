@@ -31,29 +31,29 @@ from throughput import read
 
 
 def processes(root: int) -> list[int]:
-    """A process and all that came of it."""
-    found = [root]
-    for process in found:
+    """Returns the ids of a process and of all its descendants."""
+    pids = [root]
+    for process in pids:
         with suppress(OSError):
             for thread in Path(f"/proc/{process}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def anonymous_mib(root: int) -> tuple[int, float] | None:
-    """How many processes there are and what they hold that is in no file; None if one ended while looked at.
+    """Returns the number of processes and their anonymous memory in MiB; None if a process ended during the sampling.
 
-    What an ended process shared counts as the others' from then on, of which some were looked at before.
+    The shared memory of a process that ended counts for the others, some of which have been sampled before.
     """
     kib = 0
-    looked_at = processes(root)
-    for process in looked_at:
-        own = _pss_anon(process)
-        if own is None:
+    sampled_pids = processes(root)
+    for process in sampled_pids:
+        process_kib = _pss_anon(process)
+        if process_kib is None:
             return None
-        kib += own
-    is_whole = processes(root) == looked_at and all(_pss_anon(process) is not None for process in looked_at)
-    return (len(looked_at), kib / 1024) if is_whole else None
+        kib += process_kib
+    is_whole = processes(root) == sampled_pids and all(_pss_anon(process) is not None for process in sampled_pids)
+    return (len(sampled_pids), kib / 1024) if is_whole else None
 
 
 def _pss_anon(process: int) -> int | None:
@@ -64,10 +64,10 @@ def _pss_anon(process: int) -> int | None:
     return None
 
 
-def parts(looks: list[float], n: int) -> list[list[float]]:
-    """So many of nearly one length, in order."""
-    n = max(1, min(n, len(looks)))
-    return [looks[len(looks) * i // n : len(looks) * (i + 1) // n] for i in range(n)]
+def parts(samples: list[float], n: int) -> list[list[float]]:
+    """Splits samples into n stretches of nearly equal length, in order."""
+    n = max(1, min(n, len(samples)))
+    return [samples[len(samples) * i // n : len(samples) * (i + 1) // n] for i in range(n)]
 
 
 def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[tuple[int, float]], float, int]:
@@ -77,16 +77,16 @@ def translated(model: Path, text: Sequence[str], n: int) -> tuple[list[tuple[int
         with source.open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in islice(cycle(text), n))
         command = [sys.executable, "-m", "transformer", "translate", model]
-        started, looks = time.perf_counter(), list[tuple[int, float]]()
+        started, samples = time.perf_counter(), list[tuple[int, float]]()
         with subprocess.Popen([*command, "--input", source, "--output", target], stderr=subprocess.DEVNULL) as process:
             while process.poll() is None:
                 if (held := anonymous_mib(process.pid)) is not None:
-                    looks.append(held)
+                    samples.append(held)
                 time.sleep(0.02)
         if process.returncode:
             raise SystemExit(f"translating {n} lines failed; try: {' '.join(map(str, command))}")
         with target.open("rb") as file:
-            return looks, time.perf_counter() - started, sum(1 for _ in file)
+            return samples, time.perf_counter() - started, sum(1 for _ in file)
 
 
 def main() -> None:
@@ -107,12 +107,12 @@ def main() -> None:
         parser.error("a text with lines, at least one line of it, and one round, are needed")
     figures, stretch = list[dict[str, object]](), 0
     for n in [short] * arguments.rounds + others:
-        looks, seconds, written = translated(arguments.model, text, n)
-        most = max(processes for processes, _ in looks)
-        at_work = [held for processes, held in looks if processes == most]
+        samples, seconds, written = translated(arguments.model, text, n)
+        most = max(processes for processes, _ in samples)
+        at_work = [held for processes, held in samples if processes == most]
         stretch = stretch or len(at_work)
         figures.append({
-            "lines": n, "peak_anonymous_mib": max(held for _, held in looks), "seconds": seconds,
+            "lines": n, "peak_anonymous_mib": max(held for _, held in samples), "seconds": seconds,
             "lines_written": written, "processes": most, "looks_at_all": len(at_work),
             "most_of_each_tenth": [max(part) for part in parts(at_work, 10)],
             "median_of_the_most_of_stretches": median(max(part) for part in parts(at_work, len(at_work) // stretch)),

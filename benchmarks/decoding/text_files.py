@@ -58,7 +58,7 @@ class Run:
 
     @property
     def toolkit(self) -> str:
-        """What it is."""
+        """Name of the toolkit."""
         return self.engine.split("-")[0]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Runner:
         self.converted.mkdir()
 
     def case(self, source: Path, beam: int) -> dict[str, Any]:
-        """What is asked of a file."""
+        """Returns the case of a file."""
         longest = self.sizes["positions"]
         limit = min(longest, max(map(len, self.tokenizer.encode_batch(read(source)))) + 1 + EXTRA_TOKENS)
         names = {"input": str(source.resolve()), "output": str(self.folder / "written"), "name": source.name}
@@ -103,9 +103,9 @@ class Runner:
         if ended.returncode:
             raise SystemExit(f"{run.engine}, {run}: {ended.stderr[-2000:]}")
         if not cold:
-            found = json.loads((self.folder / "result.json").read_text())
-            self.versions[run.toolkit] = found["versions"]
-            seconds = found["cases"][case["name"]]["seconds"]
+            outcome = json.loads((self.folder / "result.json").read_text())
+            self.versions[run.toolkit] = outcome["versions"]
+            seconds = outcome["cases"][case["name"]]["seconds"]
         return seconds, read(output)
 
     def _command(self, run: Run, case: dict[str, Any], *, cold: bool) -> list[str]:
@@ -158,7 +158,7 @@ def measure(
     same = {engine: sum(map(str.__eq__, lines, expected)) / len(expected) for engine, lines in written.items()}
     return {
         "sweep_lines_per_second": {
-            engine: {str(run): rate for run, rate in found.items()} for engine, found in sweep.items()
+            engine: {str(run): rate for run, rate in outcome.items()} for engine, outcome in sweep.items()
         },
         "engines": {
             engine: {
@@ -197,7 +197,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder), arguments.peers, arguments.model)
         engines, beams = arguments.engines.split(","), [int(beam) for beam in arguments.beams.split(",")]
-        found = {
+        outcome = {
             f"{source.name}, beam {beam}": measure(runner, source, reference, beam, engines, arguments.rounds)
             for source, reference in arguments.file
             for beam in beams
@@ -207,9 +207,9 @@ def main() -> None:
         "hardware": hardware(torch.device("cpu")) | {"threads": 2},
         "versions": {"python": platform.python_version(), "torch": torch.__version__} | runner.versions,
         "sizes": runner.sizes,
-        "files": found,
+        "files": outcome,
     }
-    for point, figures in found.items():
+    for point, figures in outcome.items():
         print(f"\n{point}: {json.dumps(figures['ours_over_ctranslate2'])}")
         for engine, figure in figures["engines"].items():
             print(f"  {engine:<22}{json.dumps(figure)}")

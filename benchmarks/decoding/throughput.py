@@ -74,12 +74,12 @@ class Run:
 
     @property
     def toolkit(self) -> str:
-        """What it is."""
+        """Name of the toolkit."""
         return self.engine.split("-")[0]
 
     @property
     def precision(self) -> str:
-        """What it computes in."""
+        """Precision of the computation."""
         return self.engine.split("-")[1]
 
 
@@ -109,14 +109,14 @@ class Runner:
         if not result.exists():
             print(f"{run}: {ended.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
             return {}
-        found: dict[str, Any] = json.loads(result.read_text())
-        self.versions[run.toolkit] = found["versions"]
-        return {name: case | {"peak_mib": found["peak_mib"]} for name, case in found["cases"].items()}
+        outcome: dict[str, Any] = json.loads(result.read_text())
+        self.versions[run.toolkit] = outcome["versions"]
+        return {name: case | {"peak_mib": outcome["peak_mib"]} for name, case in outcome["cases"].items()}
 
 
 def settings_of(engine: str, settings: str) -> Iterator[Run]:
     """The settings that an engine is tried with."""
-    for workers, threads in ((int(number) for number in each.split("x")) for each in settings.split(",")):
+    for workers, threads in ((int(number) for number in setting.split("x")) for setting in settings.split(",")):
         if not engine.startswith("transformers") or (workers, threads) == (1, 2):
             yield Run(engine, workers, threads)
 
@@ -156,7 +156,7 @@ def file_cases(bundle: Bundle, files: list[tuple[Path, Path]], folder: Path) -> 
     for source, _ in files:
         lines = read(source)
         longest = bundle.config.model_dump()["src_seq_len"]
-        tokens = [[*each[: longest - 1], 2] for each in bundle.tokenizers.source.encode_batch(lines)]
+        tokens = [[*ids[: longest - 1], 2] for ids in bundle.tokenizers.source.encode_batch(lines)]
         limit = min(longest, max(map(len, tokens)) + EXTRA_TOKENS)
         path = folder / f"{source.name}.json"
         path.write_text(json.dumps(tokens))
@@ -183,7 +183,7 @@ def fits(case: dict[str, Any], run: Run) -> bool:
 
 
 def point_of(case: str) -> str:
-    """What is compared: in files, every engine has the batch that suits it best."""
+    """Point at which engines are compared; for files, every engine has its best batch size."""
     return case.rsplit(", batch", 1)[0] if not case.startswith("beam") else case
 
 
@@ -200,9 +200,9 @@ def compare(
     tokens: dict[tuple[str, str], list[list[int]]] = {}
     best: dict[tuple[str, str], tuple[float, Run, str]] = {}
     for engine in engines:
-        own = [case | {"sentences": case.get("sweep_sentences", case["sentences"])} for case in cases]
+        sweep_cases = [case | {"sentences": case.get("sweep_sentences", case["sentences"])} for case in cases]
         for run in settings_of(engine, settings):
-            for name, result in runner(run, [case for case in own if fits(case, run)]).items():
+            for name, result in runner(run, [case for case in sweep_cases if fits(case, run)]).items():
                 rate = len(result["tokens"]) / result["seconds"]
                 sweep.setdefault(f"{engine} {run.setting}", {})[name] = rate
                 tokens[engine, name] = result["tokens"]
@@ -225,9 +225,9 @@ def compare(
                     point, rate = point_of(name), len(result["tokens"]) / result["seconds"]
                     rates[point][engine].append(rate)
                     if bounds and run.toolkit == "ours":
-                        found = {kind: (bound, rate / bound) for kind, bound in bounds(run, point).items()}
-                        shares.setdefault((engine, point), []).append(found)
-        shown = {point: {each: v[-1] for each, v in rate.items() if v} for point, rate in rates.items()}
+                        outcome = {kind: (bound, rate / bound) for kind, bound in bounds(run, point).items()}
+                        shares.setdefault((engine, point), []).append(outcome)
+        shown = {point: {engine: v[-1] for engine, v in rate.items() if v} for point, rate in rates.items()}
         print(f"round {number + 1}: {json.dumps(shown)}", flush=True)
     return {
         "sweep_sentences_per_second": sweep,
@@ -274,11 +274,11 @@ def add_ratios(points: dict[str, Any]) -> None:
 
 
 def shares_of(rounds: list[dict[str, tuple[float, float]]]) -> dict[str, Any]:
-    """What bounds an engine, sentences a second, and the share of it that was reached, over the rounds."""
+    """Returns the bounds of an engine in sentences per second, and the share that it reaches, over the rounds."""
     if not rounds:
         return {}
     return {
-        title: {kind: spread([each[kind][place] for each in rounds]) for kind in rounds[0]}
+        title: {kind: spread([bounds_of_round[kind][place] for bounds_of_round in rounds]) for kind in rounds[0]}
         for place, title in enumerate(("bounds", "share_of_bounds"))
     }
 
@@ -347,18 +347,18 @@ def main() -> None:
         if "fixed" in parts:
             sizes = base_weights(folder / "weights.safetensors")
             runner = Runner(folder, arguments.peers, folder / "weights.safetensors", sizes)
-            found = compare(
+            outcome = compare(
                 engines,
-                fixed_cases(folder / "sources.json", [int(each) for each in arguments.batches.split(",")]),
+                fixed_cases(folder / "sources.json", [int(size) for size in arguments.batches.split(",")]),
                 runner,
                 arguments.rounds,
                 arguments.settings,
                 bounds_of,
             )
-            del found["tokens"]
-            add_ratios(found["points"])
+            del outcome["tokens"]
+            add_ratios(outcome["points"])
             result["fixed"] = {
-                "sizes": sizes, **found
+                "sizes": sizes, **outcome
             }  # fmt: skip
             result["versions"] |= runner.versions
         if "files" in parts:
@@ -366,11 +366,11 @@ def main() -> None:
             sizes = sizes_of(bundle, folder / "trained.safetensors")
             runner = Runner(folder, arguments.peers, folder / "trained.safetensors", sizes)
             fast = [engine for engine in engines if not engine.startswith("transformers")]
-            found = compare(fast, file_cases(bundle, files, folder), runner, arguments.rounds, arguments.settings)
-            add_bleu(found, bundle, files)
-            del found["tokens"]
-            add_ratios(found["points"])
-            result["files"] = {"sizes": sizes, **found}
+            outcome = compare(fast, file_cases(bundle, files, folder), runner, arguments.rounds, arguments.settings)
+            add_bleu(outcome, bundle, files)
+            del outcome["tokens"]
+            add_ratios(outcome["points"])
+            result["files"] = {"sizes": sizes, **outcome}
             result["versions"] |= runner.versions
     for part in ("fixed", "files"):
         for point, figures in result.get(part, {}).get("points", {}).items():

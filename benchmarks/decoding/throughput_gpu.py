@@ -50,11 +50,11 @@ BATCHES = "1,8,64,256"
 
 def marian() -> type[Engine]:
     """The engine of transformers; its file imports another one of the same name."""
-    found = spec_from_file_location("marian_engine", HERE / "with_transformers.py")
-    assert found is not None
-    assert found.loader is not None
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+    outcome = spec_from_file_location("marian_engine", HERE / "with_transformers.py")
+    assert outcome is not None
+    assert outcome.loader is not None
+    module = module_from_spec(outcome)
+    outcome.loader.exec_module(module)
     return module.Marian
 
 
@@ -113,7 +113,7 @@ def rates() -> tuple[float, float]:
 
 
 def seconds_of_steps(sizes: dict[str, Any], case: dict[str, Any], copied: float, multiplied: float) -> float:
-    """What the steps of a batch take by formula."""
+    """Returns the seconds of the steps of a batch by formula."""
     N, D, F, V = (sizes[name] for name in ("N", "d_model", "d_ff", "vocabulary"))
     matrices, rows = N * (6 * D * D + 2 * D * F) + V * D, case["batch"] * case["beam"]
     seconds = 0.0
@@ -146,21 +146,21 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
     for number in range(arguments.rounds + 1):
         for case in wanted:
             point = f"beam {case['beam']}, batch {case['batch']}"
-            given = lines[: max(LEAST_SENTENCES if case["batch"] < LEAST_SENTENCES else 0, case["batch"])]
+            batch_lines = lines[: max(LEAST_SENTENCES if case["batch"] < LEAST_SENTENCES else 0, case["batch"])]
             for engine in list(engines)[number % 2 :] + list(engines)[: number % 2]:
-                taken, tokens[engine, point] = timed(engines[engine], given, case)
+                taken, tokens[engine, point] = timed(engines[engine], batch_lines, case)
                 if number:  # the first round warms up
-                    seconds.setdefault(point, {}).setdefault(engine, []).append(taken / len(given))
-        print(f"{name}, round {number}", {point: {k: f"{1 / v[-1]:.1f}/s" for k, v in each.items()}
-                                          for point, each in seconds.items()}, flush=True)  # fmt: skip
+                    seconds.setdefault(point, {}).setdefault(engine, []).append(taken / len(batch_lines))
+        print(f"{name}, round {number}", {point: {k: f"{1 / v[-1]:.1f}/s" for k, v in by_engine.items()}
+                                          for point, by_engine in seconds.items()}, flush=True)  # fmt: skip
     points = {}
-    for (point, each), case in zip(seconds.items(), wanted, strict=True):
-        ours = each["ours"]
+    for (point, by_engine), case in zip(seconds.items(), wanted, strict=True):
+        ours = by_engine["ours"]
         least = seconds_of_steps(sizes, case, copied, multiplied) / case["batch"]
         points[point] = {
-            "sentences_per_second": {engine: spread([1 / s for s in values]) for engine, values in each.items()},
+            "sentences_per_second": {engine: spread([1 / s for s in values]) for engine, values in by_engine.items()},
             "ours_over": {engine: spread([theirs / mine for mine, theirs in zip(ours, values, strict=True)])
-                          for engine, values in each.items() if engine != "ours"},
+                          for engine, values in by_engine.items() if engine != "ours"},
             "same_lines_in_bf16": share(tokens["ours", point], tokens["transformers", point]),
             "share_of_steps_by_formula": least / statistics.median(ours),
             "milliseconds_a_step": 1e3 * statistics.median(ours) * case["batch"] / TARGET_TOKENS,
@@ -172,21 +172,21 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
 
 
 def share(ours: list[list[int]], theirs: list[list[int]]) -> float:
-    """Of lines with the same tokens."""
+    """Share of lines with the same tokens."""
     return sum(mine == other for mine, other in zip(ours, theirs, strict=True)) / len(ours)
 
 
 def agreement(order: dict[str, Any], lines: list[list[int]]) -> dict[str, float]:
     """Share of lines on which both write the same in float32."""
     engines = [kind(order | {"precision": "float32"}) for kind in (Ours, Marian)]
-    found = {}
+    outcome = {}
     for beam in (1, 4):
         case = {"beam": beam, "batch": 64, "fixed": True, "limit": TARGET_TOKENS, "by_tokens": False}
-        found[f"beam {beam}"] = share(*(engine.translate(lines[:128], case) for engine in engines))
+        outcome[f"beam {beam}"] = share(*(engine.translate(lines[:128], case) for engine in engines))
     del engines
     gc.collect()
     torch.cuda.empty_cache()
-    return found
+    return outcome
 
 
 def main() -> None:

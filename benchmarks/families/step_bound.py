@@ -3,9 +3,9 @@
 All calls of the compiled kernels in one step are recorded with their tensors and repeated, kind by kind, in the order
 of the step: products (with the layouts they need), attention, GELU, sums of columns, the loss. The norm of the gradient
 and the optimizer are timed as well. The rest of the step is spent in torch: norms, casts, embeddings, autograd itself.
-For comparison, the step of transformers is timed (the target is 1.5 times its speed), and the floating-point operations
-of the products divided by the rate of the processor's own instruction, which bounds any program that multiplies in
-bfloat16.
+Two figures are compared with it: the step of transformers, of which 1.5 times the speed is the target, and the
+floating-point operations of the products divided by the rate of the processor's own instruction. The latter bounds any
+program that multiplies in bfloat16.
 
 Usage: python benchmarks/families/step_bound.py --peers FOLDER [--rounds 5] [--out FILE]
 `benchmarks/families/engines/setup.sh` creates the environments of the peers.
@@ -86,8 +86,8 @@ def peak(folder: Path, threads: int) -> float:
     subprocess.run(["g++", "-O3", "-march=cooperlake", source, "-o", program], check=True)
 
     def all_at_once() -> float:
-        each = [subprocess.Popen([program, "0"], stdout=subprocess.PIPE, text=True) for _ in range(threads)]
-        return max(float(process.communicate()[0].split()[0]) for process in each)
+        processes = [subprocess.Popen([program, "0"], stdout=subprocess.PIPE, text=True) for _ in range(threads)]
+        return max(float(process.communicate()[0].split()[0]) for process in processes)
 
     return threads * TURNS * SUMS * LANES * 4 / median(all_at_once() for _ in range(REPEATS))
 
@@ -122,13 +122,13 @@ def parts(order: dict[str, Any], folder: Path) -> dict[str, Any]:
         return call
 
     replaced = [(kind, f"transformer.{name}") for kind, names in KINDS.items() for name in names]
-    patches = [patch(name, keep(kind, _found(name))) for kind, name in replaced]
-    for each in patches:
-        each.start()
+    patches = [patch(name, keep(kind, _resolve(name))) for kind, name in replaced]
+    for active in patches:
+        active.start()
     with patch.object(state.optimizer, "zero_grad"):  # gradients stay, for the optimizer to be timed with
         step()
-    for each in patches:
-        each.stop()
+    for active in patches:
+        active.stop()
     seconds = {kind: timed(lambda calls=calls: [call() for call in calls]) for kind, calls in kept.items()}
     gradients = [parameter.grad for parameter in state.objective.parameters() if parameter.grad is not None]
     seconds["norm of the gradient"] = timed(lambda: torch.nn.utils.get_total_norm(gradients))
@@ -136,20 +136,20 @@ def parts(order: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {"step": whole, "parts": seconds, "operations of products": operations}
 
 
-def _found(name: str) -> Callable[..., Any]:
-    """What stands under a dotted name."""
+def _resolve(name: str) -> Callable[..., Any]:
+    """Returns the object with a dotted name."""
     import importlib
 
     path, names = name.split("."), []
     while True:
         try:
-            found: Any = importlib.import_module(".".join(path))
+            value: Any = importlib.import_module(".".join(path))
             break
         except ModuleNotFoundError:
             names.insert(0, path.pop())
-    for each in names:
-        found = getattr(found, each)
-    return found
+    for attribute in names:
+        value = getattr(value, attribute)
+    return value
 
 
 def one(order: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def main() -> None:
         print(json.dumps(parts(arguments.one, Path(arguments.one["folder"]))))
         return
     python = arguments.peers / "transformers/bin/python"
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         published_models(folder, python)
@@ -185,12 +185,12 @@ def main() -> None:
                 ours.append(one(order))
                 theirs.append(run(python, "transformers", order | {"out": f"{name}/out.npy"})["seconds"])
                 peaks.append(peak(folder, arguments.threads))
-            found[title] = figures(ours, theirs, peaks)
-            print(title, json.dumps(found[title], indent=2), flush=True)
+            outcome[title] = figures(ours, theirs, peaks)
+            print(title, json.dumps(outcome[title], indent=2), flush=True)
     result = {
         "command": command_line(),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__}, "steps": found,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__}, "steps": outcome,
     }  # fmt: skip
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=2) + "\n")
@@ -198,16 +198,16 @@ def main() -> None:
 
 def figures(ours: list[dict[str, Any]], theirs: list[float], peaks: list[float]) -> dict[str, Any]:
     """Seconds of the step, its parts and what bounds them, over all rounds."""
-    seconds = {kind: spread([each["parts"][kind] for each in ours]) for kind in ours[0]["parts"]}
-    step = median(each["step"] for each in ours)
+    seconds = {kind: spread([run["parts"][kind] for run in ours]) for kind in ours[0]["parts"]}
+    step = median(run["step"] for run in ours)
     kernels = sum(figure["median"] for figure in seconds.values())
     least = ours[0]["operations of products"] / median(peaks)
     asked = median(theirs) / ASKED
     needed = seconds["products"]["median"] + seconds["optimizer"]["median"] + seconds["norm of the gradient"]["median"]
     return {
-        "step": spread([each["step"] for each in ours]),
+        "step": spread([run["step"] for run in ours]),
         "transformers, bf16": spread(theirs),
-        "over transformers": spread([their / each["step"] for their, each in zip(theirs, ours, strict=True)]),
+        "over transformers": spread([peer / run["step"] for peer, run in zip(theirs, ours, strict=True)]),
         "asked": asked,
         "parts": seconds | {"all else, by torch": {"median": step - kernels}},
         "peak of bf16 products, operations a second": spread(peaks),

@@ -7,7 +7,7 @@ the next. A figure counts only if the outputs agree in that run, which is report
 share of texts with the same tokens, largest difference of losses. Each peer runs with its best batch size, and with
 `torch.compile` for vectors, images and training and the static cache, plain and compiled, for generation if these are
 faster. Every engine has the memory settings of `training/throughput.py` ("kept"). A lower bound of each training step
-is measured in every round: torch's bf16 products of its shapes, and Adam.
+is measured in every round; it consists of torch's bf16 products of its shapes and of Adam.
 
 The 1,000 texts are cut from the given files, one after another, in lengths spread evenly on a logarithmic scale, about
 3 to 250 tokens. The random GPT-2 that generates has an untied head, so that it does not copy its input: at least a
@@ -63,7 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
     "training step, GPT-2 small": case("step", model="gpt2", rows=4, length=128),
     "training step, ViT-B/16": case("step", model="vit", rows=8),
 }
-DEFAULT_SPECIAL_TOKENS: dict[str, list[str]] = {
+OUR_PRECISIONS: dict[str, list[str]] = {
     "embed": ["float32", "bf16", "int8"], "generate": ["float32", "bf16", "int8"],
     "images": ["float32", "bf16", "int8"], "step": ["float32", "bf16"],
 }  # fmt: skip
@@ -96,7 +96,7 @@ def published_models(folder: Path, python: Path) -> None:
 
 
 class Running:
-    """An engine at work on an order in a process of its own; `told` is what it says."""
+    """An engine that works on an order in its own process; `told` is its standard output."""
 
     def __init__(self, python: Path | str, engine: str, order: dict[str, Any]) -> None:
         threads = {"OMP_NUM_THREADS": str(order["threads"]), "TOKENIZERS_PARALLELISM": "false"}
@@ -122,7 +122,7 @@ class Running:
         self.hear()
 
     def result(self) -> dict[str, Any]:
-        """What it found, once nothing more is asked of it: its seconds, and what was the fastest way."""
+        """Ends the engine and returns its result: seconds, and the fastest setting."""
         with suppress(BrokenPipeError):
             self.asked.close()
         lines = [self.last, *self.told]
@@ -133,25 +133,25 @@ class Running:
 
 
 def run(python: Path | str, engine: str, order: dict[str, Any]) -> dict[str, Any]:
-    """What an engine found that runs alone."""
+    """Runs an engine alone and returns its result."""
     return Running(python, engine, order).result()
 
 
 def run_in_turn(pythons: list[Path | str], engines: list[str], orders: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What engines found that are in memory at the same time, and of which one works at a time."""
+    """Returns the results of engines that are in memory at once and take turns."""
     running: list[Running] = []
     for python, engine, order in zip(pythons, engines, orders, strict=True):
         running.append(Running(python, engine, {**order, "turns": True}))
         while running[-1].last != "ready\n":
             running[-1].hear()
     for _ in range(TURNS):
-        for each in running:
-            each.turn()
-    return [each.result() for each in running]
+        for process in running:
+            process.turn()
+    return [process.result() for process in running]
 
 
 def agreement(job: str, ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How near two outputs are: least cosine, share of equal tokens, or the largest relative difference of losses."""
+    """Agreement of two outputs: least cosine, share of equal tokens, or the largest relative difference of losses."""
     if job == "generate":
         return float((ours == theirs).all(axis=1).mean())
     if job == "step":
@@ -174,8 +174,8 @@ def main() -> None:
     pythons = {name: arguments.peers / name / "bin" / "python" for name in PEERS}
     words = [word for path in arguments.texts for word in path.read_text(encoding="utf-8").split()]
     texts = mixed_texts(words)
-    chosen = {title: each for title, each in CASES.items() if not arguments.only or arguments.only in title}
-    needed = {peer for peer, jobs in PEERS.items() if any(each["job"] in jobs for each in chosen.values())}
+    chosen = {title: case for title, case in CASES.items() if not arguments.only or arguments.only in title}
+    needed = {peer for peer, jobs in PEERS.items() if any(case["job"] in jobs for case in chosen.values())}
     versions = {name: version_of(name, pythons[name]) for name in sorted(needed)}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -183,8 +183,8 @@ def main() -> None:
         published_models(folder, pythons["transformers"])
         (folder / "minilm").symlink_to(arguments.minilm.resolve())
         (folder / "texts.json").write_text(json.dumps(texts))
-        for title, each in chosen.items():
-            results[title] = compare(title, each, folder, pythons, arguments.rounds, arguments.threads)
+        for title, case in chosen.items():
+            results[title] = compare(title, case, folder, pythons, arguments.rounds, arguments.threads)
     report = {
         "command": command_line(),
         "hardware": hardware(torch.device("cpu")), "threads": arguments.threads, "rounds": arguments.rounds,
@@ -209,7 +209,7 @@ def mixed_texts(words: list[str]) -> list[str]:
 
 
 def version_of(name: str, python: Path) -> str:
-    """Of a peer, in its own environment."""
+    """Returns the version of a peer in its own environment."""
     code = f"from importlib.metadata import version; print(version({name!r}))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -218,7 +218,11 @@ def of_rounds(job: str, seconds: dict[tuple[str, str], list[float]]) -> dict[str
     """Ours over the peers, round by round: the best peer is that of all rounds together."""
 
     def best(precision: str | None) -> list[float]:
-        rivals = [values for (engine, own), values in seconds.items() if engine != "ours" and precision in (None, own)]
+        rivals = [
+            values
+            for (engine, peer_precision), values in seconds.items()
+            if engine != "ours" and precision in (None, peer_precision)
+        ]
         return min(rivals, key=median)
 
     def over(rival: list[float], precision: str) -> list[float]:
@@ -234,49 +238,49 @@ def of_rounds(job: str, seconds: dict[tuple[str, str], list[float]]) -> dict[str
 
 
 def compare(
-    title: str, each: dict[str, Any], folder: Path, pythons: dict[str, Path], rounds: int, threads: int
+    title: str, case: dict[str, Any], folder: Path, pythons: dict[str, Path], rounds: int, threads: int
 ) -> dict[str, Any]:
     """One case: seconds of every engine and precision, round by round."""
-    entries = [("ours", precision) for precision in DEFAULT_SPECIAL_TOKENS[each["job"]]]
-    entries += [(peer, precision) for peer, jobs in PEERS.items() for precision in jobs.get(each["job"], [])]
+    entries = [("ours", precision) for precision in OUR_PRECISIONS[case["job"]]]
+    entries += [(peer, precision) for peer, jobs in PEERS.items() for precision in jobs.get(case["job"], [])]
     seconds: dict[tuple[str, str], list[float]] = {entry: [] for entry in entries}
     outputs: dict[tuple[str, str], np.ndarray] = {}
     chosen: dict[str, Any] = {}
     bounds: list[dict[str, float]] = []
     outs = [folder / f"{engine}-{precision}.npy" for engine, precision in entries]
     orders = [
-        {**each, "folder": str(folder), "precision": precision, "threads": threads, "out": str(out), "prompt": PROMPT,
+        {**case, "folder": str(folder), "precision": precision, "threads": threads, "out": str(out), "prompt": PROMPT,
          "written": WRITTEN} for (_, precision), out in zip(entries, outs, strict=True)
     ]  # fmt: skip
     engines = [engine for engine, _ in entries]
     calls = [sys.executable if engine == "ours" else pythons[engine] for engine in engines]
     for _ in range(rounds):
-        if each["job"] == "step":
+        if case["job"] == "step":
             results = run_in_turn(calls, engines, orders)
         else:
             results = [run(*call) for call in zip(calls, engines, orders, strict=True)]
-        for (engine, precision), out, found in zip(entries, outs, results, strict=True):
-            seconds[engine, precision].append(found["seconds"])
+        for (engine, precision), out, outcome in zip(entries, outs, results, strict=True):
+            seconds[engine, precision].append(outcome["seconds"])
             outputs[engine, precision] = np.load(out, allow_pickle=False)
-            chosen[f"{engine} {precision}"] = found["chosen"]
-        if each["job"] == "step":
-            bounds.append(run(sys.executable, "bound", {**each, "folder": str(folder), "threads": threads}))
+            chosen[f"{engine} {precision}"] = outcome["chosen"]
+        if case["job"] == "step":
+            bounds.append(run(sys.executable, "bound", {**case, "folder": str(folder), "threads": threads}))
     reference = outputs["transformers", "float32"]
-    if each["job"] == "generate":
+    if case["job"] == "generate":
         fewest = min(len(set(row)) for row in reference.tolist())
         if fewest < WRITTEN // 3:
             raise SystemExit(f"{title}: a text has {fewest} different tokens of {WRITTEN}; the model repeats itself")
     medians = {entry: median(values) for entry, values in seconds.items()}
-    ratios = {name: median(found) for name, found in of_rounds(each["job"], seconds).items()}
+    ratios = {name: median(ratios) for name, ratios in of_rounds(case["job"], seconds).items()}
     print(title, {name: round(value, 2) for name, value in ratios.items()}, flush=True)
     return {
         "ratios": ratios,
         "least and most of the rounds": {
-            name: [min(found), max(found)] for name, found in of_rounds(each["job"], seconds).items()
+            name: [min(values), max(values)] for name, values in of_rounds(case["job"], seconds).items()
         },
         "seconds": {f"{e} {p}": {"median": medians[e, p], "all": values} for (e, p), values in seconds.items()},
         "agreement with transformers float32": {
-            f"{e} {p}": agreement(each["job"], output, reference) for (e, p), output in outputs.items()
+            f"{e} {p}": agreement(case["job"], output, reference) for (e, p), output in outputs.items()
         },
         "chosen": chosen,
         **({"bound": bound(bounds, seconds)} if bounds else {}),
@@ -284,17 +288,17 @@ def compare(
 
 
 def bound(bounds: list[dict[str, float]], seconds: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
-    """What a step that did nothing but its products and Adam would gain over the peer, round by round."""
-    least = [found["products"] + found["adam"] for found in bounds]
+    """Speedup over the peer of a step that consists of its products and Adam alone, by round."""
+    least = [parts["products"] + parts["adam"] for parts in bounds]
     rival = min((values for (engine, _), values in seconds.items() if engine != "ours"), key=median)
     mine = seconds["ours", DEFAULT["step"]]
     return {
         "seconds": {
-            "products": median(found["products"] for found in bounds),
-            "adam": median(found["adam"] for found in bounds),
+            "products": median(parts["products"] for parts in bounds),
+            "adam": median(parts["adam"] for parts in bounds),
         },
-        "most over the peers' best": median(theirs / own for theirs, own in zip(rival, least, strict=True)),
-        "share of it that ours reaches": median(own / seconds for own, seconds in zip(least, mine, strict=True)),
+        "most over the peers' best": median(peer / bound for peer, bound in zip(rival, least, strict=True)),
+        "share of it that ours reaches": median(bound / ours for bound, ours in zip(least, mine, strict=True)),
         "rounds": bounds,
     }
 

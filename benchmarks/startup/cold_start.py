@@ -32,7 +32,7 @@ SENTENCE = "A man in a blue shirt is standing on a ladder."
 
 
 def seconds(command: list[str], text: str) -> float:
-    """Of one process from start to end."""
+    """Returns the seconds of a process from start to end."""
     started = time.perf_counter()
     subprocess.run(command, input=text.encode(), capture_output=True, check=True, env=os.environ)
     return time.perf_counter() - started
@@ -67,7 +67,7 @@ def main() -> None:
                 command = [sys.executable, "-m", "transformer", "translate", str(Path(name) / precision)]
                 figures[f"{precision} bundle"].append(seconds(command, f"{SENTENCE}\n"))
     over = {
-        name: spread([each - torch_alone for each, torch_alone in zip(values, figures["import torch"], strict=True)])
+        name: spread([total - torch_alone for total, torch_alone in zip(values, figures["import torch"], strict=True)])
         for name, values in figures.items()
         if name != "import torch"
     }

@@ -142,7 +142,7 @@ def make_job(shape: Shape, batches: list[PairBatch], vocabulary: int, folder: Pa
 
 
 class Running:
-    """An engine at work in a process of its own; one that is to be timed computes when it is told to.
+    """An engine in its own process; one that is timed computes on request.
 
     Args:
         engine: what to start.
@@ -175,7 +175,7 @@ class Running:
         self.is_at_work = bool(os.read(self.end, 1))
 
     def result(self) -> dict[str, Any]:
-        """What it found, or its last words as `error`, once it has ended."""
+        """Waits for the end and returns the result, or the end of its stderr as `error`."""
         status = self.process.wait()
         os.close(self.begin)
         os.close(self.end)
@@ -199,18 +199,18 @@ class Runner:
     def timed(self, engines: list[Named], seed: int) -> list[dict[str, Any]]:
         """The timings of engines that are in memory at the same time and compute in turn, an update each."""
         running = [self._start(engine, "time", seed) for engine in engines]
-        while any(each.is_at_work for each in running):
-            for each in running:
-                if each.is_at_work:
-                    each.turn()
-        return [each.result() for each in running]
+        while any(process.is_at_work for process in running):
+            for process in running:
+                if process.is_at_work:
+                    process.turn()
+        return [process.result() for process in running]
 
     def _start(self, engine: Named, mode: str, seed: int, norm_order: str | None = None) -> Running:
         norm_order = norm_order or engine.norm_order
         sizes = self.job["sizes"] | {"norm_order": norm_order}
         if mode == "check":
             sizes["dropout"] = 0.0
-        own = {
+        variables = {
             "mode": mode,
             "seed": seed,
             "precision": engine.precision,
@@ -220,4 +220,4 @@ class Runner:
             "sizes": sizes,
             "weights": str(self.folder / f"{norm_order}.safetensors"),
         }
-        return Running(engine, self.job | own, self.folder, self.pythons.get(engine.toolkit, sys.executable))
+        return Running(engine, self.job | variables, self.folder, self.pythons.get(engine.toolkit, sys.executable))

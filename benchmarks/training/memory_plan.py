@@ -61,10 +61,10 @@ def recipe(data: dict[str, Path], case: dict[str, dict[str, Any]], steps: int) -
         "data": data, "tokenizer": {"vocab_size": 6000}, "model": {},
         "training": {"max_steps": steps, "warmup_steps": steps, "validate_every": steps // 2, "save_every": steps // 2},
     }  # fmt: skip
-    sections = {name: {**given, **case.get(name, {})} for name, given in common.items()}
+    sections = {name: {**section, **case.get(name, {})} for name, section in common.items()}
     return "\n".join(
-        f"[{name}]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in given.items())
-        for name, given in sections.items()
+        f"[{name}]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in section.items())
+        for name, section in sections.items()
     )
 
 
@@ -99,8 +99,8 @@ def main() -> None:
         if arguments.only and arguments.only not in name:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = run(Path(folder), data, case, arguments.steps)
-        figures[name] = {**found, "said_over_peak": found["said_mib"] / found["peak_mib"]}
+            outcome = run(Path(folder), data, case, arguments.steps)
+        figures[name] = {**outcome, "said_over_peak": outcome["said_mib"] / outcome["peak_mib"]}
         print(f"{name}: {figures[name]}", flush=True)
     result = {
         "command": "python benchmarks/training/memory_plan.py --corpus SOURCE TARGET --validation SOURCE TARGET "

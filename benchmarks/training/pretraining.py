@@ -75,7 +75,7 @@ best_metric = "loss"
 
 
 def command(*arguments: object) -> str:
-    """What a command of the package prints; its progress goes to the screen."""
+    """Runs a command of the package and returns its output; progress is shown on the screen."""
     call = [sys.executable, "-m", "transformer", *map(str, arguments)]
     return subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -151,7 +151,7 @@ def main() -> None:
 def learners(folder: Path, spans: int, steps: int) -> dict[str, Any]:
     """Both starts, and what they were fine-tuned to."""
     text = {"data__text": folder / "text.en"}
-    found: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "spans": train(folder / "spans", RECIPE, **text, training__max_steps=spans),
         # the first weights, with the same tokenizer: one step that changes nothing
         "first weights": train(
@@ -163,8 +163,8 @@ def learners(folder: Path, spans: int, steps: int) -> dict[str, Any]:
             training__warmup_steps=1,
         ),
     }
-    given = {"pairs": "train.tsv", "gaps": "val.gaps", "words": "val.words"}
-    paths = {name: folder / file for name, file in given.items()}
+    files = {"pairs": "train.tsv", "gaps": "val.gaps", "words": "val.words"}
+    paths = {name: folder / file for name, file in files.items()}
     for name, start in (("pre-trained", "spans"), ("random", "first")):
         published, imported = folder / f"{start}-hf", folder / f"{start}-imported"
         if not imported.exists():
@@ -173,8 +173,8 @@ def learners(folder: Path, spans: int, steps: int) -> dict[str, Any]:
         recipe = folder / f"{name}.toml"
         recipe.write_text(FINE_TUNING.format(**paths, start=imported, steps=steps), encoding="utf-8")
         run = train(folder / name, recipe)
-        found[f"exercise, {name}"] = {**run, "percent of gaps right, test_2016_flickr": filled_right(folder, name)}
-    return found
+        outcome[f"exercise, {name}"] = {**run, "percent of gaps right, test_2016_flickr": filled_right(folder, name)}
+    return outcome
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Of all, forward and backward: three products of the same size, a multiplication and an addition each."""
+        """Number of floating-point operations, forward and backward: three products of 2 m n k each."""
         return 3 * 2 * self.count * self.batch * self.rows * self.inner * self.columns
 
 
@@ -87,7 +87,7 @@ def step_products(
 
 
 def total_flops(products: list[Product]) -> int:
-    """Of all products, forward and backward."""
+    """Sum of the FLOPs of all products, forward and backward."""
     return sum(product.flops for product in products)
 
 
@@ -104,7 +104,7 @@ def weighted_rate(products: list[Product], dtype: torch.dtype, device: torch.dev
 
 
 def _seconds(product: Product, dtype: torch.dtype, device: torch.device) -> float:
-    """Of one forward product and the two backward ones."""
+    """Returns the seconds of one forward product and the two backward ones."""
     side = () if product.batch == 1 else (product.batch,)
     shape = {"dtype": dtype, "device": device}
     x = torch.randn(*side, product.rows, product.inner, **shape)
@@ -121,7 +121,7 @@ def _seconds(product: Product, dtype: torch.dtype, device: torch.device) -> floa
 
 
 def _median_seconds(call: Callable[[], Tensor], device: torch.device) -> float:
-    """Of one call: the median over `REPETITIONS` of the mean over as many calls as fill `SECONDS`."""
+    """Returns the seconds of a call: the median over `REPETITIONS` of the mean over the calls within `SECONDS`."""
     once = _mean_seconds(call, 1, device)  # the first call prepares what later ones reuse
     once = _mean_seconds(call, 1, device)
     calls = max(1, round(SECONDS / max(once, 1e-7) / REPETITIONS))

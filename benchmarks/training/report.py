@@ -101,12 +101,13 @@ def command_line() -> str:
     """The command that runs, for its result; of a file by its whole path, the name alone."""
     program, *options = sys.argv
     shown = (re.sub(r"(?<![\w.])/(?:[^/\s,:=]+/)*([^/\s,:=]+)", r"\1", option) for option in options)
-    return shlex.join(["python", f"benchmarks/{Path(program).name}", *shown])
+    path = Path(program).resolve()
+    return shlex.join(["python", f"benchmarks/{path.parent.name}/{path.name}", *shown])
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What the figures hold for."""
+    """Describes the machine on which the figures were measured."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
-    found = {"cpu": ", ".join(names), "cores": os.cpu_count(), "system": platform.platform()}
-    return found | ({"gpu": torch.cuda.get_device_name()} if device.type == "cuda" else {})
+    facts = {"cpu": ", ".join(names), "cores": os.cpu_count(), "system": platform.platform()}
+    return facts | ({"gpu": torch.cuda.get_device_name()} if device.type == "cuda" else {})

@@ -70,7 +70,7 @@ def check_all(engines: list[Named], runner: Runner) -> dict[str, Any]:
     orders = sorted({engine.norm_order for engine in engines})
     references = {order: runner.check(named("ours-fp32"), order) for order in orders}
     checks: dict[str, Any] = {}
-    for engine in dict.fromkeys(each for timed in engines for each in (timed.in_float32(), timed)):
+    for engine in dict.fromkeys(checked for timed in engines for checked in (timed.in_float32(), timed)):
         reference = references[engine.norm_order]
         result = reference if engine.name == "ours-fp32" else runner.check(engine)
         checks[engine.name] = compared(result, reference, CHECK_TOLERANCE[engine.precision])

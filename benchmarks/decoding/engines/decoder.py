@@ -92,9 +92,9 @@ class Text:
         """Reads, encodes, translates, decodes and writes."""
         lines = Path(case["input"]).read_bytes().decode().removesuffix("\n").split("\n")
         encoded = self.pieces.encode_batch([f" {line}" for line in lines], add_special_tokens=False)
-        sources = [[*(token + CONTROL for token in each.ids[: case["longest"] - 1]), EOS] for each in encoded]
-        found = self.engine.tokens_of(self.engine.translate(self.engine.prepare(sources), case))
-        texts = self.pieces.decode_batch([[i - CONTROL for i in ids if i >= CONTROL] for ids in found])
+        sources = [[*(token + CONTROL for token in encoding.ids[: case["longest"] - 1]), EOS] for encoding in encoded]
+        outputs = self.engine.tokens_of(self.engine.translate(self.engine.prepare(sources), case))
+        texts = self.pieces.decode_batch([[i - CONTROL for i in ids if i >= CONTROL] for ids in outputs])
         Path(case["output"]).write_bytes("".join(f"{text.removeprefix(' ')}\n" for text in texts).encode())
 
 

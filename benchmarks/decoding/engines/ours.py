@@ -1,4 +1,4 @@
-"""This project's search over packed weights, for `benchmarks/decoding/throughput.py`."""
+"""Search of this project with packed weights, for `benchmarks/decoding/throughput.py`."""
 
 from typing import Any
 
@@ -42,15 +42,15 @@ class Ours(Engine):
         self.pools: dict[tuple[int, int], Workers] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return sources
 
     def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return translated
 
     def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
-        """As `Engine.translate`."""
+        """Implements `Engine.translate`."""
         beam, limit = case["beam"], case["limit"]
         least = limit if case["fixed"] else 0
         search = Search(beam=beam, min_tokens=least, length_penalty=length_normalization(1.0), allow_unknown=True)
@@ -58,12 +58,12 @@ class Ours(Engine):
         requests = [Request(sources[index], limit) for index in order]
         batch_tokens = case["batch"] * (1 if case["by_tokens"] else len(sources[order[0]]) * beam)
         if self.workers == 1:
-            found = search_each(self.model, requests, search, batch_tokens=batch_tokens)
+            results = search_each(self.model, requests, search, batch_tokens=batch_tokens)
         else:
             pool = self.pools.setdefault((beam, search.min_tokens), Workers(self.model, search, self.workers))
-            found = pool.search_each(requests, batch_tokens)
+            results = pool.search_each(requests, batch_tokens)
         tokens: list[list[int]] = [[]] * len(sources)
-        for place, hypotheses in found:
+        for place, hypotheses in results:
             tokens[order[place]] = list(hypotheses[0].tokens)
         return tokens
 

@@ -1,4 +1,4 @@
-"""This project's search on a GPU, for `benchmarks/decoding/throughput_gpu.py`."""
+"""Search of this project on a GPU, for `benchmarks/decoding/throughput_gpu.py`."""
 
 from typing import Any
 
@@ -28,15 +28,15 @@ class Ours(Engine):
         self.searchers: dict[Search, GraphedSearcher] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return sources
 
     def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return translated
 
     def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
-        """As `Engine.translate`."""
+        """Implements `Engine.translate`."""
         beam, limit = case["beam"], case["limit"]
         least = limit if case["fixed"] else 0
         search = Search(beam=beam, min_tokens=least, length_penalty=PENALTY, allow_unknown=True)

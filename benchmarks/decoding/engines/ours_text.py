@@ -1,4 +1,4 @@
-"""This project's translator, text to text, for `benchmarks/decoding/text_files.py`."""
+"""Translator of this project, text to text, for `benchmarks/decoding/text_files.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from transformer.text.lines import read_lines
 
 
 class Ours(Engine):
-    """What `transformer translate` does, with its own choice of batches."""
+    """The same as `transformer translate`, with its default batch size."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         torch.set_num_threads(order["workers"] * order["threads"])
@@ -32,8 +32,8 @@ class Ours(Engine):
             )
             translator.max_source_tokens = case["longest"]
             self.translators[case["beam"]] = translator
-        found = self.translators[case["beam"]].translations(list(read_lines(Path(case["input"]))))
-        Path(case["output"]).write_bytes("".join(f"{each.text}\n" for each in found).encode())
+        results = self.translators[case["beam"]].translations(list(read_lines(Path(case["input"]))))
+        Path(case["output"]).write_bytes("".join(f"{result.text}\n" for result in results).encode())
 
 
 if __name__ == "__main__":

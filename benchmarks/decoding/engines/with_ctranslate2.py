@@ -41,9 +41,9 @@ def convert(order: dict[str, Any], folder: str) -> None:
 
 def copy_layer(layer: Any, weights: dict[str, np.ndarray], prefix: str) -> None:
     """One encoder or decoder layer."""
-    own, norm = f"{prefix}.self_attention_block", f"{prefix}.residual_connections"
-    copy_linear(layer.self_attention.linear[0], weights, *(f"{own}.W_{name}" for name in "qkv"))
-    copy_linear(layer.self_attention.linear[1], weights, f"{own}.W_o")
+    attention, norm = f"{prefix}.self_attention_block", f"{prefix}.residual_connections"
+    copy_linear(layer.self_attention.linear[0], weights, *(f"{attention}.W_{name}" for name in "qkv"))
+    copy_linear(layer.self_attention.linear[1], weights, f"{attention}.W_o")
     copy_norm(layer.self_attention.layer_norm, weights, f"{norm}.0.norm")
     has_source = f"{prefix}.cross_attention_block.W_q.weight" in weights
     if has_source:
@@ -90,10 +90,10 @@ class CTranslate2(Engine):
 
     def tokens_of(self, translated: list[Any]) -> list[list[int]]:
         """Names to ids."""
-        return [[int(name[1:]) if name[0] == "t" else UNK for name in each.hypotheses[0]] for each in translated]
+        return [[int(name[1:]) if name[0] == "t" else UNK for name in result.hypotheses[0]] for result in translated]
 
     def translate(self, prepared: list[list[str]], case: dict[str, Any]) -> list[Any]:
-        """As `Engine.translate`."""
+        """Implements `Engine.translate`."""
         return self.translator.translate_batch(
             prepared, beam_size=case["beam"], max_batch_size=case["batch"],
             batch_type="tokens" if case["by_tokens"] else "examples", length_penalty=1.0 if case["beam"] > 1 else 0.0,

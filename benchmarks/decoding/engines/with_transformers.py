@@ -29,16 +29,16 @@ class Marian(Engine):
         self.model.config.use_cache = self.model.generation_config.use_cache = True
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return sources
 
     def tokens_of(self, translated: list[list[int]]) -> list[list[int]]:
-        """As they are."""
+        """Returns the token ids unchanged."""
         return translated
 
     @torch.inference_mode()
     def translate(self, sources: list[list[int]], case: dict[str, Any]) -> list[list[int]]:
-        """As `Engine.translate`."""
+        """Implements `Engine.translate`."""
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         tokens: list[list[int]] = [[]] * len(sources)
         for start in range(0, len(order), case["batch"]):
@@ -46,14 +46,14 @@ class Marian(Engine):
             longest = max(len(sources[row]) for row in rows)
             padded = [sources[row] + [PAD] * (longest - len(sources[row])) for row in rows]
             src = torch.tensor(padded, device=self.device)
-            found = self.model.generate(
+            outputs = self.model.generate(
                 input_ids=src, attention_mask=(src != PAD).long(), num_beams=case["beam"], do_sample=False,
                 max_new_tokens=case["limit"], min_new_tokens=case["limit"] if case["fixed"] else 1,
                 length_penalty=1.0, early_stopping=True,
                 decoder_start_token_id=BOS, forced_eos_token_id=None, bad_words_ids=None,
                 **self.options,
             )  # fmt: skip
-            for row, line in zip(rows, found.tolist(), strict=True):
+            for row, line in zip(rows, outputs.tolist(), strict=True):
                 written = line[1:]
                 tokens[row] = written[: written.index(EOS)] if EOS in written else written
         return tokens

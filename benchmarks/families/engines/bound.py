@@ -18,7 +18,7 @@ IMAGE_POSITIONS = 197
 
 
 def products(order: dict[str, Any], config: dict[str, Any]) -> list[Product]:
-    """Of one step: those of the layers and of the projection; patches and small heads are left out.
+    """Returns the products of one step: those of the layers and of the projection, without patches and small heads.
 
     Labels read one position, for which the last layer needs nothing but its keys and values.
     """
@@ -29,7 +29,7 @@ def products(order: dict[str, Any], config: dict[str, Any]) -> list[Product]:
     linear = 4 * layers
     if order["model"] != "gpt2":
         layers, linear = layers - 1, linear - 2
-    found = [
+    matrix_products = [
         Product("attention, linear", linear, 1, rows, width, width),
         Product("feed-forward, in", layers, 1, rows, width, inner),
         Product("feed-forward, out", layers, 1, rows, inner, width),
@@ -37,12 +37,12 @@ def products(order: dict[str, Any], config: dict[str, Any]) -> list[Product]:
         Product("attention, values", layers, heads, length, length, width // h),
     ]
     if order["model"] == "gpt2":
-        found.append(Product("projection", 1, 1, rows, width, VOCABULARY["gpt2"]))
-    return found
+        matrix_products.append(Product("projection", 1, 1, rows, width, VOCABULARY["gpt2"]))
+    return matrix_products
 
 
 def adam_seconds(folder: Path) -> float:
-    """Of torch's fused Adam on parameters like the model's, gradients given: it reads and writes 28 bytes of each."""
+    """Returns the seconds of torch's fused Adam on parameters like the model's: 28 bytes per parameter are moved."""
     from safetensors import safe_open
 
     with safe_open(folder / "model.safetensors", "pt") as file:

@@ -1,4 +1,4 @@
-"""This package, for `benchmarks/families/throughput.py`."""
+"""Engine of this package, for `benchmarks/families/throughput.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,8 @@ def main() -> None:
         requests = [Request(row[:-1], order["written"], decoder_start_token_id=row[-1]) for row in rows]
 
         def generate() -> np.ndarray:
-            found = search_all(model, requests, Search(), special_tokens=NOBODY)
-            return np.array([best.tokens for best, *_ in found])
+            results = search_all(model, requests, Search(), special_tokens=NOBODY)
+            return np.array([best.tokens for best, *_ in results])
 
         best_of({"default": generate}, order)
     elif job == "images":

@@ -60,15 +60,17 @@ def best_of(runs: dict[Any, Callable[[], np.ndarray]], order: dict[str, Any], wa
             run()
         tried[name] = timed(run)[0] if len(runs) > 1 else 0.0
     chosen = min(tried, key=lambda name: tried[name])
-    found: list[tuple[float, np.ndarray]] = []
+    outcomes: list[tuple[float, np.ndarray]] = []
     if order.get("turns"):
         print("ready", flush=True)
         for _ in sys.stdin:
-            found.append(timed(runs[chosen]))
-            print(found[-1][0], flush=True)
-    found = found or [timed(runs[chosen]) for _ in range(REPEATS)]
-    np.save(order["out"], found[-1][1], allow_pickle=False)
-    print(json.dumps({"seconds": sorted(seconds for seconds, _ in found)[len(found) // 2], "chosen": str(chosen)}))
+            outcomes.append(timed(runs[chosen]))
+            print(outcomes[-1][0], flush=True)
+    outcomes = outcomes or [timed(runs[chosen]) for _ in range(REPEATS)]
+    np.save(order["out"], outcomes[-1][1], allow_pickle=False)
+    print(
+        json.dumps({"seconds": sorted(seconds for seconds, _ in outcomes)[len(outcomes) // 2], "chosen": str(chosen)})
+    )
 
 
 def timed(run: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:

@@ -23,22 +23,23 @@ def main() -> None:
         best_of(embeddings(order, folder / "minilm", dtype), order)
     elif job == "generate":
         model = transformers.AutoModelForCausalLM.from_pretrained(folder / order["model"], dtype=dtype).eval()
-        given = prompts(order)
+        model_inputs = prompts(order)
 
         def generate(cache: str) -> np.ndarray:
             with torch.no_grad():
-                found = model.generate(
-                    given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=order["written"],
-                    min_new_tokens=order["written"], eos_token_id=None, pad_token_id=0, use_cache=True,
+                outputs = model.generate(
+                    model_inputs, attention_mask=torch.ones_like(model_inputs), do_sample=False,
+                    max_new_tokens=order["written"], min_new_tokens=order["written"],
+                    eos_token_id=None, pad_token_id=0, use_cache=True,
                     cache_implementation=cache,
                 )  # fmt: skip
-            return found[:, given.size(1) :].numpy()
+            return outputs[:, model_inputs.size(1) :].numpy()
 
         def generate_compiled() -> np.ndarray:
             plain, model.forward = model.forward, compiled
-            found = generate("static")
+            outputs = generate("static")
             model.forward = plain
-            return found
+            return outputs
 
         compiled = torch.compile(model.forward, dynamic=False)
         ways = {cache: partial(generate, cache) for cache in ("dynamic", "static")}
@@ -71,18 +72,22 @@ def embeddings(order: dict[str, Any], folder: Path, dtype: torch.dtype) -> dict[
 
     def embed(batch: int, encoder: Any) -> np.ndarray:
         rows = sorted(range(len(lines)), key=lambda row: -len(lines[row]))
-        found = np.zeros((len(lines), model.config.hidden_size), np.float32)
+        outputs = np.zeros((len(lines), model.config.hidden_size), np.float32)
         with torch.inference_mode():
             for start in range(0, len(rows), batch):
-                own = rows[start : start + batch]
-                given = tokenizer(
-                    [lines[row] for row in own], padding=True, truncation=True, max_length=512, return_tensors="pt"
+                batch_rows = rows[start : start + batch]
+                model_inputs = tokenizer(
+                    [lines[row] for row in batch_rows],
+                    padding=True,
+                    truncation=True,
+                    max_length=512,
+                    return_tensors="pt",
                 )
-                hidden = encoder(**given).last_hidden_state.float()
-                mask = given["attention_mask"][:, :, None]
+                hidden = encoder(**model_inputs).last_hidden_state.float()
+                mask = model_inputs["attention_mask"][:, :, None]
                 mean = (hidden * mask).sum(1) / mask.sum(1)
-                found[own] = torch.nn.functional.normalize(mean, dim=1).numpy()
-        return found
+                outputs[batch_rows] = torch.nn.functional.normalize(mean, dim=1).numpy()
+        return outputs
 
     kinds = {"": model, ", compiled": torch.compile(model, dynamic=True)}
     return {

@@ -57,7 +57,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Job:
-    """What an engine is asked to do; `weights` bear the names of this project's model."""
+    """Job of an engine; `weights` have the names of this project's model."""
 
     sizes: Sizes
     weights: dict[str, Tensor]
@@ -308,7 +308,7 @@ def run(build: Callable[[Job], Engine], packages: tuple[str, ...] = ()) -> None:
     job = Job(Sizes(**order["sizes"]), weights, **{key: order[key] for key in keys}, device=device)
     batches = list(read_batches(Path(order["batches"]), device))
     engine = build(job)
-    weights.clear()  # copied by now: they are no part of training
+    weights.clear()  # copied by now, and not needed for training
     if order["mode"] == "check":
         result = check(engine, batches[: CHECK_BATCHES + order["check_steps"]], job)
     else:

@@ -1,4 +1,4 @@
-"""This project's model and training step, for `benchmarks/training/throughput.py`."""
+"""Model and training step of this project, for `benchmarks/training/throughput.py`."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformer.training.step import TrainingState, train_step
 
 
 class KernelCounter:
-    """Counts the elements that our kernel drops of; the backward pass draws the same numbers, by their seed, again."""
+    """Counts the elements to which our kernels apply dropout; the backward pass repeats the draws by their seeds."""
 
     def __enter__(self) -> "KernelCounter":
         self.drawn: dict[int, int] = {}
@@ -31,12 +31,12 @@ class KernelCounter:
         elementwise.drop_out, normalization.add_dropped_norm = self.kernel, self.kernel_with_norm
 
     def drop_out(self, y: Tensor, levels: int, seed: int, **options: Any) -> Tensor:
-        """As the kernel."""
+        """Records the draw and calls the kernel."""
         self.drawn[seed] = y.numel()
         return self.kernel(y, levels, seed, **options)
 
     def add_dropped_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
-        """As the kernel."""
+        """Records the draw and calls the kernel."""
         *_, levels, seed = others
         if levels:
             self.drawn[seed] = y.numel()
@@ -44,12 +44,12 @@ class KernelCounter:
 
     @property
     def elements(self) -> int:
-        """Elements of all draws."""
+        """Number of elements of all draws."""
         return sum(self.drawn.values())
 
 
 class Ours:
-    """What `transformer train` does a step."""
+    """Same training step as in `transformer train`."""
 
     differences: tuple[str, ...] = ()
     dropout_counter = KernelCounter

@@ -109,7 +109,7 @@ class TorchNN:
         self.optimizer.zero_grad()
 
     def attention(self) -> AbstractContextManager[Any]:
-        """Which form of attention torch takes."""
+        """Selects the attention implementation of torch."""
         return sdpa_kernel(SDPBackend.MATH) if self.job.plain_attention else nullcontext()
 
     def logits(self, batch: Batch) -> Tensor:
