@@ -56,7 +56,7 @@ class Alike:
     """As many pairs of one length as a budget takes."""
 
     lengths = np.full((400, 2), 29, np.int32)
-    parts = (DatasetMix(400),)
+    mix = (DatasetMix(400),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """The pairs."""

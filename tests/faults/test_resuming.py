@@ -239,7 +239,7 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
     assert "Traceback" not in ended.stderr
     assert "step-00000004 could not be written: " in ended.stderr.splitlines()[-1]
     assert "File too large" in ended.stderr.splitlines()[-1]
-    assert "the checkpoints before it are whole; make room" in ended.stderr.splitlines()[-1]
+    assert "the checkpoints before it are intact; free disk space" in ended.stderr.splitlines()[-1]
     assert CheckpointManager(run).latest().progress.step == 3
     assert not list((run / "checkpoints").glob(".*"))
     again = commands("train", recipe, "--run", run)
@@ -304,6 +304,6 @@ def test_a_step_that_hangs_is_left(
         "train", recipe, "--run", tmp_path / "run", *settings(stop_seconds=seconds), hang_before_step=2, signals=signals
     )
     assert ended.returncode == 143
-    assert ended.stderr.splitlines()[-1].startswith("stopped at once and without saving: ")
+    assert ended.stderr.splitlines()[-1].startswith("stopped immediately without saving: ")
     assert reason in ended.stderr.splitlines()[-1]
     assert CheckpointManager(tmp_path / "run").latest().progress.step == 2

@@ -1,4 +1,4 @@
-"""Less memory for more arithmetic: layers that are computed again in the backward pass."""
+"""Activation checkpointing: layers are recomputed in the backward pass, which saves memory and costs time."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,38 +13,38 @@ from transformer.runtime.allocator import trim_heap
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 from transformer.training.cpu_ops.linear import ROUNDED
 
-LAYERS_A_TIDYING: Final = 3
-"""Before every third layer: the memory of doing so before each, at half of its time (`docs/experiments/memory.md`)."""
+LAYERS_PER_TRIM: Final = 3
+"""Layers per call of `trim_heap`: 3 needs no more memory than 1, in half of its time (`docs/experiments/memory.md`)."""
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """From now on every layer keeps its inputs alone for the backward pass, which computes the rest anew.
+    """Makes every layer save only its inputs for the backward pass, which recomputes the other activations.
 
-    Random numbers are drawn again as they were, so that gradients stay the same to the bit. Of the activations of L
-    layers, L inputs and one layer's inside are in memory at a time; the layers' forward pass is done twice. On a CPU,
-    what lies free between tensors goes back to the system before every few layers, both times.
+    The random state is restored for the recomputation, so gradients are bitwise identical. For L layers, memory holds
+    L layer inputs and the activations of one layer at a time, and the forward pass of the layers runs twice. On a CPU,
+    free heap pages are returned to the system before every few layers, in both passes.
 
     Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", Sec. 4.
     """
     layers = [module for module in model.modules() if isinstance(module, EncoderLayer | DecoderLayer)]
-    for number, layer in enumerate(layers):
-        is_tidy = number % LAYERS_A_TIDYING == 0
-        layer.forward = partial(_forget, partial(_compute, layer.forward, is_tidy))  # pyright: ignore[reportAttributeAccessIssue]
+    for index, layer in enumerate(layers):
+        trims_heap = index % LAYERS_PER_TRIM == 0
+        layer.forward = partial(_checkpointed, partial(_forward, layer.forward, trims_heap))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _forget(again: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tensor:
+def _checkpointed(forward: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tensor:
     if not torch.is_grad_enabled():
-        return again(*inputs)
-    output: Tensor = checkpoint(again, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
-    for kept in inputs:
-        if isinstance(kept, Tensor):
-            vars(kept).pop(ROUNDED, None)  # or half as much again would be kept
+        return forward(*inputs)
+    output: Tensor = checkpoint(forward, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
+    for value in inputs:
+        if isinstance(value, Tensor):
+            vars(value).pop(ROUNDED, None)  # the rounded copy would add half of the input's memory
     return output
 
 
-def _compute(forward: Callable[..., Tensor], is_tidy: bool, *inputs: Tensor | int | None) -> Tensor:
+def _forward(forward: Callable[..., Tensor], trims_heap: bool, *inputs: Tensor | int | None) -> Tensor:
     on_cpu = isinstance(inputs[0], Tensor) and inputs[0].device.type == "cpu"
-    if is_tidy and on_cpu and torch.is_grad_enabled():
+    if trims_heap and on_cpu and torch.is_grad_enabled():
         trim_heap()
-    with CompiledProducts():  # the backward pass, which does it again, is outside of the context that trains
+    with CompiledProducts():  # the recomputation in the backward pass runs outside the context of the training step
         return forward(*inputs)

@@ -1,4 +1,4 @@
-"""What a run computes with: device, precision, and how many compiled products are kept."""
+"""Device, precision and oneDNN cache size of a run."""
 
 import os
 from collections.abc import Generator
@@ -13,18 +13,19 @@ from transformer.kernels import kind
 from transformer.training.cpu_ops.dispatch import CompiledProducts
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
-KEPT_KERNELS: Final = 4096
+ONEDNN_CACHE_CAPACITY: Final = 4096
+"""Compiled kernels that oneDNN keeps."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where a run computes, and in which precision.
+    """The device and the precision that a run computes with.
 
     Attributes:
-        device: of the model.
-        precision: "float32", or "bf16": products and attention in bfloat16 (8 bits of mantissa), while weights, norms,
-            softmax, loss and sums of gradients stay float32.
-        is_compiled: layers go through `torch.compile`, which knows nothing of our kernels.
+        device: Device of the model.
+        precision: "float32" or "bf16". The latter computes matrix products and attention in bfloat16 (8 bits of
+            mantissa) and keeps weights, norms, softmax, loss and gradient sums in float32.
+        is_compiled: Whether layers go through `torch.compile`, which cannot use the compiled CPU kernels.
     """
 
     device: torch.device
@@ -33,44 +34,44 @@ class Backend:
 
     @contextmanager
     def compute_context(self) -> Generator[None]:
-        """The context that a forward pass runs in: its precision, and on a CPU the compiled products."""
+        """Enters the context of a forward pass: autocast to the precision and, on a CPU, the compiled kernels."""
         dtype = PRECISIONS[self.precision]
         products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CompiledProducts()
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32), products:
             yield
 
     def __str__(self) -> str:
-        """What is said before the first step."""
-        kind = "bf16 products, float32 weights and sums" if self.precision == "bf16" else "float32"
-        kind = f"{kind}, layers compiled" if self.is_compiled else kind
+        """Returns the description that is printed before the first step."""
+        text = "bf16 products, float32 weights and sums" if self.precision == "bf16" else "float32"
+        text = f"{text}, layers compiled" if self.is_compiled else text
         if self.device.type == "cuda":
-            return f"{kind} on {torch.cuda.get_device_name(self.device)}"
-        return f"{kind} on {torch.get_num_threads()} threads"
+            return f"{text} on {torch.cuda.get_device_name(self.device)}"
+        return f"{text} on {torch.get_num_threads()} threads"
 
 
 CPU_FLOAT32: Final = Backend(torch.device("cpu"), "float32")
 
 
 def choose_backend(device: str = "auto", precision: str | None = None) -> Backend:
-    """The hardware that settings ask for; by default a GPU where there is one, and bf16 where it is fast.
+    """Selects the backend for the settings: by default a GPU if one is available, and bf16 where it is fast.
 
     Raises:
-        ConfigError: there is no such device here, or no loss scaling for the precision.
+        ConfigError: The device is not available, or the precision would need loss scaling.
     """
     if precision == "float16":
         raise ConfigError(
-            "training.precision='float16' would need loss scaling, which is not offered; choose 'bf16' or 'float32'"
+            "training.precision='float16' would need loss scaling, which is not supported; choose 'bf16' or 'float32'"
         )
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("training.device='cuda', but torch sees no GPU; choose 'cpu', or install torch with CUDA")
     use_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
-    chosen = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
-    fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_multiplies_bf16()
-    return Backend(chosen, precision or ("bf16" if fast_bf16 else "float32"))
+    selected = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
+    fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_has_fast_bf16()
+    return Backend(selected, precision or ("bf16" if fast_bf16 else "float32"))
 
 
-def _cpu_multiplies_bf16() -> bool:
-    """Whether the processor has instructions for products of bfloat16 numbers, and what computes takes them."""
+def _cpu_has_fast_bf16() -> bool:
+    """Whether the CPU has bfloat16 matrix instructions and the kernels use them."""
     if kind() == "avx2":
         return False
     capabilities = torch.cpu.get_capabilities()
@@ -78,9 +79,10 @@ def _cpu_multiplies_bf16() -> bool:
 
 
 def enlarge_onednn_cache() -> None:
-    """Tells oneDNN, before its first product, to keep the kernels that it compiles for all batch shapes of an epoch.
+    """Enlarges the cache of kernels that oneDNN compiles; must be called before its first matrix product.
 
-    It compiles one for each shape of each product and keeps 1,024, where 70 steps of a small model on sentences of
-    mixed lengths need 2,000: they would be compiled anew in every epoch. A value set by the user stays.
+    oneDNN compiles a kernel for each shape of each product and keeps 1,024 of them by default. A small model needs
+    2,000 for 70 steps on sentences of mixed lengths, which would be recompiled in every epoch. A value set by the user
+    is not changed.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KEPT_KERNELS))
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(ONEDNN_CACHE_CAPACITY))

@@ -1,4 +1,4 @@
-"""Checkpoints that appear whole or not at all: the last ones, and the best."""
+"""Atomically written checkpoints: the last ones and the best."""
 
 import json
 import re
@@ -32,12 +32,12 @@ LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose every byte was checked.
+    """A checkpoint whose checksums were verified.
 
     Attributes:
-        progress: what the run had reached.
-        metadata: what else the run said of itself.
-        verified: its folder.
+        progress: Progress of the run at the checkpoint.
+        metadata: Further facts about the run, as JSON values.
+        verified: The verified folder of the checkpoint.
     """
 
     progress: Progress
@@ -46,14 +46,14 @@ class Checkpoint:
 
     @property
     def model(self) -> Path:
-        """The bundle in it."""
+        """Path of the model bundle inside the checkpoint."""
         return self.verified.folder / MODEL
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors saved under a name.
+        """Loads the tensors saved under a name.
 
         Raises:
-            CheckpointError: there are none, or the file is not one of tensors.
+            CheckpointError: The file does not exist, or is not a safetensors file.
         """
         path = self.verified.checked(f"{name}.safetensors")
         try:
@@ -63,19 +63,19 @@ class Checkpoint:
 
 
 class CheckpointManager:
-    """The checkpoints of one run, written by one process.
+    """Saves, finds and removes the checkpoints of one run; only one process may write.
 
     Args:
-        run: folder of the run.
-        keep_last: how many to keep, besides the best of each.
-        optional_files: files that a checkpoint counts as whole without.
+        run: Folder of the run.
+        keep_last: Number of recent checkpoints to keep, in addition to those that they refer to.
+        optional_files: Names of files that an intact checkpoint may lack.
     """
 
     def __init__(self, run: Path, keep_last: int = 2, optional_files: Collection[str] = ()) -> None:
         self.run = run
         self.damaged: dict[int, str] = {}
         self._keep_last = keep_last
-        self._may_lack = optional_files
+        self._optional_files = optional_files
 
     def save(
         self,
@@ -84,16 +84,16 @@ class CheckpointManager:
         write_model: Callable[[Path], None],
         tensors: Mapping[str, dict[str, Tensor]],
     ) -> None:
-        """Writes a checkpoint, and then removes those that are no longer needed.
+        """Writes a checkpoint, then removes those that are no longer needed.
 
         Args:
-            progress: of this moment.
+            progress: Current progress of the run.
             metadata: Further facts about the run, as JSON values.
-            write_model: writes the bundle into the folder it is given.
-            tensors: file name without suffix -> what goes into it, e.g. the optimizer's.
+            write_model: Function that writes the model bundle into a folder.
+            tensors: Tensors by file name without suffix, e.g. "optimizer".
 
         Raises:
-            CheckpointError: the disk is full or cannot be written; the earlier checkpoints are as they were.
+            CheckpointError: The disk is full or not writable; earlier checkpoints are unchanged.
         """
 
         def fill(folder: Path) -> None:
@@ -105,25 +105,25 @@ class CheckpointManager:
 
         folder = self.folder(progress.step)
         try:
-            self._make_room(folder)
+            self._clear_destination(folder)
             write_sealed(folder, CHECKPOINT, {}, fill)
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise CheckpointError(
-                f"{folder} could not be written: {reason}; the checkpoints before it are whole; make room, and the "
-                "same command goes on from them"
+                f"{folder} could not be written: {reason}; the checkpoints before it are intact; free disk space, "
+                "then resume with the same command"
             ) from error
         self.damaged.pop(progress.step, None)
         self.remove_obsolete(progress)
-        for step in self.damaged:  # what they held has now been done again, or is older than what is kept
+        for step in self.damaged:  # their steps have been repeated by now, or are older than those kept
             self._remove(self.folder(step))
         self.damaged.clear()
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; what was wrong with later ones is noted in `damaged`.
+        """Returns the latest intact checkpoint; `damaged` records the faults of later ones.
 
         Raises:
-            CheckpointError: there are checkpoints, but none is whole.
+            CheckpointError: There are checkpoints, but none is intact.
         """
         for step in reversed(checkpoint_steps(self.run)):
             try:
@@ -136,7 +136,7 @@ class CheckpointManager:
         return None
 
     def is_intact(self, step: int) -> bool:
-        """Whether there is a checkpoint of that step with every byte in place; if not, `damaged` says why."""
+        """Whether a step has a checkpoint whose checksums match; if not, `damaged` records the reason."""
         try:
             self._open(step)
         except DamageError as error:
@@ -145,26 +145,26 @@ class CheckpointManager:
         return True
 
     def folder(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """Returns the folder of the checkpoint of a step."""
         return checkpoint_folder(self.run, step)
 
     def _open(self, step: int) -> Checkpoint:
         verified = VerifiedFolder(self.folder(step), CHECKPOINT)
-        verified.check_all(self._may_lack)
+        verified.check_all(self._optional_files)
         metadata = read_record(verified)
         return Checkpoint(Progress.from_json(metadata.pop("progress")), metadata, verified)
 
     def remove_obsolete(self, progress: Progress) -> None:
-        """Removes what a killed process left half-written, and the checkpoints that are no longer needed.
+        """Removes unfinished files of a killed process and the checkpoints that are no longer needed.
 
-        Needed are the last ones that are whole, and those that each of them names; a damaged one is not touched.
+        The last intact checkpoints are kept, as well as those that they refer to. Damaged ones are not touched.
         """
         self._clear_leftovers()
         steps = [step for step in checkpoint_steps(self.run) if step not in self.damaged]
         last = steps[-self._keep_last :]
         kept = {*last, *progress.needed_steps}
         for step in last:
-            kept |= self._needed_by(step)
+            kept |= self._referenced_by(step)
         for step in steps:
             if step not in kept:
                 self._remove(self.folder(step))
@@ -174,8 +174,8 @@ class CheckpointManager:
             if LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _make_room(self, folder: Path) -> None:
-        """Makes the folder of checkpoints, and clears leftovers and a damaged one of the same step."""
+    def _clear_destination(self, folder: Path) -> None:
+        """Creates the parent folder and removes leftovers and an older checkpoint of the same step."""
         if not folder.parent.is_dir():
             folder.parent.mkdir(parents=True)
             sync(self.run)
@@ -183,7 +183,7 @@ class CheckpointManager:
         if folder.exists():
             self._remove(folder)
 
-    def _needed_by(self, step: int) -> set[int]:
+    def _referenced_by(self, step: int) -> set[int]:
         try:
             record = read_record(VerifiedFolder(self.folder(step), CHECKPOINT))
             return Progress.from_json(record["progress"]).needed_steps
@@ -191,9 +191,9 @@ class CheckpointManager:
             return set()
 
     def _remove(self, folder: Path) -> None:
-        """Takes the name away first, so that no half-removed folder is ever met under it."""
-        leaving = folder.with_name(f".removing-{folder.name}")
-        shutil.rmtree(leaving, ignore_errors=True)
+        """Renames the folder before removing it, so that its name never refers to a partly removed folder."""
+        removed = folder.with_name(f".removing-{folder.name}")
+        shutil.rmtree(removed, ignore_errors=True)
         if folder.is_dir():
-            folder.rename(leaving)
-            shutil.rmtree(leaving, ignore_errors=True)
+            folder.rename(removed)
+            shutil.rmtree(removed, ignore_errors=True)

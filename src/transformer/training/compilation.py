@@ -1,4 +1,4 @@
-"""Layers that `torch.compile` turns into fewer kernels."""
+"""Regional compilation of layers with `torch.compile`."""
 
 from torch import nn
 
@@ -6,9 +6,9 @@ from transformer.blocks import DecoderLayer, EncoderLayer
 
 
 def compile_layers(objective: nn.Module) -> None:
-    """From now on the layers of a stack are compiled at their first call, once for all of a kind and for all lengths.
+    """Compiles the encoder and decoder layers at their first call, once per layer type, with dynamic shapes.
 
-    The rest stays as it is: the loss works through chunks in a loop of its own. See
+    Other modules are not compiled, since the loss loops over chunks in Python. See
     https://docs.pytorch.org/tutorials/recipes/regional_compilation.html.
     """
     for module in objective.modules():

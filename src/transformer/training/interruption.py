@@ -1,4 +1,4 @@
-"""Stopping on request: finish the step, save, leave; and leave all the same where that does not end."""
+"""Stopping on a signal: finishes the step, saves and exits; a process that hangs is ended after a time limit."""
 
 import os
 import select
@@ -12,34 +12,38 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECOND_SIGNAL_SECONDS = 1.0
-"""How long the program has to end by itself after a second signal, which it cannot while it hangs in a library."""
+"""Seconds in which Python may handle a second signal itself, which is impossible while a library call hangs."""
 
 
 @dataclass
 class Interruption:
-    """Whether a signal has asked the run to stop, and which."""
+    """The signal that requested the run to stop, if any.
+
+    Attributes:
+        signal_number: Number of the signal; None before the first.
+    """
 
     signal_number: int | None = None
 
     @property
     def requested(self) -> bool:
-        """True from the first signal on."""
+        """Whether a signal has been received."""
         return self.signal_number is not None
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as a shell reports it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """Exit code that a shell expects, 128 + signal number: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (self.signal_number or 0)
 
 
 @contextmanager
 def watch_signals(stop_seconds: float = 300.0) -> Generator[Interruption]:
-    """Catches the first SIGINT or SIGTERM inside the block; a second one acts as usual, at once.
+    """Catches the first SIGINT or SIGTERM inside the block; a second one has its usual effect immediately.
 
-    Only a program's main thread can catch signals; in another one nothing is caught.
+    Only the main thread can catch signals; in other threads, none are caught.
 
     Args:
-        stop_seconds: after the first signal, the process ends without saving if the block lasts longer.
+        stop_seconds: Seconds after the first signal until the process is ended without saving.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
@@ -47,13 +51,13 @@ def watch_signals(stop_seconds: float = 300.0) -> Generator[Interruption]:
         return
     previous = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         interruption.signal_number = number
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        for caught, handler in previous.items():
+            signal.signal(caught, handler)
 
     for number in SIGNALS:
-        signal.signal(number, note)
+        signal.signal(number, handle)
     try:
         with _hard_exit(stop_seconds):
             yield interruption
@@ -64,10 +68,10 @@ def watch_signals(stop_seconds: float = 300.0) -> Generator[Interruption]:
 
 @contextmanager
 def _hard_exit(stop_seconds: float) -> Generator[None]:
-    """Lets a thread see the signals as the system delivers them.
+    """Watches for signals in a thread, which receives them as soon as the system delivers them.
 
-    Python calls a handler only between two of its own instructions, so a step that hangs inside a library would hold
-    back both the first signal and the second.
+    Python calls a handler only between two bytecode instructions, so a step that hangs inside a library would delay
+    both the first and the second signal.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -92,14 +96,14 @@ def _watch(reading: int, stop_seconds: float) -> None:
         return
     if second == 0:
         return
-    reason = "a second signal" if second else f"no end of the step within {stop_seconds:g} s of the signal"
-    sys.stderr.write(f"stopped at once and without saving: {reason}\n")
+    reason = "a second signal" if second else f"the step did not end within {stop_seconds:g} s of the signal"
+    sys.stderr.write(f"stopped immediately without saving: {reason}\n")
     sys.stderr.flush()
     os._exit(128 + (second or first))
 
 
 def _next_signal(reading: int, seconds: float | None) -> int | None:
-    """The number of the next of our signals; 0 at the end of the block, None where the time is over."""
+    """Returns the number of the next SIGINT or SIGTERM; 0 at the end of the block, None after the timeout."""
     ready, _, _ = select.select([reading], [], [], seconds)
     if not ready:
         return None

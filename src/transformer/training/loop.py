@@ -1,4 +1,4 @@
-"""The loop: batches in order, steps, validations, checkpoints."""
+"""The training loop: batches, updates, validations and checkpoints."""
 
 import math
 import time
@@ -26,13 +26,13 @@ HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What the loop calls and does not know.
+    """Functions and objects that the loop calls.
 
     Attributes:
-        validate: figures of the model as it is; holds the recipe's `best_metric`.
-        save: writes a checkpoint of the given progress.
-        report: shows figures.
-        interruption: asks for an early end.
+        validate: Function that returns the scores of the current model, including the recipe's `best_metric`.
+        save: Function that writes a checkpoint.
+        report: Reporter of metrics.
+        interruption: Signal that requests an early end.
     """
 
     validate: Callable[[], dict[str, float]]
@@ -42,14 +42,14 @@ class Callbacks:
 
 
 def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
-    """Updates of the first epoch; of every epoch where all examples are seen once in each."""
+    """Returns the number of updates of the first epoch, which may differ from later ones if examples are weighted."""
     return len(plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix))
 
 
 def iterate_batches(
     dataset: Dataset, config: TrainingConfig, position: Position
 ) -> Iterator[tuple[NDArray[np.uint32], Position]]:
-    """The batches from a position on, each with the position after it: a function of seed and position alone."""
+    """Yields the batches from a position on, each with the position after it; both depend only on seed and position."""
     epoch, first = position.epoch, position.index
     while True:
         plan = plan_epoch(dataset.lengths, config.budget, config.seed, epoch, dataset.mix)
@@ -66,18 +66,18 @@ def train(
     progress: Progress,
     callbacks: Callbacks,
 ) -> Progress:
-    """Runs from `progress` to the end of training or to an interruption.
+    """Trains from `progress` to the end of training or to an interruption.
 
-    Validates and saves at the recipe's intervals and at the end; saves also when a validation is the best so far.
-    Batches are planned and read in a background thread, a few ahead; the position counts those that were used.
+    Validates and saves at the recipe's intervals and at the end, and also saves when a validation is the best so far.
+    Batches are planned and read in a background thread, a few ahead; the position counts only those that were used.
 
     Raises:
-        TrainingError: a loss or a gradient is not finite more often than the recipe lets pass, or a whole epoch has no
+        TrainingError: A loss or a gradient is not finite more often than the recipe permits, or a whole epoch has no
             token to score.
     """
-    planned = iterate_batches(dataset, config, progress.position)
-    ready = partial(prepare_batch, dataset, state.context, config.accumulation or 1)
-    with prefetch(planned, ready) as batches:
+    batch_plans = iterate_batches(dataset, config, progress.position)
+    prepare = partial(prepare_batch, dataset, state.context, config.accumulation or 1)
+    with prefetch(batch_plans, prepare) as batches:
         return _train(state, batches, steps_per_epoch(dataset, config), config, schedule, progress, callbacks)
 
 
@@ -93,7 +93,7 @@ def _train(
     assert config.max_steps is not None
     assert config.validate_every is not None
     assert config.save_every is not None
-    idle, saved_at = 0, progress.step
+    skipped_in_a_row, saved_at = 0, progress.step
     progress.finished = finish_reason(progress, config)
     started = time.perf_counter()
     for batch in batches:
@@ -104,9 +104,9 @@ def _train(
         progress.window.seconds += time.perf_counter() - started
         progress.position = batch.after
         updated = isinstance(outcome, StepResult)
-        idle = 0 if updated else idle + 1
-        if idle >= epoch_steps:
-            raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; look at the data")
+        skipped_in_a_row = 0 if updated else skipped_in_a_row + 1
+        if skipped_in_a_row >= epoch_steps:
+            raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; check the data")
         _report(outcome, progress, learning_rate, callbacks.report)
         is_last = state.step >= config.max_steps
         improved = False
@@ -128,23 +128,23 @@ def _train(
 
 
 def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> None:
-    """Writes a checkpoint, but not of parameters that a too large update has ruined.
+    """Writes a checkpoint if all parameters are finite.
 
     Raises:
-        TrainingError: a parameter is not finite.
+        TrainingError: A parameter is not finite, e.g. after an update that was too large.
     """
-    ruined = first_nonfinite_parameter(state.objective)
-    if state.context.all_reduce_sum(ruined is not None)[0]:
+    nonfinite = first_nonfinite_parameter(state.objective)
+    if state.context.all_reduce_sum(nonfinite is not None)[0]:
         raise TrainingError(
-            f"step {progress.step}: {ruined or 'a parameter of another rank'} is not finite after the update; "
-            "checkpoints are as before; go on from the last with a lower rate (--set training.learning_rate=..., "
+            f"step {progress.step}: {nonfinite or 'a parameter of another rank'} is not finite after the update; "
+            "checkpoints are unchanged; resume from the last with a lower rate (--set training.learning_rate=..., "
             "--allow-changed training.learning_rate)"
         )
     callbacks.save(progress)
 
 
 def finish_reason(progress: Progress, config: TrainingConfig) -> str | None:
-    """The key whose limit is reached: "max_steps" or "patience"; None while training can go on."""
+    """Returns the key whose limit is reached, "max_steps" or "patience"; None while training can continue."""
     assert config.max_steps is not None
     if progress.step >= config.max_steps:
         return "max_steps"
@@ -159,32 +159,34 @@ def _report(outcome: StepResult | SkippedBatch, progress: Progress, learning_rat
 
 
 def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
-    """At the end of an epoch, whether its last batch was used or not; else after an update with a round number."""
+    """Whether an interval ends: an epoch, even if its last batch was skipped, or a multiple of so many updates."""
     return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
 
 
 def _validate(progress: Progress, config: TrainingConfig, callbacks: Callbacks) -> bool:
-    """Validates and updates best and patience, which counts once the warm-up is over; NaN is never the best.
+    """Validates, then updates the best score and the patience, which counts only after the warm-up.
 
-    Returns whether the model is one of the best, to be kept.
+    A score that is not finite is never the best. Returns whether the model is one of the best and must be saved.
     """
     scores = callbacks.validate()
     score = HIGHER_IS_BETTER[config.best_metric] * scores[config.best_metric]
-    counts = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))  # a model of NaN has a BLEU too
-    is_best = counts and (progress.best_score is None or score > progress.best_score)
+    is_valid = math.isfinite(score) and math.isfinite(
+        scores.get("loss", 0.0)
+    )  # even a model with NaN parameters has a BLEU score
+    is_best = is_valid and (progress.best_score is None or score > progress.best_score)
     is_warm = progress.step > (config.warmup_steps or 0)
     progress.stale = 0 if is_best else progress.stale + is_warm
     progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
-    if counts:
+    if is_valid:
         progress.leaders = _leaders(progress, config)
     callbacks.report.validation(progress.step, scores, is_best=is_best)
     return is_best or progress.step in progress.leaders
 
 
 def _leaders(progress: Progress, config: TrainingConfig) -> list[int]:
-    """The best validated steps so far, this one included, as many as are to be averaged; the earlier wins a tie."""
+    """Returns the best validated steps, including the current one, as many as are averaged; earlier steps win ties."""
 
     def score(step: int) -> float:
         return HIGHER_IS_BETTER[config.best_metric] * progress.validations[step][config.best_metric]

@@ -1,4 +1,4 @@
-"""A batch of a run: an update of the parameters that is counted, or left out with the reason."""
+"""Training on one batch, which updates the parameters or is skipped for a reason."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,25 +15,29 @@ from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.optim.ema import update_ema
 from transformer.training.step import StepResult, TrainingState, train_step
 
-SHOWN_EXAMPLES = 10
+MAX_SHOWN_EXAMPLES = 10
 
 
 @dataclass(frozen=True)
 class SkippedBatch:
-    """A batch that was left out, and why."""
+    """A skipped batch.
+
+    Attributes:
+        reason: Description of the fault and of the batch.
+    """
 
     reason: str
 
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A batch made ready for this rank.
+    """A batch whose micro-batches for this rank have been read.
 
     Attributes:
-        ids: the examples of all ranks.
-        micro_batches: this rank's.
-        is_last_counted: False where the last one stands in for one that the rank lacks.
-        after: the position after the batch.
+        ids: Examples of the batch, over all ranks.
+        micro_batches: Micro-batches of this rank.
+        is_last_counted: False if the last micro-batch is a placeholder for one that the rank lacks.
+        after: Position in the data after the batch.
     """
 
     ids: NDArray[np.integer[Any]]
@@ -43,16 +47,18 @@ class PreparedBatch:
 
 
 def prepare_batch(
-    dataset: Dataset, context: DistributedContext, accumulation: int, planned: tuple[NDArray[np.integer[Any]], Position]
+    dataset: Dataset,
+    context: DistributedContext,
+    accumulation: int,
+    batch_plan: tuple[NDArray[np.integer[Any]], Position],
 ) -> PreparedBatch:
-    """Reads what this rank needs of a planned batch."""
-    ids, after = planned
-    parts = split_micro(ids, accumulation)
-    own = context.items_of_rank(parts)
-    has_all = len(own) == context.items_per_rank(len(parts))
-    return PreparedBatch(
-        ids, [dataset.fetch(part) for part in (own if has_all else [*own, parts[0][:1]])], has_all, after
-    )
+    """Reads the micro-batches of this rank."""
+    ids, after = batch_plan
+    micro_batch_ids = split_micro(ids, accumulation)
+    rank_ids = context.items_of_rank(micro_batch_ids)
+    has_all = len(rank_ids) == context.max_items_per_rank(len(micro_batch_ids))
+    read_ids = rank_ids if has_all else [*rank_ids, micro_batch_ids[0][:1]]
+    return PreparedBatch(ids, [dataset.fetch(micro_batch) for micro_batch in read_ids], has_all, after)
 
 
 def train_on_batch(
@@ -61,7 +67,7 @@ def train_on_batch(
     """Trains on the batch at `progress.position` and counts its examples.
 
     Raises:
-        TrainingError: loss or gradient is not finite, and `skip_nonfinite` batches were left out already.
+        TrainingError: The loss or the gradient is not finite and `skip_nonfinite` batches were skipped already.
     """
     ids = batch.ids
     try:
@@ -72,14 +78,14 @@ def train_on_batch(
         progress.skipped_nonfinite += 1
         if progress.skipped_nonfinite > config.skip_nonfinite:
             raise TrainingError(
-                f"step {state.step + 1}: {error}; {_place(progress, ids)}; parameters and checkpoints are as before; "
-                "lower training.learning_rate, set training.clip_norm, or let training.skip_nonfinite=N such "
-                "batches pass, each with --allow-changed KEY"
+                f"step {state.step + 1}: {error}; {_describe_batch(progress, ids)}; parameters and "
+                "checkpoints are unchanged; lower training.learning_rate, set training.clip_norm, or permit "
+                "such batches with training.skip_nonfinite=N, each with --allow-changed KEY"
             ) from error
-        return SkippedBatch(f"{error}; {_place(progress, ids)}")
+        return SkippedBatch(f"{error}; {_describe_batch(progress, ids)}")
     if result is None:
         progress.skipped_unscored += 1
-        return SkippedBatch(f"no token is scored; {_place(progress, ids)}")
+        return SkippedBatch(f"no token is scored; {_describe_batch(progress, ids)}")
     if config.ema_decay:
         update_ema(state.optimizer, config.ema_decay, state.step)
     progress.step = state.step
@@ -88,7 +94,7 @@ def train_on_batch(
     return result
 
 
-def _place(progress: Progress, ids: NDArray[np.integer[Any]]) -> str:
+def _describe_batch(progress: Progress, ids: NDArray[np.integer[Any]]) -> str:
     position = progress.position
-    examples = ", ".join(map(str, ids[:SHOWN_EXAMPLES])) + (", ..." if len(ids) > SHOWN_EXAMPLES else "")
+    examples = ", ".join(map(str, ids[:MAX_SHOWN_EXAMPLES])) + (", ..." if len(ids) > MAX_SHOWN_EXAMPLES else "")
     return f"batch {position.index + 1} of epoch {position.epoch + 1}, examples {examples}"

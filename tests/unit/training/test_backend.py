@@ -55,7 +55,7 @@ def test_what_is_said() -> None:
 def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches float16 without loss scaling, whose gradients underflow, and a silent fall-back to the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="would need loss scaling, which is not offered; choose 'bf16'"):
+    with pytest.raises(ConfigError, match="would need loss scaling, which is not supported; choose 'bf16'"):
         choose_backend(precision="float16")
     with pytest.raises(ConfigError, match=r"training\.device='cuda', but torch sees no GPU; choose 'cpu'"):
         choose_backend(device="cuda")

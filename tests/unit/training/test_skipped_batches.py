@@ -27,7 +27,7 @@ class Kinds:
     """Twelve examples that are a batch each; each says what comes of it."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
-    parts = ()
+    mix = ()
 
     def __init__(self, kinds: dict[int, int]) -> None:
         self._kinds = kinds
@@ -105,7 +105,7 @@ def test_some_may_be_left_out_and_are_counted(tmp_path: Path) -> None:
     assert sum(row["kind"] == "skipped" for row in rows) == batches - 15
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 16))
     assert sum(row["kind"] == "validation" for row in rows) == 3
-    with pytest.raises(TrainingError, match=r"let training.skip_nonfinite=N such batches pass"):
+    with pytest.raises(TrainingError, match=r"such batches with training.skip_nonfinite=N"):
         run(tmp_path, kinds, skip_nonfinite=1)
     with pytest.raises(TrainingError, match="the loss is nan"):
         run(tmp_path, {3: NAN_LOSS}, Progress(skipped_nonfinite=4), skip_nonfinite=4)

@@ -121,7 +121,7 @@ def test_a_weight_is_rounded_once_or_as_it_is_read(monkeypatch: pytest.MonkeyPat
     hidden, weight = torch.randn(17, 64, requires_grad=True), torch.randn(31, 64, requires_grad=True)
     labels, results = torch.randint(0, 31, (17,)), list[list[Tensor]]()
     for most in (0, 17):
-        monkeypatch.setattr(loss_module, "ROUNDED_AS_READ", most)
+        monkeypatch.setattr(loss_module, "MAX_CHUNKS_WITHOUT_COPY", most)
         with torch.autocast("cpu", torch.bfloat16):
             total, _ = smoothed_cross_entropy(hidden, weight, None, labels, 0.1)
         results.append([total.detach(), *torch.autograd.grad(total, (hidden, weight))])
@@ -343,7 +343,7 @@ class Digits:
     """Twelve pairs, all of one length."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
-    parts = ()
+    mix = ()
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """Pairs of the given ids; the id is a token."""
@@ -414,7 +414,7 @@ def test_a_model_of_nan_is_not_the_best_for_its_bleu(tmp_path: Path) -> None:
 def test_ruined_parameters_are_not_saved(tmp_path: Path) -> None:
     """Catches a checkpoint of an update that overflowed, after which the good ones are removed."""
     with pytest.raises(
-        TrainingError, match=r"step 1: model\..* is not finite after the update; checkpoints are as before"
+        TrainingError, match=r"step 1: model\..* is not finite after the update; checkpoints are unchanged"
     ):
         run_loop(tmp_path, [1], max_steps=2, save_every=1, rate=1e39, precision="float32")
 

@@ -111,9 +111,11 @@ class ImageTask(Task):
         """Implements `Task.objective`."""
         del task_data
         data = self._data
-        changes = ImageAugmentation(flip=data.flip, shift=data.shift, erase=data.erase)
+        augmentation = ImageAugmentation(flip=data.flip, shift=data.shift, erase=data.erase)
         checkpointing = training.activation_checkpointing
-        return ClassificationObjective(model, training.label_smoothing, changes, activation_checkpointing=checkpointing)
+        return ClassificationObjective(
+            model, training.label_smoothing, augmentation, activation_checkpointing=checkpointing
+        )
 
     def _read(self, images: str, labels: str | None, config: Config) -> ImageFolder | IdxImages:
         """Reads the images of a folder or of an IDX file.

@@ -1,4 +1,4 @@
-"""A model over several ranks: whole on each of them, or in parts; and whole again for validation and checkpoints."""
+"""Data parallelism with DDP or FSDP2, and gathering of the full model for validation and checkpoints."""
 
 import copy
 import warnings
@@ -17,12 +17,12 @@ from transformer.training.distributed.process_group import DistributedContext
 
 @dataclass(frozen=True)
 class DistributedModel:
-    """What the ranks hold of a model.
+    """A model distributed over the ranks.
 
     Attributes:
-        objective: what a step calls; after its backward pass the gradient is the mean over all ranks.
-        model: whose parameters are trained; with FSDP2 they are parts.
-        whole: the same, whole; with FSDP2 a copy on rank 0 that `gather` fills.
+        objective: Module that a training step calls; its backward pass averages gradients over all ranks.
+        model: Model whose parameters are trained; with FSDP2 they are sharded.
+        whole: The full model; with FSDP2 a copy on rank 0 that `gather` fills.
     """
 
     objective: nn.Module
@@ -31,7 +31,7 @@ class DistributedModel:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Brings what was trained into `whole` on rank 0; all ranks must call it."""
+        """Gathers the trained parameters into `whole` on rank 0; all ranks must call it."""
         for name, parameter in self.model.named_parameters():
             if isinstance(parameter, DTensor):
                 tensor = parameter.full_tensor()
@@ -40,15 +40,15 @@ class DistributedModel:
 
 
 def distribute_model(objective: nn.Module, model: nn.Module, context: DistributedContext) -> DistributedModel:
-    """Spreads an objective over the ranks, before its optimizer is made.
+    """Distributes an objective over the ranks; must be called before the optimizer is created.
 
-    DDP keeps the model as it is. FSDP2 keeps a part of every matrix on each rank: layers are whole while they compute,
-    and what is outside them (embeddings, projection, last norms: shared matrices among them) from the start of the
-    forward pass to the end of the backward pass.
+    DDP keeps the full model on each rank. FSDP2 keeps a shard of every matrix on each rank and gathers a layer while it
+    is computed. Modules outside the layers (embeddings, projection, last norms, which may share matrices) are gathered
+    from the start of the forward pass to the end of the backward pass.
 
     Args:
-        objective: on its device, with the same parameters on every rank.
-        model: inside it.
+        objective: Objective on its device, with the same parameters on every rank.
+        model: Model inside the objective.
         context: The ranks of the run.
     """
     if context.size == 1:
@@ -75,44 +75,44 @@ def _shard(objective: nn.Module, context: DistributedContext) -> None:
     for module in (*layers, objective):
         sharded = fully_shard(module, mesh=mesh)
         assert isinstance(sharded, FSDPModule)
-        sharded.set_force_sum_reduction_for_comms(context.device.type == "cpu")  # gloo knows no mean
+        sharded.set_force_sum_reduction_for_comms(context.device.type == "cpu")  # gloo cannot average
 
 
 def unwrap(objective: nn.Module) -> nn.Module:
-    """An objective without what DDP has around it."""
+    """Returns the objective inside a DDP wrapper."""
     return objective.module if isinstance(objective, DistributedDataParallel) else objective
 
 
 def no_gradient_sync(objective: nn.Module) -> AbstractContextManager[object]:
-    """A block whose backward pass keeps its gradient on the rank, for a later one to send the sum.
+    """Returns a context whose backward pass accumulates gradients locally, to be reduced by a later one.
 
-    FSDP2 sends every gradient at once, so that no rank ever holds a whole one.
+    FSDP2 reduces gradients in every backward pass, so that no rank ever holds a full gradient.
     """
     return objective.no_sync() if isinstance(objective, DistributedDataParallel) else nullcontext()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A tensor of which each rank holds a part, whole; all ranks must call it. Others are returned as they are."""
+    """Gathers a sharded tensor; all ranks must call it. Other tensors are returned unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor."""
+    """Returns this rank's shard of a tensor; tensors that are not sharded are returned unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def gather_on_main(tensors: Mapping[str, Tensor], context: DistributedContext) -> dict[str, Tensor]:
-    """The tensors, whole, on rank 0, in main memory where they were parts; nothing on the others."""
-    kept: dict[str, Tensor] = {}
+    """Gathers tensors on rank 0, sharded ones in CPU memory; returns an empty dictionary on other ranks."""
+    full: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        whole = full_tensor(tensor)
+        gathered = full_tensor(tensor)
         if context.is_main:
-            kept[name] = whole.cpu() if isinstance(tensor, DTensor) else whole
-    return kept
+            full[name] = gathered.cpu() if isinstance(tensor, DTensor) else gathered
+    return full
 
 
 def shard_like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs to a rank's part of its parameter."""
+    """Shards a full tensor in the same way as a parameter."""
     if not isinstance(parameter, DTensor) or not tensor.shape:
         return tensor
     mesh = parameter.device_mesh

@@ -1,4 +1,4 @@
-"""The processes of one run: which of them this is, and what they tell each other."""
+"""The process group of a run: ranks, collective operations and the rendezvous."""
 
 import json
 import os
@@ -23,26 +23,28 @@ from transformer.training.interruption import Interruption
 
 T = TypeVar("T")
 LAUNCHER_VARIABLES: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun, and every other launcher of PyTorch, sets in the environment of a rank."""
+"""Environment variables that torchrun and other launchers of PyTorch set for each rank."""
 FRESH: Final = "transformer/fresh"
-"""Where it holds the folder of a run that was started anew."""
-STORE_KEY: Final = "transformer/part"
-"""Where the launcher's store holds the name of the part that the ranks use."""
+"""Key of the launcher's store for the folder of a run that was started with --fresh."""
+PREFIX_KEY: Final = "transformer/part"
+"""Key of the launcher's store for the prefix that the ranks use."""
 POLL_SECONDS: Final = 0.05
 AFTERMATH_SECONDS: Final = 5.0
-"""How long a rank that lost another waits to be ended, so that the launcher reports the other one as the cause."""
+"""Seconds that a rank that lost another waits to be ended, so that the launcher reports the other rank as the cause."""
 
 
 @dataclass(frozen=True)
 class DistributedContext:
-    """The ranks of a run. All of them call its methods, in the same order; a single process talks to no one.
+    """The ranks of a run and their collective operations, which do nothing in a single process.
+
+    All ranks must call the collective methods, in the same order.
 
     Attributes:
-        rank: of this process, from 0.
-        size: number of processes.
-        device: of the messages, and of the model.
-        strategy: "ddp" holds the whole model on every rank, "fsdp" a part.
-        launcher: keeps what ranks say over torchrun's restarts; None without it.
+        rank: Rank of this process, from 0.
+        size: Number of processes.
+        device: Device of the model and of messages between ranks.
+        strategy: "ddp" for a full model on every rank, "fsdp" for a shard on each.
+        launcher: Store that survives restarts by torchrun; None without torchrun.
     """
 
     rank: int = 0
@@ -53,41 +55,41 @@ class DistributedContext:
 
     @property
     def is_main(self) -> bool:
-        """Rank 0: the one that writes, validates and speaks."""
+        """Whether this is rank 0, which writes files, validates and prints."""
         return self.rank == 0
 
     def items_of_rank(self, items: Sequence[T]) -> list[T]:
-        """This rank's items: every `size`-th, so that micro-batch i is with rank i % size."""
+        """Returns every `size`-th item from index `rank` on, so that micro-batch i belongs to rank i % size."""
         return list(items[self.rank :: self.size])
 
-    def items_per_rank(self, n_items: int) -> int:
-        """How many items the ranks with the most have; the others take part as often, with nothing to add."""
+    def max_items_per_rank(self, n_items: int) -> int:
+        """Returns the largest number of items of a rank; every rank must take part in as many rounds."""
         return -(-n_items // self.size)
 
     def all_reduce_sum(self, *values: float | int) -> list[float]:
-        """The sums of the given figures over all ranks, in float64."""
+        """Sums each value over all ranks, in float64."""
         if self.size == 1:
             return [float(value) for value in values]
-        return self._reduced(values, dist.ReduceOp.SUM)
+        return self._all_reduce(values, dist.ReduceOp.SUM)
 
     def all_reduce_max(self, value: int) -> int:
-        """The largest of a number over all ranks."""
-        return value if self.size == 1 else int(self._reduced((value,), dist.ReduceOp.MAX)[0])
+        """Returns the maximum of a value over all ranks."""
+        return value if self.size == 1 else int(self._all_reduce((value,), dist.ReduceOp.MAX)[0])
 
     def broadcast(self, value: Any) -> Any:
-        """What rank 0 gives, a value of JSON; what the others give is not looked at."""
+        """Returns the JSON value that rank 0 passes; the values of other ranks are ignored."""
         if self.size == 1:
             return value
-        content = json.dumps(value).encode() if self.is_main else b""
-        size = torch.tensor(len(content), device=self.device)
+        payload = json.dumps(value).encode() if self.is_main else b""
+        size = torch.tensor(len(payload), device=self.device)
         dist.broadcast(size, src=0)
-        message = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _room(int(size.item()))
+        message = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else _buffer(int(size.item()))
         message = message.to(self.device)
         dist.broadcast(message, src=0)
         return json.loads(bytes(message.tolist()))
 
     def broadcast_across_restarts(self, name: str, value: str) -> str:
-        """As `broadcast`; after a restart by the launcher, what rank 0 gave under that name at the first start."""
+        """Same as `broadcast`, but returns the value of the first start after a restart by the launcher."""
         if self.is_main and self.launcher is not None:
             if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" and self.launcher.check([name]):
                 value = self.launcher.get(name).decode()
@@ -95,13 +97,13 @@ class DistributedContext:
         return self.broadcast(value)
 
     def barrier(self) -> None:
-        """Waits until every rank is here."""
+        """Waits until every rank calls this method."""
         if self.size > 1:
             dist.barrier()
 
     @contextmanager
     def main_first(self) -> Generator[None]:
-        """A block that rank 0 runs to its end before the others begin, and that all leave together."""
+        """Runs the block on rank 0 before the other ranks; all ranks leave it together."""
         if not self.is_main:
             self.barrier()
         yield
@@ -110,40 +112,44 @@ class DistributedContext:
         self.barrier()
 
     def should_stop(self, interruption: Interruption) -> bool:
-        """Lets every rank know of a signal that any of them got, and says whether there was one."""
+        """Whether any rank has received a signal; shares its number with all ranks."""
         interruption.signal_number = self.all_reduce_max(interruption.signal_number or 0) or None
         return interruption.requested
 
-    def _reduced(self, values: Sequence[float | int], operation: Any) -> list[float]:
-        figures = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(figures, operation)
-        return figures.tolist()
+    def _all_reduce(self, values: Sequence[float | int], operation: Any) -> list[float]:
+        reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(reduced, operation)
+        return reduced.tolist()
 
 
-ALONE: Final = DistributedContext()
+SINGLE_PROCESS: Final = DistributedContext()
 
 
-def _room(size: int) -> Tensor:
+def _buffer(size: int) -> Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
 
 @contextmanager
 def join_process_group(config: TrainingConfig) -> Generator[DistributedContext]:
-    """Joins the ranks that a launcher started, with gloo on CPUs and NCCL on GPUs; alone without a launcher.
+    """Joins the process group that a launcher started, with gloo on CPUs and NCCL on GPUs; without one, runs alone.
 
-    After an error nothing is agreed on any more, so the process is not taken out of the group in good order: it ends,
-    and the others see its connections close. The launcher is told the traceback of the rank that failed first.
+    After an error the ranks are no longer synchronized, so the group is not destroyed: the process ends, and the others
+    see its connections close. The launcher receives the traceback of the rank that failed first.
 
     Raises:
-        ConfigError: more ranks than GPUs on this machine, or a device that is not there.
-        TrainingError: another rank ended.
+        ConfigError: There are more ranks than GPUs on this machine, or the device is not available.
+        TrainingError: Another rank ended.
     """
     timeout = timedelta(seconds=config.rank_seconds)
     if not all(name in os.environ for name in LAUNCHER_VARIABLES) or os.environ["WORLD_SIZE"] == "1":
         by_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-        yield replace(ALONE, launcher=next(rendezvous("env://", timeout=timeout))[0]) if by_torchrun else ALONE
+        yield (
+            replace(SINGLE_PROCESS, launcher=next(rendezvous("env://", timeout=timeout))[0])
+            if by_torchrun
+            else SINGLE_PROCESS
+        )
         return
-    device = _own_device(config)
+    device = _local_device(config)
     is_gpu = device.type == "cuda"
     try:
         store = next(rendezvous("env://", timeout=timeout))[0]
@@ -166,48 +172,48 @@ def join_process_group(config: TrainingConfig) -> Generator[DistributedContext]:
 
 
 def restart_safe_store(store: Store, rank: int, size: int, seconds: float) -> Store:
-    """The part of a launcher's store that holds nothing of ranks that have ended.
+    """Returns a prefix of the launcher's store that contains no entries of ranks that have ended.
 
-    torchrun keeps one store over its restarts, and a rank would look for the others where they were before. So rank 0
-    names a part anew, waits for the mark that each rank has made in this start, and shows all marks; a rank that does
-    not find its own among them has read an old name, and reads again.
+    torchrun keeps one store over its restarts, in which a rank would find the old addresses of the others. Rank 0
+    therefore publishes a new prefix, waits for a token from each rank of this start, and publishes all tokens. A rank
+    that does not find its own token among them has read an old prefix and reads it again.
 
     Args:
-        store: shared by all ranks.
-        rank: of this process.
-        size: number of ranks.
-        seconds: how long to wait for the others.
+        store: Store shared by all ranks.
+        rank: Rank of this process.
+        size: Number of ranks.
+        seconds: Seconds to wait for the other ranks.
 
     Raises:
-        TrainingError: rank 0 has not answered in time.
-        DistStoreError: another rank has not come in time.
+        TrainingError: Rank 0 has not answered in time.
+        DistStoreError: Another rank has not joined in time.
     """
-    mark, deadline = uuid4().hex, time.monotonic() + seconds
+    token, deadline = uuid4().hex, time.monotonic() + seconds
     if rank == 0:
-        store.set(STORE_KEY, mark)
-        places = [f"{mark}/{other}" for other in range(1, size)]
-        store.wait(places, timedelta(seconds=seconds))
-        store.set(f"{mark}/all", " ".join(store.get(place).decode() for place in places))
-        return PrefixStore(mark, store)
+        store.set(PREFIX_KEY, token)
+        keys = [f"{token}/{other}" for other in range(1, size)]
+        store.wait(keys, timedelta(seconds=seconds))
+        store.set(f"{token}/all", " ".join(store.get(key).decode() for key in keys))
+        return PrefixStore(token, store)
     while time.monotonic() < deadline:
-        if store.check([STORE_KEY]):
-            part = store.get(STORE_KEY).decode()
-            store.set(f"{part}/{rank}", mark)
-            if store.check([f"{part}/all"]) and mark in store.get(f"{part}/all").decode().split():
-                return PrefixStore(part, store)
+        if store.check([PREFIX_KEY]):
+            prefix = store.get(PREFIX_KEY).decode()
+            store.set(f"{prefix}/{rank}", token)
+            if store.check([f"{prefix}/all"]) and token in store.get(f"{prefix}/all").decode().split():
+                return PrefixStore(prefix, store)
         time.sleep(POLL_SECONDS)
-    raise TrainingError(f"rank 0 did not answer rank {rank} within training.rank_seconds={seconds:g}; look at its log")
+    raise TrainingError(f"rank 0 did not answer rank {rank} within training.rank_seconds={seconds:g}; check its log")
 
 
-def _own_device(config: TrainingConfig) -> torch.device:
-    """The GPU that has the number of this rank on its machine, or the CPU."""
+def _local_device(config: TrainingConfig) -> torch.device:
+    """Returns the GPU with the local rank of this process, or the CPU."""
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = choose_backend(config.device, "float32").device
     if device.type != "cuda":
         return device
     if local_rank >= torch.cuda.device_count():
         raise ConfigError(
-            f"LOCAL_RANK={local_rank}, but this machine has {torch.cuda.device_count()} GPUs; start as many ranks "
+            f"LOCAL_RANK={local_rank}, but this machine has {torch.cuda.device_count()} GPUs; start one rank per GPU "
             "(torchrun --nproc-per-node=gpu), or set training.device='cpu'"
         )
     torch.cuda.set_device(local_rank)
@@ -215,16 +221,16 @@ def _own_device(config: TrainingConfig) -> torch.device:
 
 
 def report_to_launcher(error: Exception) -> None:
-    """Leaves the traceback where torchrun looks for it; an error that only tells that another rank ended is none.
+    """Writes the traceback for torchrun, unless the error is only a consequence of another rank's end.
 
     Raises:
-        TrainingError: another rank ended.
+        TrainingError: Another rank ended.
     """
     if isinstance(error, dist.DistError) or "gloo" in str(error).lower():
         time.sleep(AFTERMATH_SECONDS)
         raise TrainingError(
-            f"another rank ended or did not answer ({str(error).splitlines()[0]}); its own message tells why; the same "
-            "command goes on from the newest checkpoint"
+            f"another rank ended or did not answer ({str(error).splitlines()[0]}); its own message gives the reason; "
+            "the same command resumes from the latest checkpoint"
         ) from error
     from torch.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
 

@@ -1,4 +1,4 @@
-"""How the blocks of a model learn: sizes of gradients, parameters and updates."""
+"""Statistics of the blocks of a model: norms of gradients, parameters and updates."""
 
 import re
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from torch import Tensor, nn
 
 from transformer.training.distributed.data_parallel import full_tensor
 
-# Wrappers' names, then the block: up to a layer's number, or the module that owns the parameter.
+# Names of wrappers, then the block: the path up to a layer number, or the module that owns the parameter.
 BLOCK = re.compile(r"(?:module\.|_orig_mod\.|model\.)*(.+?\.\d+|.+)\.")
 
 
 @dataclass(frozen=True)
 class BlockStats:
-    """Figures of one block at one update.
+    """Statistics of one block at one update.
 
     Attributes:
-        gradient_norm: L2 norm of its gradient, before clipping.
-        parameter_norm: L2 norm of its parameters, before the update.
-        update_ratio: L2 norm of what the update changed / parameter_norm. Around 1e-3 is usual; a block far below the
-            others hardly learns, one far above them is restless.
+        gradient_norm: L2 norm of the gradient, before clipping.
+        parameter_norm: L2 norm of the parameters, before the update.
+        update_ratio: L2 norm of the update divided by parameter_norm. Around 1e-3 is usual; a block far below the
+            others hardly learns, and one far above them is unstable.
     """
 
     gradient_norm: float
@@ -29,11 +29,13 @@ class BlockStats:
 
 
 class LayerStats:
-    """Remembers a model between its backward pass and its update; costs a copy of the parameters.
+    """Measures the blocks of a model across one update, which needs memory for a copy of the parameters.
+
+    Must be created between the backward pass and the update.
 
     Args:
-        model: with gradients, not yet clipped. Layers are `encoder.layers.0`; a matrix that stands in several places
-            counts for the first.
+        model: Model whose gradients are not yet clipped. Blocks have names like `encoder.layers.0`; a shared matrix
+            belongs to the first block that contains it.
     """
 
     @torch.no_grad()
@@ -49,19 +51,20 @@ class LayerStats:
         self._before = {name: [p.detach().clone() for p in parameters] for name, parameters in self._blocks.items()}
 
     @torch.no_grad()
-    def figures(self) -> dict[str, BlockStats]:
-        """The figures of every block, once the update is done."""
-        figures: dict[str, BlockStats] = {}
+    def block_stats(self) -> dict[str, BlockStats]:
+        """Returns the statistics of every block; must be called after the update."""
+        stats: dict[str, BlockStats] = {}
         for name, parameters in self._blocks.items():
             before = self._before[name]
-            size = _norm(before)
-            change = _norm([now - then for now, then in zip(parameters, before, strict=True)])
-            figures[name] = BlockStats(self._gradient_norms[name], size, change / size if size else 0.0)
-        return figures
+            parameter_norm = _norm(before)
+            update_norm = _norm([now - then for now, then in zip(parameters, before, strict=True)])
+            update_ratio = update_norm / parameter_norm if parameter_norm else 0.0
+            stats[name] = BlockStats(self._gradient_norms[name], parameter_norm, update_ratio)
+        return stats
 
 
 def block_of(parameter_name: str) -> str:
-    """The block that a parameter belongs to: `encoder.layers.0`, `encoder.norm`, `src_embed.embedding`."""
+    """Returns the block that a parameter belongs to, e.g. `encoder.layers.0`, `encoder.norm`, `src_embed.embedding`."""
     match = BLOCK.match(parameter_name)
     return match[1] if match else parameter_name
 

@@ -1,4 +1,4 @@
-"""What a run has reached: the counters that a checkpoint keeps and the loop moves."""
+"""Progress of a run: counters that the loop updates and checkpoints store."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,11 +11,11 @@ from transformer.errors import DamageError
 
 @dataclass(frozen=True)
 class Position:
-    """Which batch comes next; with the seed it decides what all following batches hold.
+    """Position of the next batch in the data; together with the seed it determines all following batches.
 
     Attributes:
-        epoch: counted from 0.
-        index: in the epoch's plan.
+        epoch: Number of the epoch, from 0.
+        index: Index of the batch in the plan of the epoch.
     """
 
     epoch: int = 0
@@ -27,10 +27,10 @@ class Window:
     """Sums over the updates since the last line of metrics.
 
     Attributes:
-        steps: updates.
-        tokens: scored tokens.
-        loss_sum: their smoothed loss.
-        seconds: they took.
+        steps: Number of updates.
+        tokens: Number of scored tokens.
+        loss_sum: Smoothed loss summed over the scored tokens.
+        seconds: Duration of the updates.
     """
 
     steps: int = 0
@@ -41,27 +41,27 @@ class Window:
 
 @dataclass
 class Progress:
-    """What a run has reached.
+    """Counters and scores of a run.
 
     Attributes:
-        step: updates done.
-        position: of the next batch; ahead of the step where batches were skipped.
-        examples: seen in updates.
-        target_tokens: scored in updates.
-        skipped_nonfinite: batches left out because a loss or gradient was not finite.
-        skipped_unscored: batches left out because no token of them is scored.
-        best_step: step of the best validation so far.
-        best_score: its score, higher is better; None before the first.
-        stale: validations since the best.
-        leaders: steps of the best validations, best first, as many as `training.average_best` asks for.
-        recent: steps of the last scheduled checkpoints, as many as `training.average_last` asks for.
-        validations: step -> figures of its validation.
-        window: of the line of metrics that is under way.
-        seconds: training time so far, over all starts.
-        finished: why the run ended: "max_steps", "patience"; None while it can go on.
+        step: Number of updates done.
+        position: Position of the next batch, which is ahead of the step if batches were skipped.
+        examples: Number of examples seen in updates.
+        target_tokens: Number of tokens scored in updates.
+        skipped_nonfinite: Number of batches skipped because a loss or gradient was not finite.
+        skipped_unscored: Number of batches skipped because none of their tokens is scored.
+        best_step: Step of the best validation so far; None before the first.
+        best_score: Score of the best validation so far, where higher is better; None before the first.
+        stale: Number of validations since the best.
+        leaders: Steps of the best validations, best first, as many as `training.average_best` requires.
+        recent: Steps of the last scheduled checkpoints, as many as `training.average_last` requires.
+        validations: Scores of each validation by step.
+        window: Sums for the next line of metrics.
+        seconds: Training time so far, over all starts of the run.
+        finished: Reason for the end of the run, "max_steps" or "patience"; None while it can continue.
     """
 
-    # Strict JSON has no NaN, and a figure may be one.
+    # Strict JSON has no NaN, but a score may be NaN.
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 
     step: int = 0
@@ -87,30 +87,30 @@ class Progress:
 
     @property
     def scores(self) -> dict[str, float]:
-        """Figures of the last validation."""
+        """Scores of the last validation."""
         return self.validations.get(self.scored_step or 0, {})
 
     @property
     def best_scores(self) -> dict[str, float]:
-        """Figures of the best validation."""
+        """Scores of the best validation."""
         return self.validations.get(self.best_step or 0, {})
 
     @property
     def needed_steps(self) -> set[int]:
-        """The steps, besides this one, whose checkpoints must be kept."""
+        """Earlier steps whose checkpoints must be kept."""
         best = set[int]() if self.best_step is None else {self.best_step}
         return best | {*self.leaders, *self.recent}
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values of JSON."""
+        """Converts the progress to JSON values."""
         return json.loads(ADAPTER.dump_json(self))
 
     @classmethod
     def from_json(cls, values: Any) -> "Progress":
-        """Reads what `to_json` gave.
+        """Reads the values of `to_json`.
 
         Raises:
-            DamageError: a counter is missing, unknown or of another kind.
+            DamageError: A counter is missing, unknown or of the wrong type.
         """
         try:
             progress = ADAPTER.validate_python(values)

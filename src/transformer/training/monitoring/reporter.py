@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar or plain lines, and a line of JSON for every figure."""
+"""Reporting of a run: a progress bar or plain lines, and a JSON Lines file of metrics."""
 
 import json
 import math
@@ -22,13 +22,13 @@ class Reporter:
     """Writes `metrics.jsonl` and shows progress on standard error.
 
     Args:
-        path: of the metrics file, appended to; None writes nothing, for a process that is not to.
-        max_steps: length of the run.
-        log_every: steps between lines.
-        start: where the run starts; lines beyond it, of steps that will be done again, are removed.
-        unit: what losses are a mean over, see `Task`.
-        quiet: show nothing.
-        tensorboard: is told every figure too.
+        path: Metrics file to append to; None for a process that writes none.
+        max_steps: Number of steps of the run.
+        log_every: Steps between lines.
+        start: Progress at which the run starts; lines of later steps, which will be repeated, are removed.
+        unit: Unit that losses are averaged over, e.g. "tokens".
+        quiet: Whether nothing is shown.
+        tensorboard: TensorBoard writer that also receives all metrics.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Reporter:
         tensorboard: TensorBoard | None = None,
     ) -> None:
         if path:
-            _drop_beyond(path, start or TrainingProgress())
+            _drop_lines_after(path, start or TrainingProgress())
         self._tensorboard = tensorboard
-        self._is_kept = path is not None
+        self._writes_file = path is not None
         self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
@@ -60,11 +60,11 @@ class Reporter:
             self._bar.start()
 
     def log(self, text: str) -> None:
-        """One line for the reader."""
+        """Prints one line."""
         self._console.print(text, markup=False)
 
     def step(self, progress: TrainingProgress, result: StepResult, learning_rate: float) -> None:
-        """Adds one update to the averages, which are in `progress.window`, and shows them every `log_every` steps."""
+        """Adds one update to the averages in `progress.window` and reports them every `log_every` steps."""
         step, window = progress.step, progress.window
         window.steps += 1
         window.tokens += result.count
@@ -73,7 +73,7 @@ class Reporter:
             self._bar.update(self._task, completed=step)
         if step % self._log_every:
             return
-        figures = {
+        metrics = {
             "step": step,
             "loss": window.loss_sum / window.tokens,
             "learning_rate": learning_rate,
@@ -81,52 +81,52 @@ class Reporter:
             "target_tokens": progress.target_tokens,
             "target_tokens_per_second": window.tokens / window.seconds,
         }
-        self._write("train", figures)
+        self._write("train", metrics)
         if result.blocks:
-            names = [figure.name for figure in fields(BlockStats)]
-            by_figure = {name: {block: getattr(of, name) for block, of in result.blocks.items()} for name in names}
-            self._write("blocks", {"step": step, **by_figure})
-        speed = f"{figures['target_tokens_per_second']:,.0f} {self._scored}/s"
-        text = f"loss {figures['loss']:.3f}  lr {learning_rate:.2e}  {speed}"
+            names = [field.name for field in fields(BlockStats)]
+            by_name = {name: {block: getattr(stats, name) for block, stats in result.blocks.items()} for name in names}
+            self._write("blocks", {"step": step, **by_name})
+        speed = f"{metrics['target_tokens_per_second']:,.0f} {self._scored}/s"
+        text = f"loss {metrics['loss']:.3f}  lr {learning_rate:.2e}  {speed}"
         if self._bar is not None:
             self._bar.update(self._task, description=text)
         else:
-            left = (self._max_steps - step) * window.seconds / window.steps
-            self.log(f"step {step}/{self._max_steps}  {text}  {_clock(left)} left")
+            seconds_left = (self._max_steps - step) * window.seconds / window.steps
+            self.log(f"step {step}/{self._max_steps}  {text}  {_clock(seconds_left)} left")
         progress.window = Window()
 
     def skipped(self, step: int, reason: str) -> None:
-        """A batch that was left out before the update of that step."""
+        """Reports a batch that was skipped before the update of a step."""
         self._write("skipped", {"step": step, "reason": reason})
-        self.log(f"warning: step {step}: batch left out: {reason}")
+        self.log(f"warning: step {step}: batch skipped: {reason}")
 
     def validation(self, step: int, scores: dict[str, float], *, is_best: bool) -> None:
-        """Shows and writes the figures of a validation."""
+        """Reports the scores of a validation."""
         self._write("validation", {"step": step, **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
         self.log(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
 
     def sync(self) -> None:
-        """Waits until the lines so far are on disk, as a checkpoint that goes on after them needs."""
-        if self._is_kept:
+        """Waits until all lines are on disk, so that a checkpoint never refers to lines that were lost."""
+        if self._writes_file:
             os.fsync(self._file.fileno())
 
     def average(self, steps: list[int], scores: dict[str, float]) -> None:
-        """Shows and writes the figures of an averaged model."""
+        """Reports the scores of an averaged model."""
         self._write("average", {"step": steps[-1], **scores})
         text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
         self.log(f"average of steps {', '.join(map(str, steps))}  validation: {text}")
 
     def close(self) -> None:
-        """Ends the bar and the file."""
+        """Stops the progress bar and closes the files."""
         if self._bar is not None:
             self._bar.stop()
         self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _write(self, kind: str, figures: dict[str, Any]) -> None:
-        finite = _finite(figures)
+    def _write(self, kind: str, values: dict[str, Any]) -> None:
+        finite = _finite(values)
         self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False) + "\n")
         self._file.flush()
         if self._tensorboard is not None:
@@ -134,35 +134,35 @@ class Reporter:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for every number that JSON does not have."""
+    """Replaces infinities and NaN, which JSON does not have, by None."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(entry) for key, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _drop_beyond(path: Path, start: TrainingProgress) -> None:
-    """Keeps the whole lines of steps up to the start; the last may have been cut short by a kill.
+def _drop_lines_after(path: Path, start: TrainingProgress) -> None:
+    """Removes lines of steps after the start, and a last line that was cut short when the process was killed.
 
-    A batch that was left out after the last update is told of as of the next step, which is not done yet.
+    A batch that was skipped after the last update is recorded under the next step, and its line is kept.
     """
-    step, left_out = start.step, start.skipped_nonfinite + start.skipped_unscored
+    step, n_skipped = start.step, start.skipped_nonfinite + start.skipped_unscored
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     kept: list[str] = []
     for line in lines:
-        kind, of = _kind_and_step(line)
-        is_told = kind == "skipped" and of <= step + 1 and left_out > 0
-        left_out -= kind == "skipped"
-        if of <= step or is_told:
+        kind, line_step = _kind_and_step(line)
+        is_counted_skip = kind == "skipped" and line_step <= step + 1 and n_skipped > 0
+        n_skipped -= kind == "skipped"
+        if line_step <= step or is_counted_skip:
             kept.append(line)
     replace_text(path, "".join(kept))
 
 
 def _kind_and_step(line: str) -> tuple[str, float]:
     try:
-        found = json.loads(line) if line.endswith("\n") else {}
-        return str(found["kind"]), float(found["step"])
+        values = json.loads(line) if line.endswith("\n") else {}
+        return str(values["kind"]), float(values["step"])
     except (ValueError, KeyError, TypeError):
         return "", math.inf
 

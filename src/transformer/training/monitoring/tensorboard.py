@@ -1,4 +1,4 @@
-"""The figures of a run for TensorBoard, where its package is installed."""
+"""Writes the metrics of a run for TensorBoard."""
 
 import importlib.util
 from pathlib import Path
@@ -8,10 +8,10 @@ from transformer.errors import ConfigError
 
 
 def require_tensorboard() -> None:
-    """Asks for the package.
+    """Checks that the package tensorboard is installed.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: The package is not installed.
     """
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
@@ -21,14 +21,14 @@ def require_tensorboard() -> None:
 
 
 class TensorBoard:
-    """Writes scalars as TensorBoard's event files; TensorFlow is not needed.
+    """Writes scalars to TensorBoard event files; TensorFlow is not needed.
 
     Args:
-        folder: of the event files.
-        step: where the run starts; figures beyond it, of steps that will be done again, are hidden.
+        folder: Folder of the event files.
+        step: Step at which the run starts; values of later steps, which will be repeated, are hidden.
 
     Raises:
-        ConfigError: the package is not installed.
+        ConfigError: The package tensorboard is not installed.
     """
 
     def __init__(self, folder: Path, step: int = 0) -> None:
@@ -37,14 +37,14 @@ class TensorBoard:
 
         self._writer = SummaryWriter(str(folder), purge_step=step + 1)
 
-    def write(self, kind: str, figures: dict[str, Any]) -> None:
-        """Writes the numbers of one line of metrics as `kind/name`, those of every block as `kind/name/block`."""
-        for name, value in figures.items():
-            parts = value if isinstance(value, dict) else {"": value}
-            for part, number in parts.items():
+    def write(self, kind: str, values: dict[str, Any]) -> None:
+        """Writes the numbers of one line of metrics as `kind/name`, and those of blocks as `kind/name/block`."""
+        for name, value in values.items():
+            numbers = value if isinstance(value, dict) else {"": value}
+            for block, number in numbers.items():
                 if name != "step" and isinstance(number, int | float):
-                    self._writer.add_scalar(f"{kind}/{name}/{part}".rstrip("/"), number, figures["step"])
+                    self._writer.add_scalar(f"{kind}/{name}/{block}".rstrip("/"), number, values["step"])
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the event file."""
         self._writer.close()

@@ -1,1 +1,1 @@
-"""Losses of every task: a model together with what it is trained on."""
+"""Objectives of all tasks: a model together with its loss."""

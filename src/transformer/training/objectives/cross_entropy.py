@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy of a projection, without ever holding all logits."""
+"""Label-smoothed cross-entropy of a projection, computed in chunks without materializing all logits."""
 
 from typing import Any, Final
 
@@ -12,15 +12,15 @@ from transformer.kernels import cross_entropy
 from transformer.kernels.gemm import Finish, matmul, multiplies
 
 CHUNK_ROWS: Final = 1024
-"""Positions that are projected at a time: enough of them for fast products and few sums of gradients."""
+"""Rows per chunk: enough for fast products and few additions to the weight's gradient."""
 CHUNK_ELEMENTS: Final = 1 << 25
-"""Most logits in a chunk."""
-ROUNDED_AS_READ: Final = 2
-"""Chunks up to which the kernel, each time it reads the weight, rounds it: a rounded copy would be one more matrix."""
-A_LINE: Final = 32
-"""Logits in a line of the cache, or two."""
+"""Largest number of logits in a chunk."""
+MAX_CHUNKS_WITHOUT_COPY: Final = 2
+"""Largest number of chunks for which the kernel rounds the weight at each read, which saves the memory of a copy."""
+ROW_ALIGNMENT: Final = 32
+"""Multiple of elements that rows of logits are padded to: one or two cache lines."""
 BLOCK_ELEMENTS: Final = 1 << 19
-"""Elements in a pass over a part of a chunk, or of the weight: 2 MiB in float32, which stay in the cache."""
+"""Elements of a chunk, or of the weight, that are processed at a time: 2 MiB in float32, which fit into the cache."""
 
 
 def smoothed_cross_entropy(
@@ -33,27 +33,27 @@ def smoothed_cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Projects to the vocabulary and sums the cross-entropy against smoothed labels.
 
-    The target distribution has 1 - epsilon on the label and epsilon / V on every token, the label included. Works
-    through chunks of rows, whose logits are overwritten by their gradient, so that the (N, V) matrix never exists as a
-    whole. Under autocast the products have its precision; softmax, loss and the sum of the weight's gradient over
-    chunks are float32.
+    The target distribution has 1 - epsilon on the label and epsilon / V on every token, the label included. Rows are
+    processed in chunks, whose logits are overwritten by their gradient, so the full (N, V) matrix is never allocated.
+    Under autocast, the products have its precision; softmax, loss and the sum of the weight's gradient over chunks are
+    float32.
 
     Args:
-        hidden: decoder outputs of the scored positions.
-        weight: of the projection.
-        bias: of the projection, if it has one.
-        labels: the token that each position should say.
-        epsilon: label smoothing, 0 <= epsilon < 1.
-        divergence: where more than 0, rows 2i and 2i + 1 are of one position, seen twice under different dropout; so
-            many times the mean of KL(p || q) and KL(q || p) of every such pair is added to the smoothed loss.
+        hidden: Decoder outputs of the scored positions.
+        weight: Weight of the projection.
+        bias: Bias of the projection, if it has one.
+        labels: Target token of each position.
+        epsilon: Label smoothing, 0 <= epsilon < 1.
+        divergence: Weight of R-Drop. If it is more than 0, rows 2i and 2i + 1 are the same position under different
+            dropout. The mean of KL(p || q) and KL(q || p) of every pair, times this weight, is added to the loss.
 
     Returns:
-        The smoothed loss in nats summed over positions, with gradient, and the unsmoothed one, without.
+        The smoothed loss in nats summed over positions, with gradient, and the unsmoothed loss, without gradient.
 
     Raises:
-        ValueError: a divergence, and rows that are no pairs of one label.
+        ValueError: The divergence is not 0 and the rows are not pairs with the same label.
 
-    Can be replaced within a context, as `blocks.attention`.
+    Can be overridden within a `TorchFunctionMode`, like `blocks.attention`.
 
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
     """
@@ -69,7 +69,7 @@ def smoothed_cross_entropy(
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """The gradient is known as soon as the loss is: softmax minus target, so forward computes both."""
+    """Computes the gradient, softmax minus target, together with the loss in the forward pass."""
 
     @staticmethod
     def forward(
@@ -84,12 +84,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         kind = hidden.device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         with torch.autocast(kind, enabled=False):
-            wide = [weight] if bias is None else [weight, bias]
-            is_compiled = multiplies(hidden, *wide) and all(each.dtype == torch.float32 for each in wide)
+            parameters = [weight] if bias is None else [weight, bias]
+            is_compiled = multiplies(hidden, *parameters) and all(p.dtype == torch.float32 for p in parameters)
             is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
             x = hidden.to(precision).contiguous()
-            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay together
-            is_rounded_once = not is_compiled or len(x) > ROUNDED_AS_READ * rows
+            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay in one chunk
+            is_rounded_once = not is_compiled or len(x) > MAX_CHUNKS_WITHOUT_COPY * rows
             w = weight.to(precision) if is_rounded_once else weight
             b = bias if is_compiled or bias is None else bias.to(precision)
             sums = torch.zeros(2, dtype=torch.promote_types(precision, torch.float32), device=hidden.device)
@@ -98,15 +98,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if d_weight is not None and not len(x):
                 d_weight.zero_()
             d_bias = torch.zeros_like(bias) if wants_gradient and bias is not None else None
-            products = _Compiled(precision) if is_compiled else _ByTorch()
-            logits = products.room(x, min(rows, len(x)), weight.size(0))
+            ops = _CompiledOps(precision) if is_compiled else _TorchOps()
+            logits = ops.allocate_logits(x, min(rows, len(x)), weight.size(0))
             for start in range(0, len(x), rows):
                 chunk = slice(start, start + rows)
-                d_logits = products.project(x[chunk], w, b, logits[: len(x[chunk])])
-                sums += products.to_gradient(d_logits, labels[chunk], *target)
+                d_logits = ops.project(x[chunk], w, b, logits[: len(x[chunk])])
+                sums += ops.to_gradient(d_logits, labels[chunk], *target)
                 if d_hidden is not None and d_weight is not None:
-                    products.to_hidden(d_logits, w, d_hidden[chunk])
-                    products.to_weight(d_logits, x[chunk], d_weight, d_bias, is_first=start == 0)
+                    ops.hidden_gradient(d_logits, w, d_hidden[chunk])
+                    ops.add_weight_gradient(d_logits, x[chunk], d_weight, d_bias, is_first=start == 0)
         ctx.gradients = (d_hidden, d_weight, d_bias)
         return sums[0].clone(), sums[1].clone()  # FSDP2 hooks what the model returns, which must not be a view
 
@@ -118,40 +118,42 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None)
 
 
-class _Compiled:
-    """The products by the compiled kernel, which rounds a weight of float32 while it reads it."""
+class _CompiledOps:
+    """Operations by compiled kernels, which round a float32 weight while they read it."""
 
     def __init__(self, precision: torch.dtype) -> None:
         self.precision = precision
 
-    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
-        """Memory for logits, whose rows are filled up with zeros to whole lines of the cache."""
-        room = x.new_empty(rows, -(-vocab_size // A_LINE) * A_LINE)
-        room[:, vocab_size:] = 0
-        return room[:, :vocab_size]
+    def allocate_logits(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+        """Allocates logits whose rows are padded with zeros to whole cache lines."""
+        padded = x.new_empty(rows, -(-vocab_size // ROW_ALIGNMENT) * ROW_ALIGNMENT)
+        padded[:, vocab_size:] = 0
+        return padded[:, :vocab_size]
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-        """The logits of a chunk, in `out`."""
+        """Computes the logits of a chunk into `out`."""
         return matmul(x, weight.t(), Finish(bias), precision=self.precision, out=out)
 
     def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
-        """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+        """Overwrites logits by the gradient of the summed smoothed loss; returns the smoothed and the plain loss."""
         return cross_entropy.to_gradient(logits, labels, epsilon, divergence).sum(dim=0)
 
-    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
-        """The gradient of a chunk of `hidden`."""
+    def hidden_gradient(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+        """Computes the gradient of a chunk of `hidden` into `out`."""
         matmul(d_logits, weight, precision=self.precision, out=out, is_padded=True)
 
-    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
-        """What a chunk adds to the gradients of weight and bias."""
-        finish = Finish(is_added=not is_first, row_sums=of_bias)
+    def add_weight_gradient(
+        self, d_logits: Tensor, x: Tensor, total: Tensor, d_bias: Tensor | None, *, is_first: bool
+    ) -> None:
+        """Adds the gradients of weight and bias for a chunk; the first chunk overwrites `total`."""
+        finish = Finish(is_added=not is_first, row_sums=d_bias)
         matmul(d_logits.t(), x, finish, precision=self.precision, out=total)
 
 
-class _ByTorch:
-    """As `_Compiled`, with a weight in the precision of x."""
+class _TorchOps:
+    """Same as `_CompiledOps`, but by torch, with a weight in the precision of x."""
 
-    def room(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
+    def allocate_logits(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
         return x.new_empty(rows, vocab_size)
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
@@ -160,17 +162,19 @@ class _ByTorch:
     def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
         return _to_gradient(logits, labels, epsilon, divergence)
 
-    def to_hidden(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
+    def hidden_gradient(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
         out.copy_(d_logits @ weight)
 
-    def to_weight(self, d_logits: Tensor, x: Tensor, total: Tensor, of_bias: Tensor | None, *, is_first: bool) -> None:
+    def add_weight_gradient(
+        self, d_logits: Tensor, x: Tensor, total: Tensor, d_bias: Tensor | None, *, is_first: bool
+    ) -> None:
         _add(total.zero_() if is_first else total, d_logits.T @ x)
-        if of_bias is not None:
-            of_bias += d_logits.sum(dim=0, dtype=of_bias.dtype)
+        if d_bias is not None:
+            d_bias += d_logits.sum(dim=0, dtype=d_bias.dtype)
 
 
 def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
-    """Overwrites logits by the gradient of the summed smoothed loss; returns that loss and the unsmoothed one."""
+    """Overwrites logits by the gradient of the summed smoothed loss; returns the smoothed and the plain loss."""
     vocab_size = logits.size(1)
     sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
     rows = 2 * max(1, BLOCK_ELEMENTS // vocab_size // 2)  # pairs stay together
@@ -183,8 +187,8 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: flo
         sums += torch.stack([(1 - epsilon) * nll + epsilon * (log_z - scores.mean(dim=-1)).sum(), nll])
         d_divergence = None
         if divergence:
-            part, d_divergence = _divergence(p, scores - log_z[:, None])
-            sums[0] += divergence * part
+            kl_sum, d_divergence = _divergence(p, scores - log_z[:, None])
+            sums[0] += divergence * kl_sum
         d_scores = p.sub_(epsilon / vocab_size)
         if d_divergence is not None:
             d_scores += divergence * d_divergence
@@ -193,15 +197,15 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: flo
 
 
 def _divergence(p: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of KL(p || q) and KL(q || p), p in even rows and q in odd ones, summed, and its gradient to logits."""
-    apart = torch.stack([p[::2] - p[1::2], p[1::2] - p[::2]], dim=1).flatten(0, 1)
+    """Sums the mean of KL(p || q) and KL(q || p), p in even and q in odd rows; also returns the gradient to logits."""
+    difference = torch.stack([p[::2] - p[1::2], p[1::2] - p[::2]], dim=1).flatten(0, 1)
     ratio = torch.stack([log_p[::2] - log_p[1::2], log_p[1::2] - log_p[::2]], dim=1).flatten(0, 1)
     kl = (p * ratio).sum(dim=-1, keepdim=True)
-    return 0.5 * kl.sum(), 0.5 * (p * (ratio - kl) + apart)
+    return 0.5 * kl.sum(), 0.5 * (p * (ratio - kl) + difference)
 
 
 def _add(total: Tensor, part: Tensor) -> None:
-    """Total += part, where types differ: by blocks, since torch first converts the whole of what it is given."""
+    """Adds a tensor of another dtype in place, by blocks, since torch would first convert all of it."""
     rows = max(1, BLOCK_ELEMENTS // total.size(1))
-    for whole, block in zip(total.split(rows), part.split(rows), strict=True):
-        whole += block
+    for total_rows, part_rows in zip(total.split(rows), part.split(rows), strict=True):
+        total_rows += part_rows

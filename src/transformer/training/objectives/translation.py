@@ -1,4 +1,4 @@
-"""A model together with its loss: what one step of training differentiates."""
+"""Objective of translation: teacher forcing with label smoothing."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,21 @@ from transformer.transformer import Transformer
 
 
 class TranslationObjective(nn.Module):
-    """Teacher forcing with label smoothing.
+    """Cross-entropy under teacher forcing, with label smoothing.
 
     The decoder reads the reference and is scored on the next token at every position. The target distribution gives
     1 - epsilon to the reference and spreads epsilon over the whole vocabulary (epsilon / V each, the reference
-    included). Padding is not scored, and not even projected to the vocabulary.
+    included). Padding is neither scored nor projected to the vocabulary.
 
-    With R-Drop, training sends every pair through the model twice, side by side, and what dropout makes of it differs:
-    the loss is the mean of both, with half of `r_drop` times the mean divergence of each from the other.
+    With R-Drop, every pair passes through the model twice in training, with different dropout. The loss is the mean of
+    both losses, plus half of `r_drop` times the mean of the two KL divergences between them.
 
     Args:
-        model: an encoder-decoder.
-        label_smoothing: epsilon.
-        r_drop: alpha of R-Drop; 0 does without.
-        pad_ids: of source and target.
-        activation_checkpointing: keep less for the backward pass, see `checkpoint_layers`.
+        model: Encoder-decoder model.
+        label_smoothing: Epsilon, the probability spread over the vocabulary.
+        r_drop: Alpha, the weight of R-Drop; 0 disables it.
+        pad_ids: Padding ids of source and target.
+        activation_checkpointing: Whether layers are recomputed in the backward pass, see `checkpoint_layers`.
 
     Source: Vaswani et al. 2017, Sec. 5.4; Szegedy et al. 2016, Sec. 7; Liang et al. 2021, Eqs. 2 to 4.
     """
@@ -53,11 +53,11 @@ class TranslationObjective(nn.Module):
         self.r_drop = r_drop
 
     def forward(self, batch: PairBatch) -> LossSum:
-        """The summed loss; metrics hold `nll_sum`, the unsmoothed one, whose mean gives the perplexity."""
+        """Returns the summed loss; the metric `nll_sum` is the unsmoothed loss, whose mean gives the perplexity."""
         passes = 2 if self.training and self.r_drop else 1
         src, tgt = (side.repeat_interleave(passes, dim=0) for side in (batch.src, batch.tgt))
         src_mask = padding_mask(src, self.pad_ids[0])
-        # Padding stands at the end of a row, so looking back never meets it from a scored position.
+        # Padding is at the end of a row, so the causal mask already hides it from scored positions.
         tgt_mask = causal_mask(tgt.size(1), tgt.device)
         hidden = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)
         side_by_side = hidden.unflatten(0, (-1, passes)).transpose(1, 2)
@@ -74,9 +74,9 @@ class TranslationObjective(nn.Module):
         return LossSum(loss_sum / passes, batch.scored_tokens, {"nll_sum": nll_sum / passes})
 
     def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Floating-point operations of a batch of pairs of these lengths, see `translation_flops`."""
+        """Returns the floating-point operations of a batch of pairs of these lengths, see `translation_flops`."""
         source, target = (int(longest) for longest in lengths.max(axis=0))
         passes = 2 if self.r_drop else 1
         return passes * translation_flops(
-            self.model, len(lengths), source, target, int(lengths[:, 1].sum()), twice=self.activation_checkpointing
+            self.model, len(lengths), source, target, int(lengths[:, 1].sum()), recomputed=self.activation_checkpointing
         )

@@ -10,10 +10,10 @@ from transformer.training.optim.state_dict import initialize_adam_state
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Adam:
-    """Adam over all parameters, a shared one counted once; the learning rate is set before each step.
+    """Creates Adam, or AdamW with weight decay, over all parameters; shared ones are updated once.
 
-    With `weight_decay`, parameters with two axes or more shrink by learning rate x weight decay at each step; biases
-    and norms do not.
+    The learning rate is 0 until it is set before each step. Weight decay shrinks parameters with two or more axes by
+    learning rate x weight decay at each step, but not biases and norms.
 
     Source: Vaswani et al. 2017, Sec. 5.3 (beta_1 = 0.9, beta_2 = 0.98, epsilon = 1e-9); Loshchilov and Hutter 2019,
     "Decoupled Weight Decay Regularization", Algorithm 2.

@@ -1,4 +1,4 @@
-"""Means of parameters: over checkpoints at the end of a run, and over its steps as it goes."""
+"""Averages of parameters: over checkpoints, and exponential moving averages over the steps of a run."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from torch import Tensor
 from transformer.errors import ConfigError
 
 EMA_KEY = "average"
-"""The key beside Adam's own under which the optimizer keeps a parameter's running mean."""
+"""Key of the moving average in the optimizer's state of a parameter."""
 
 
 class ParameterMean:
-    """The mean of several models' parameters, added one model at a time.
+    """Averages the parameters of several models, which are added one at a time.
 
-    Sums are held in float64, so that the mean of equal values is that value, and no order of adding is better than
-    another. It needs the memory of two float32 models, however many are added.
+    Sums are kept in float64, so that the mean of equal values is that value and the order of adding has no effect on
+    the quality. The memory is that of two float32 models, for any number of models.
 
     Source: Vaswani et al. 2017, Sec. 6.1 (base: the last 5 checkpoints, big: the last 20).
     """
@@ -30,7 +30,7 @@ class ParameterMean:
         """Adds one model's tensors by name.
 
         Raises:
-            ConfigError: names or shapes are not those of the models before.
+            ConfigError: Names or shapes differ from those of earlier models.
         """
         if not self._sums:
             self._sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in tensors.items()}
@@ -45,28 +45,28 @@ class ParameterMean:
         self.count += 1
 
     def mean(self) -> dict[str, Tensor]:
-        """The mean of each tensor, rounded once to the type it came in.
+        """Returns the mean of each tensor, rounded once to its original dtype.
 
         Raises:
-            ConfigError: nothing was added.
+            ConfigError: No model was added.
         """
         if not self.count:
-            raise ConfigError("there is nothing to average; give at least one model")
+            raise ConfigError("no models to average; add at least one")
         return {name: (total / self.count).to(self._dtypes[name]) for name, total in self._sums.items()}
 
 
 @torch.no_grad()
 def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> None:
-    """Moves the running mean of every parameter towards its value after an update.
+    """Updates the exponential moving average of every parameter.
 
-    mean <- d * mean + (1 - d) * parameter, with d = min(decay, (1 + step) / (10 + step)): early on, when a long memory
-    would be of the random start, it is short. The mean is kept as `average` in the optimizer's state, so whatever
-    stores that state, stores it exactly.
+    Computes mean <- d * mean + (1 - d) * parameter, with d = min(decay, (1 + step) / (10 + step)). The decay is small
+    at first, so that the average soon forgets the random initialization. The mean is kept as `average` in the
+    optimizer's state, so it is stored exactly wherever that state is stored.
 
     Args:
-        optimizer: after its update number `step`.
-        decay: of the memory, e.g. 0.999, which reaches back about 1,000 updates.
-        step: updates done, from 1.
+        optimizer: Optimizer after its update number `step`.
+        decay: Decay of the average, e.g. 0.999, which averages over about 1,000 updates.
+        step: Number of updates done, from 1.
 
     Source: Polyak and Juditsky 1992; the growing decay is that of TensorFlow's ExponentialMovingAverage.
     """
@@ -81,9 +81,10 @@ def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> Non
 
 @contextmanager
 def use_ema_parameters(optimizer: torch.optim.Optimizer) -> Generator[None]:
-    """Inside the block the model holds the running means and the optimizer what it trains; without means, nothing.
+    """Swaps parameters and moving averages inside the block; the optimizer's state then holds the parameters.
 
-    So what is validated and saved as the model is the mean, and a checkpoint holds both.
+    The averages are thus validated and saved as the model, and a checkpoint contains both. Has no effect without moving
+    averages.
     """
     swap_ema_parameters(optimizer)
     try:
@@ -94,7 +95,7 @@ def use_ema_parameters(optimizer: torch.optim.Optimizer) -> Generator[None]:
 
 @torch.no_grad()
 def swap_ema_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Exchanges every parameter with its running mean, where there is one."""
+    """Swaps every parameter with its moving average, if it has one."""
     for parameter in _parameters(optimizer):
         state = optimizer.state.get(parameter, {})
         if EMA_KEY in state:

@@ -1,4 +1,4 @@
-"""The learning rate at each step."""
+"""Learning-rate schedules."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def paper_peak(d_model: int, warmup_steps: int) -> float:
-    """The highest rate of the paper's schedule: (d_model * warmup_steps)^-0.5, reached at the end of the warm-up.
+    """Computes the peak of the paper's schedule, (d_model * warmup_steps)^-0.5, reached at the end of the warm-up.
 
     Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3 at step = warmup_steps.
     """
@@ -17,7 +17,7 @@ def paper_peak(d_model: int, warmup_steps: int) -> float:
 
 
 def paper_schedule(d_model: int, warmup_steps: int) -> Schedule:
-    """d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), steps counted from 1.
+    """Implements d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), with steps counted from 1.
 
     Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3.
     """
@@ -25,14 +25,14 @@ def paper_schedule(d_model: int, warmup_steps: int) -> Schedule:
 
 
 def inverse_sqrt_schedule(peak: float, warmup_steps: int) -> Schedule:
-    """Rises linearly to the peak, then falls with the inverse square root of the step: the paper's shape, any peak."""
+    """Rises linearly to the peak, then falls with the inverse square root of the step, as in the paper."""
     return lambda step: peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
 def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedule:
     """Rises linearly to the peak, then falls to zero at `decay_steps` along half a cosine wave.
 
-    Where the warm-up is as long or longer, it is followed by zero.
+    If the warm-up takes `decay_steps` or longer, the rate is zero after it.
 
     Source: Loshchilov and Hutter 2017, Eq. 5, without restarts.
     """
@@ -47,21 +47,21 @@ def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedul
 
 
 def constant_schedule(peak: float, warmup_steps: int) -> Schedule:
-    """Rises linearly to the peak and stays."""
+    """Rises linearly to the peak, then stays constant."""
     return lambda step: peak * min(1.0, step / warmup_steps)
 
 
 def make_schedule(name: str, *, d_model: int, peak: float | None, warmup_steps: int, decay_steps: int) -> Schedule:
-    """The schedule of that name; steps count from 1. Where `peak` is None it is `paper_peak(d_model, warmup_steps)`.
+    """Creates a schedule by name; steps count from 1. If `peak` is None, it is `paper_peak(d_model, warmup_steps)`.
 
     Raises:
-        ConfigError: the name is unknown, or the paper's schedule is given a peak, which it derives itself.
+        ConfigError: The name is unknown, or a peak is set for the paper's schedule, which derives its own.
     """
     if name == "paper":
         if peak is not None:
             raise ConfigError(
                 f"training.learning_rate={peak} has no meaning for schedule='paper', which derives it from d_model and "
-                "warmup_steps; leave it out or choose 'inverse_sqrt'"
+                "warmup_steps; remove it or choose 'inverse_sqrt'"
             )
         return paper_schedule(d_model, warmup_steps)
     peak = paper_peak(d_model, warmup_steps) if peak is None else peak

@@ -1,4 +1,4 @@
-"""What Adam remembers, as tensors named after the parameters they belong to, and back."""
+"""Conversion of Adam's state to tensors named after parameters, and back."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ ADAM_KEYS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def initialize_adam_state(optimizer: torch.optim.Optimizer) -> None:
-    """Gives every parameter its moments, zero, where Adam would do so in its first update.
+    """Allocates Adam's moments, which Adam would otherwise allocate in its first update.
 
-    They stay for the whole run. Made between the gradients of an update, they would lie scattered among what is freed
-    after it, and no activation fits between them: a step of the paper's base model took 5 to 12 % more memory.
+    The moments live for the whole run. Allocated between the gradients of an update, they would fragment the heap: a
+    step of the paper's base model took 5 to 12 % more memory.
     """
     for parameter in _parameters(optimizer):
         optimizer.state[parameter] = {
@@ -26,7 +26,7 @@ def initialize_adam_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of every parameter: `exp_avg/projection_layer.proj.bias` and so on; a shared one is there once."""
+    """Returns the state of every parameter, e.g. `exp_avg/projection_layer.proj.bias`; shared ones occur once."""
     return {
         f"{key}/{name}": tensor
         for name, parameter in model.named_parameters()
@@ -40,10 +40,10 @@ def restore_optimizer(
     tensors: dict[str, Tensor],
     keys: tuple[str, ...] = ADAM_KEYS,
 ) -> None:
-    """Puts back what `optimizer_tensors` gave: every one of the keys for every parameter.
+    """Restores the tensors of `optimizer_tensors`, which must contain each key for every parameter.
 
     Raises:
-        CheckpointError: a tensor is missing, too many, or of another size than its parameter.
+        CheckpointError: A tensor is missing, is unexpected, or differs in shape from its parameter.
     """
     shapes = {
         f"{key}/{name}": torch.Size() if key == "step" else parameter.shape
@@ -51,7 +51,7 @@ def restore_optimizer(
         for key in keys
     }
     for name in sorted(shapes.keys() ^ tensors.keys()):
-        problem = "lacks" if name in shapes else "holds, for no parameter of this model,"
+        problem = "lacks" if name in shapes else "holds, without a parameter of this model,"
         raise CheckpointError(f"the optimizer's state {problem} {name}; start anew with --fresh")
     for name, tensor in tensors.items():
         if tensor.shape != shapes[name]:
@@ -61,13 +61,13 @@ def restore_optimizer(
             )
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for parameter in _parameters(optimizer):
-        own = optimizer.state[parameter]
+        state = optimizer.state[parameter]
         for key in keys:
-            given = shard_like(parameter, tensors[f"{key}/{names[id(parameter)]}"])
-            if key in own:
-                own[key].copy_(given)
-            else:  # tensors from a file are views of it; copies stay when the file goes
-                own[key] = given.to(parameter.device, copy=True)
+            tensor = shard_like(parameter, tensors[f"{key}/{names[id(parameter)]}"])
+            if key in state:
+                state[key].copy_(tensor)
+            else:  # tensors from a file are views of it, and copies outlive it
+                state[key] = tensor.to(parameter.device, copy=True)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:

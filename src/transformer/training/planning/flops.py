@@ -1,4 +1,4 @@
-"""How many floating-point operations a step takes, by formula."""
+"""Number of floating-point operations of a training step, by formula."""
 
 from typing import cast
 
@@ -9,70 +9,75 @@ from transformer.transformer import Transformer
 
 
 def translation_flops(
-    model: Transformer, pairs: int, source: int, target: int, scored: int, *, twice: bool = False
+    model: Transformer, pairs: int, source: int, target: int, scored: int, *, recomputed: bool = False
 ) -> int:
-    """Operations of all matrix products of a training step, forward and backward; two for each multiplication.
+    """Counts the operations of all matrix products of a training step, two for each multiply-add.
 
-    Going back through a product takes two of the same size, one for each of its operands. Element-wise work (norms,
-    softmax, dropout, the optimizer) is not counted: it is bound by memory, not by arithmetic.
+    The backward pass of a product takes two products of the same size, one for each operand. Element-wise operations
+    (norms, softmax, dropout, the optimizer) are not counted, since they are bound by memory bandwidth.
 
     Args:
-        model: the translator.
-        pairs: rows of the batch.
-        source: length of the rows of the source, padding included.
-        target: length of the rows of the target, padding included.
-        scored: target tokens that are projected to the vocabulary; padding is not.
-        twice: the layers' forward pass is done again on the way back, see `checkpoint_layers`.
+        model: Encoder-decoder model.
+        pairs: Number of sentence pairs in the batch.
+        source: Length of the source rows, padding included.
+        target: Length of the target rows, padding included.
+        scored: Number of target tokens that are projected to the vocabulary, without padding.
+        recomputed: Whether the backward pass recomputes the layers, see `checkpoint_layers`.
     """
-    of_source = _weights(model.encoder) + sum(_weights(part) for part in _maps_of_source(model))
-    of_target = _weights(model.decoder) - sum(_weights(part) for part in _maps_of_source(model))
-    linear = 2 * pairs * (source * of_source + target * of_target)
-    projection = 2 * scored * _weights(model.projection_layer)
+    source_projections = sum(_n_weights(linear) for linear in _source_projections(model))
+    source_weights = _n_weights(model.encoder) + source_projections
+    target_weights = _n_weights(model.decoder) - source_projections
+    linear = 2 * pairs * (source * source_weights + target * target_weights)
+    projection = 2 * scored * _n_weights(model.projection_layer)
     scores = len(model.encoder.layers) * source * source + len(model.decoder.layers) * target * (target + source)
     attention = 2 * 2 * pairs * _width(model.encoder) * scores  # Q K^T, and the weights times V
-    return (4 if twice else 3) * (linear + attention) + 3 * projection
+    return (4 if recomputed else 3) * (linear + attention) + 3 * projection
 
 
-def stack_flops(stack: nn.Module, rows: int, length: int, *, first: int | None = None, twice: bool = False) -> int:
-    """As `translation_flops`, of a stack of encoder layers.
+def stack_flops(
+    stack: nn.Module, rows: int, length: int, *, n_queries: int | None = None, recomputed: bool = False
+) -> int:
+    """Counts the operations of a stack of encoder layers in the same way as `translation_flops`.
 
     Args:
-        stack: an `Encoder`.
-        rows: of the batch.
-        length: of the rows, padding included.
-        first: positions of the last layer that are computed, all if not given.
-        twice: as there.
+        stack: Encoder.
+        rows: Number of rows in the batch.
+        length: Length of the rows, padding included.
+        n_queries: Number of positions that the last layer computes; all if None.
+        recomputed: Whether the backward pass recomputes the layers.
     """
     layers = cast(nn.ModuleList, stack.get_submodule("layers"))
-    left_out = 0 if first is None else length - first
-    of_all = sum(_weights(layers[-1].get_submodule(f"self_attention_block.{name}")) for name in ("W_k", "W_v"))
-    linear = 2 * rows * (length * _weights(stack) - left_out * (_weights(layers[-1]) - of_all))
-    attention = 4 * rows * (length * len(layers) - left_out) * length * _width(stack)
-    return (4 if twice else 3) * (linear + attention)
+    skipped_positions = 0 if n_queries is None else length - n_queries
+    key_value_weights = sum(
+        _n_weights(layers[-1].get_submodule(f"self_attention_block.{name}")) for name in ("W_k", "W_v")
+    )
+    linear = 2 * rows * (length * _n_weights(stack) - skipped_positions * (_n_weights(layers[-1]) - key_value_weights))
+    attention = 4 * rows * (length * len(layers) - skipped_positions) * length * _width(stack)
+    return (4 if recomputed else 3) * (linear + attention)
 
 
 def head_flops(head: nn.Module, positions: int) -> int:
-    """As `translation_flops`, of linear maps that read so many positions."""
-    return 3 * 2 * positions * _weights(head)
+    """Counts the operations of an output head at a number of positions in the same way as `translation_flops`."""
+    return 3 * 2 * positions * _n_weights(head)
 
 
 def patch_flops(model: nn.Module, patches: int) -> int:
-    """As `translation_flops`, of the map of so many patches, if there is one; pixels have no gradient."""
-    maps = [part.projection.weight.numel() for part in model.modules() if isinstance(part, PatchEmbedding)]
-    return 2 * 2 * patches * sum(maps)
+    """Counts the operations of the patch embedding, if the model has one; pixels need no gradient."""
+    sizes = [module.projection.weight.numel() for module in model.modules() if isinstance(module, PatchEmbedding)]
+    return 2 * 2 * patches * sum(sizes)
 
 
 def _width(stack: nn.Module) -> int:
-    """Of all heads of a layer together."""
-    block = next(part for part in stack.modules() if isinstance(part, MultiHeadAttention))
+    """Returns the total width of the heads of a layer."""
+    block = next(module for module in stack.modules() if isinstance(module, MultiHeadAttention))
     return block.h * block.d_k
 
 
-def _maps_of_source(model: Transformer) -> list[nn.Module]:
-    """The maps of the decoder that read the encoder's output."""
+def _source_projections(model: Transformer) -> list[nn.Module]:
+    """Returns the linear layers of the decoder that are applied to the encoder's output."""
     blocks = [layer.get_submodule("cross_attention_block") for layer in model.decoder.layers]
     return [block.get_submodule(name) for block in blocks for name in ("W_k", "W_v")]
 
 
-def _weights(module: nn.Module) -> int:
-    return sum(part.weight.numel() for part in module.modules() if isinstance(part, nn.Linear))
+def _n_weights(module: nn.Module) -> int:
+    return sum(linear.weight.numel() for linear in module.modules() if isinstance(linear, nn.Linear))

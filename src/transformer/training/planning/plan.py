@@ -1,4 +1,4 @@
-"""What a run will cost, found out and said before its first step."""
+"""Costs of a run, measured before its first step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,13 +23,13 @@ from transformer.training.planning.memory import (
 )
 from transformer.training.step import TrainingState
 
-OTHERS: Final = 8
-"""Batches of other sizes that are gone through before the largest once more: what is freed leaves holes, in which what
-comes next does not always find room."""
-SAMPLE: Final = 256
-"""Batches over which the mean of operations is taken."""
-AUTO_FIRST, AUTO_MOST, AUTO_SHARE = 1024, 25_000, 0.5
-"""For "auto": the budget tried first, the most that is chosen (the paper's), and the share of memory it may take."""
+N_VARIED_BATCHES: Final = 8
+"""Batches of various sizes that are tried before the largest is tried again: freed memory becomes fragmented, and the
+largest batch may then need more."""
+N_COUNTED_BATCHES: Final = 256
+"""Batches over which the number of operations is averaged."""
+AUTO_FIRST, AUTO_MAX, AUTO_SHARE = 1024, 25_000, 0.5
+"""For "auto": the first budget that is tried, the largest that is chosen (the paper's), and its share of memory."""
 
 
 def plan_run(
@@ -38,62 +38,68 @@ def plan_run(
     config: TrainingConfig,
     warm_up_validation: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Counts operations, predicts memory, then goes through the largest batches; nothing of the state changes.
+    """Counts operations, predicts memory, then tries the largest batches; the state is not changed.
 
-    What is predicted from parts of a batch decides whether all of it is tried, and what this took is told.
+    A batch is tried only if the prediction from parts of it fits into memory. The trials give the reported memory.
 
     Args:
-        state: of the run.
+        state: Training state of the run.
         dataset: Training examples.
         config: Training section of the recipe.
-        warm_up_validation: does what validation will do and may take more memory than a batch.
+        warm_up_validation: Function that runs the part of validation with the largest memory.
 
     Returns:
-        Lines for the reader.
+        Lines to print.
 
     Raises:
-        ConfigError: the largest batch does not fit into memory.
+        ConfigError: The largest batch does not fit into memory.
     """
     batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     lines: list[str] = []
     objective = unwrap(state.objective)
     if isinstance(objective, SupportsFlopCount):
-        operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:SAMPLE]])
-        in_all = operations * (config.max_steps or 0)
-        lines.append(f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {in_all / 1e15:,.4f} PFLOP in all")
-    largest = _largest(dataset, config)
-    plans: list[MemoryEstimate] = []
+        operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:N_COUNTED_BATCHES]])
+        total_operations = operations * (config.max_steps or 0)
+        lines.append(
+            f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {total_operations / 1e15:,.4f} PFLOP in all"
+        )
+    largest = _largest_micro_batches(dataset, config)
+    estimates: list[MemoryEstimate] = []
     for ids in largest:
-        if found := predict_memory(state, dataset, ids):
-            check_batch_fits(found, config.budget)
-            plans.append(found)
-    tried = [*largest, *_others(batches, config), *largest]
+        if estimate := predict_memory(state, dataset, ids):
+            check_batch_fits(estimate, config.budget)
+            estimates.append(estimate)
+    tried = [*largest, *_varied_batches(batches, config), *largest]
     trials = [*(partial(try_batch, state, dataset, ids) for ids in tried), warm_up_validation]
     peaks = [measure_peak_memory(state, trial) or 0 for trial in trials]
-    if plans:
-        of_each = " on each rank" if state.context.size > 1 else ""
-        lines.append(f"{replace(plans[0], predicted=max(peaks))}{of_each}")
+    if estimates:
+        scope = " on each rank" if state.context.size > 1 else ""
+        lines.append(f"{replace(estimates[0], predicted=max(peaks))}{scope}")
     return lines
 
 
 def choose_batch_tokens(state: TrainingState, dataset: Dataset, config: TrainingConfig) -> int:
-    """The budget for `batch_tokens="auto"`: as large as half of the available memory allows, at most the paper's."""
+    """Returns the budget for `batch_tokens="auto"`: what fits into half of the memory, at most the paper's."""
     trial = config.model_copy(update={"batch_tokens": AUTO_FIRST})
-    plans = [predict_memory(state, dataset, largest) for largest in _largest(dataset, trial)]
-    fitting = min((fitting_tokens(memory, AUTO_FIRST, AUTO_SHARE) for memory in plans if memory), default=0)
-    return max(AUTO_FIRST, min(AUTO_MOST, fitting))
+    estimates = [predict_memory(state, dataset, largest) for largest in _largest_micro_batches(dataset, trial)]
+    fitting = min((fitting_tokens(estimate, AUTO_FIRST, AUTO_SHARE) for estimate in estimates if estimate), default=0)
+    return max(AUTO_FIRST, min(AUTO_MAX, fitting))
 
 
-def _largest(dataset: Dataset, config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
-    """The micro-batches of an epoch that may need most memory."""
+def _largest_micro_batches(dataset: Dataset, config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
+    """Returns the micro-batches of an epoch that may need most memory."""
     batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     return [split_micro(ids, config.accumulation or 1)[0] for ids in worst_batches(dataset, batches)]
 
 
-def _others(batches: Sequence[NDArray[np.integer[Any]]], config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
-    """Micro-batches from all parts of an epoch."""
-    chosen = [batches[place] for place in np.linspace(0, len(batches) - 1, min(OTHERS, len(batches))).astype(int)]
-    return [split_micro(ids, config.accumulation or 1)[0] for ids in chosen]
+def _varied_batches(
+    batches: Sequence[NDArray[np.integer[Any]]], config: TrainingConfig
+) -> list[NDArray[np.integer[Any]]]:
+    """Returns micro-batches spread evenly over an epoch."""
+    sample = [
+        batches[index] for index in np.linspace(0, len(batches) - 1, min(N_VARIED_BATCHES, len(batches))).astype(int)
+    ]
+    return [split_micro(ids, config.accumulation or 1)[0] for ids in sample]
 
 
 def _operations(objective: SupportsFlopCount, lengths: NDArray[np.int32]) -> int:

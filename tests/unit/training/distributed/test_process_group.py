@@ -35,7 +35,9 @@ def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> No
 
 def test_a_rank_does_not_wait_for_ever() -> None:
     """Catches a rank that hangs where rank 0 never came."""
-    with pytest.raises(TrainingError, match=r"rank 0 did not answer rank 1 within training.rank_seconds=0.1; look at"):
+    with pytest.raises(
+        TrainingError, match=r"rank 0 did not answer rank 1 within training.rank_seconds=0.1; check its"
+    ):
         restart_safe_store(HashStore(), 1, 2, 0.1)
 
 
@@ -47,7 +49,7 @@ def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name, value in {"RANK": 2, "WORLD_SIZE": 3, "LOCAL_RANK": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
         monkeypatch.setenv(name, str(value))
-    message = "LOCAL_RANK=2, but this machine has 2 GPUs; start as many ranks"
+    message = "LOCAL_RANK=2, but this machine has 2 GPUs; start one rank per GPU"
     with pytest.raises(ConfigError, match=message), join_process_group(TrainingConfig()):
         pass
 
@@ -56,7 +58,7 @@ def test_a_rank_that_lost_another_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     """Catches a connection closed by a dead rank that is reported as the cause."""
     monkeypatch.setattr(distributed, "AFTERMATH_SECONDS", 0.0)
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
-    with pytest.raises(TrainingError, match=r"another rank ended or did not answer .*goes on from the newest checkp"):
+    with pytest.raises(TrainingError, match=r"another rank ended or did not answer .*resumes from the latest checkp"):
         report_to_launcher(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer"))
     assert not (tmp_path / "error.json").exists()
     report_to_launcher(ValueError("mine"))
@@ -96,4 +98,4 @@ def test_shares_cover_every_micro_batch_once() -> None:
         parts = [context.items_of_rank(range(n)) for context in worlds]
         assert sorted(index for part in parts for index in part) == list(range(n))
         assert all(index == rank + place * size for rank, part in enumerate(parts) for place, index in enumerate(part))
-        assert all(worlds[0].items_per_rank(n) - len(part) in (0, 1) for part in parts)
+        assert all(worlds[0].max_items_per_rank(n) - len(part) in (0, 1) for part in parts)

@@ -48,7 +48,7 @@ GIB = 2**30
 class Pairs:
     """Random pairs of the given lengths, EOS included."""
 
-    parts = ()
+    mix = ()
 
     def __init__(self, lengths: list[tuple[int, int]]) -> None:
         self.lengths = np.array(lengths, dtype=np.int32)
@@ -208,7 +208,7 @@ def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
     assert fitting_tokens(plan, 4096) == 2048
     with pytest.raises(ConfigError, match=r"batch_tokens=4096 needs about 6\.00 GiB, but 4\.00 GiB are available; set"):
         check_batch_fits(plan, 4096)
-    with pytest.raises(ConfigError, match="take a smaller model"):
+    with pytest.raises(ConfigError, match="choose a smaller model"):
         check_batch_fits(MemoryEstimate(10, 6 * GIB, GIB, 0.01 * GIB), 4096)
     check_batch_fits(MemoryEstimate(10, GIB, GIB, 1.0), 4096)
 
@@ -273,7 +273,7 @@ def test_limits_of_the_groups_around_a_process_count(
     groups = tmp_path / "groups"
     groups.write_text(f"7:cpu:/\n{'4:memory' if version == 1 else '0:'}:/slice/service\n")
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "OWN_GROUPS", groups)
+    monkeypatch.setattr(memory, "PROCESS_CGROUPS", groups)
     resident = memory.available_bytes(torch.device("cpu")) - 2**29 - 4096
     assert 0 < resident < 2**34  # what the process itself holds
 
