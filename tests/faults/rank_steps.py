@@ -1,4 +1,4 @@
-"""Updates on the ranks that torchrun started, and what they tell each other; a test does the same alone."""
+"""Updates and collective operations on ranks started by torchrun; a test runs the same in a single process."""
 
 import json
 import math
@@ -81,7 +81,7 @@ def take_steps(
 ) -> tuple[dict[str, torch.Tensor], list[Any]]:
     """Two updates with plain gradient descent, between them one that is not finite on the last rank alone.
 
-    Returns the weights, whole, on rank 0, and what every rank was told.
+    Returns the full weights on rank 0, and the results that every rank received.
     """
     torch.manual_seed(5)
     sizes = {"d_model": 8, "N": 2, "h": 2, "d_ff": 12, "dropout": 0.3, "share_embeddings": share}
@@ -91,39 +91,43 @@ def take_steps(
     optimizer = torch.optim.SGD(distributed.model.parameters())
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
     config, progress = TrainingConfig(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
-    told: list[Any] = []
+    results: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
-        spoiled = len(told) == 2
+        spoiled = len(results) == 2
         objective.spoiled = spoiled and (context.rank == min(context.size, accumulation) - 1)
         batch = prepare_batch(Pairs(), context, accumulation, (ids, progress.position))
         outcome = train_on_batch(state, batch, config, 0.7, progress)
         assert isinstance(outcome, SkippedBatch) == spoiled
-        told.append(outcome.reason if isinstance(outcome, SkippedBatch) else [outcome.loss, outcome.nll, outcome.count])
-        told.append(None if isinstance(outcome, SkippedBatch) else outcome.gradient_norm)
+        results.append(
+            outcome.reason if isinstance(outcome, SkippedBatch) else [outcome.loss, outcome.nll, outcome.count]
+        )
+        results.append(None if isinstance(outcome, SkippedBatch) else outcome.gradient_norm)
     weights = gather_on_main(dict(distributed.model.named_parameters()), context)
     distributed.gather()
     if context.is_main:
         assert distributed.whole.projection_layer.proj.weight is distributed.whole.tgt_embed.embedding.weight
         assert all(torch.equal(whole, distributed.whole.get_parameter(name)) for name, whole in weights.items())
-    return {name: tensor.detach() for name, tensor in weights.items()}, told
+    return {name: tensor.detach() for name, tensor in weights.items()}, results
 
 
 def keeps_memory(context: DistributedContext) -> bool:
-    """Whether Adam's memory is the same, whole, after it was put back in parts, and every rank holds its part."""
+    """Whether Adam's state is unchanged after it was sharded and gathered, and every rank holds only its shard."""
     torch.manual_seed(5)
     model = build_transformer(29, 29, 12, 12, d_model=8, N=1, h=2, d_ff=12, share_embeddings="all")
-    given = {
+    tensors = {
         f"{key}/{name}": torch.rand_like(p) for name, p in model.named_parameters() for key in ("exp_avg", "exp_avg_sq")
     }
-    given |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
+    tensors |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
     distributed = distribute_model(TranslationObjective(model, 0.1), model, context)
     optimizer = make_optimizer(distributed.model, TrainingConfig())
-    restore_optimizer(distributed.model, optimizer, given)
+    restore_optimizer(distributed.model, optimizer, tensors)
     held = sum(state["exp_avg"].untyped_storage().nbytes() for state in map(local, optimizer.state.values()))
     back = gather_on_main(optimizer_tensors(distributed.model, optimizer), context)
-    whole = sum(tensor.nbytes for name, tensor in given.items() if name.startswith("exp_avg/"))
+    whole = sum(tensor.nbytes for name, tensor in tensors.items() if name.startswith("exp_avg/"))
     assert context.strategy != "fsdp" or context.size == 1 or held < 0.7 * whole, (held, whole)
-    return not context.is_main or (back.keys() == given.keys() and all(torch.equal(back[n], given[n]) for n in given))
+    return not context.is_main or (
+        back.keys() == tensors.keys() and all(torch.equal(back[n], tensors[n]) for n in tensors)
+    )
 
 
 def plans(context: DistributedContext) -> list[float]:
@@ -135,16 +139,16 @@ def plans(context: DistributedContext) -> list[float]:
     optimizer = make_optimizer(distributed.model, TrainingConfig())
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
     dataset, config = Alike(), TrainingConfig(batch_tokens=29 * 400, accumulation=2, max_steps=3)
-    told = plan_run(state, dataset, config)
+    lines = plan_run(state, dataset, config)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):
         batch = prepare_batch(dataset, context, 2, (np.arange(400), Progress().position))
         train_on_batch(state, batch, config, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     predicted = float(
-        re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", told[-1])[0]
+        re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", lines[-1])[0]
     )
-    return [predicted, int(peak.split()[1]) / 2**20, len(told)]
+    return [predicted, int(peak.split()[1]) / 2**20, len(lines)]
 
 
 def local(state: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +156,7 @@ def local(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def talk(context: DistributedContext) -> list[Any]:
-    """What the ranks hear of each other."""
+    """Returns the results of collective operations."""
     interruption = Interruption(15 if context.rank == 1 else None)
     text = "Zeichen: \u00e4\u20ac, NaN" * (1 + 3 * context.rank)
     return [

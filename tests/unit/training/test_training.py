@@ -231,12 +231,14 @@ def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
     """Catches a divisor that is turned over, taken twice, or left for a gradient that is short enough."""
     objectives = [tiny_objective() for _ in range(2)]
     objectives[1].load_state_dict(objectives[0].state_dict())
-    optimizers = [torch.optim.Adam(each.parameters(), lr=0.0, fused=i == 0) for i, each in enumerate(objectives)]
-    states = [TrainingState(*each, 0, 1) for each in zip(objectives, optimizers, strict=True)]
+    optimizers = [
+        torch.optim.Adam(objective.parameters(), lr=0.0, fused=i == 0) for i, objective in enumerate(objectives)
+    ]
+    states = [TrainingState(*pair, 0, 1) for pair in zip(objectives, optimizers, strict=True)]
     for clip_norm in (0.01, 100.0, 0.01):
         for state in states:
             train_step(state, [pair_rows([(3, 4)])], 0.01, clip_norm=clip_norm)
-    for ours, plain in zip(*(each.parameters() for each in objectives), strict=True):
+    for ours, plain in zip(*(objective.parameters() for objective in objectives), strict=True):
         for name in ("exp_avg", "exp_avg_sq"):
             torch.testing.assert_close(optimizers[0].state[ours][name], optimizers[1].state[plain][name])
 
@@ -250,8 +252,8 @@ class InfiniteLoss(torch.nn.Module):
 
     def forward(self, batch: PairBatch) -> LossSum:
         """Of a batch."""
-        found = self.objective(batch)
-        return LossSum(found.loss_sum + math.inf, found.count, found.metrics)
+        result = self.objective(batch)
+        return LossSum(result.loss_sum + math.inf, result.count, result.metrics)
 
 
 def test_a_batch_that_is_left_out_does_not_shorten_the_next() -> None:
@@ -262,7 +264,7 @@ def test_a_batch_that_is_left_out_does_not_shorten_the_next() -> None:
     with pytest.raises(NonFiniteError, match=r"the loss is inf \(the gradient is finite\)"):
         train_step(TrainingState(InfiniteLoss(objective), optimizer, 0, 1), [batch], 0.01, clip_norm=0.01)
     result = train_step(TrainingState(objective, optimizer, 0, 1), [batch], 0.01, clip_norm=100.0)
-    moments = [optimizer.state[each]["exp_avg"] for each in objective.parameters()]
+    moments = [optimizer.state[parameter]["exp_avg"] for parameter in objective.parameters()]
     assert torch.nn.utils.get_total_norm(moments).item() == pytest.approx(0.1 * result.gradient_norm, rel=1e-4)
 
 
@@ -325,7 +327,7 @@ def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> Non
     """
     objective = tiny_objective()
     optimizer = make_optimizer(objective, TrainingConfig())
-    assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[each].keys() for each in objective.parameters())
+    assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[p].keys() for p in objective.parameters())
     theirs = copy.deepcopy(objective)
     expected = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, fused=True)
     optimizer.param_groups[0]["lr"] = 0.1
@@ -471,11 +473,11 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
 def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> None:
     """Catches a line that no run writes again, since the data goes on after that batch; those beyond are told anew."""
     path = tmp_path / "m.jsonl"
-    told = [("train", 5), ("skipped", 6), ("skipped", 6), ("train", 6), ("skipped", 7)]
-    path.write_text("".join(json.dumps({"kind": kind, "step": step}) + "\n" for kind, step in told))
+    entries = [("train", 5), ("skipped", 6), ("skipped", 6), ("train", 6), ("skipped", 7)]
+    path.write_text("".join(json.dumps({"kind": kind, "step": step}) + "\n" for kind, step in entries))
     Reporter(path, 9, 1, start=Progress(step=5, skipped_nonfinite=1), quiet=True).close()
     kept = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["kind"], line["step"]) for line in kept] == told[:2]
+    assert [(line["kind"], line["step"]) for line in kept] == entries[:2]
 
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:

@@ -43,14 +43,14 @@ def test_as_many_tokens_are_masked_as_asked_for_and_never_the_frame() -> None:
     """Catches a masked [CLS], a count that the loss is divided by wrongly, and shares that are not 80, 10 and 10."""
     tokens, n = windows(400), 5
     tokens[:, 0], tokens[:, -2:] = 1, 2
-    masked, places = mask_tokens(tokens, n, 3, (4, VOCABULARY), (1, 2), draw())
-    assert places.shape == (400, n)
-    assert all(len(set(row)) == n for row in places.tolist())
-    assert int(places.min()) == 1
-    assert int(places.max()) == T - 3
-    others = torch.ones_like(tokens, dtype=torch.bool).scatter(1, places, False)
+    masked, positions = mask_tokens(tokens, n, 3, (4, VOCABULARY), (1, 2), draw())
+    assert positions.shape == (400, n)
+    assert all(len(set(row)) == n for row in positions.tolist())
+    assert int(positions.min()) == 1
+    assert int(positions.max()) == T - 3
+    others = torch.ones_like(tokens, dtype=torch.bool).scatter(1, positions, False)
     assert torch.equal(masked[others], tokens[others])
-    shown, seen = masked.gather(1, places), tokens.gather(1, places)
+    shown, seen = masked.gather(1, positions), tokens.gather(1, positions)
     assert (shown == 3).float().mean().item() == pytest.approx(0.8, abs=0.03)
     assert (shown == seen).float().mean().item() == pytest.approx(0.1 + 0.1 / (VOCABULARY - 4), abs=0.03)
 
@@ -65,16 +65,16 @@ def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
     assert model.masked_head is not None
     objective = MaskedLanguageModelObjective(model, 3, (4, VOCABULARY), (1, 1)).eval()
     batch = WindowBatch(windows(), B * 4)
-    found = objective(batch)
-    masked, places = mask_tokens(batch.tokens, 4, 3, (4, VOCABULARY), (1, 1), draw(20_171))
+    result = objective(batch)
+    masked, positions = mask_tokens(batch.tokens, 4, 3, (4, VOCABULARY), (1, 1), draw(20_171))
     logits = model.masked_head(model.encode(masked))
     expected = sum(
-        F.cross_entropy(logits[row, place], batch.tokens[row, place])
-        for row, own in enumerate(places.tolist())
-        for place in own
+        F.cross_entropy(logits[row, position], batch.tokens[row, position])
+        for row, row_positions in enumerate(positions.tolist())
+        for position in row_positions
     )
-    torch.testing.assert_close(found.loss_sum, expected)
-    torch.testing.assert_close(objective(batch).loss_sum, found.loss_sum)
+    torch.testing.assert_close(result.loss_sum, expected)
+    torch.testing.assert_close(objective(batch).loss_sum, result.loss_sum)
     objective.train()
     torch.manual_seed(1)
     first = objective(batch).loss_sum
@@ -105,7 +105,7 @@ def test_spans_and_what_is_left_give_the_text_again(window: int, spans: SpanCorr
                 spans[max(spans)].append(token)
         assert list(spans) == list(sentinels)
         assert all(spans.values())
-        assert [each for token in left for each in spans.get(token, [token])] == row
+        assert [part for token in left for part in spans.get(token, [token])] == row
 
 
 def test_spans_differ_from_draw_to_draw() -> None:
@@ -124,9 +124,9 @@ def test_the_span_loss_is_that_of_teacher_forcing() -> None:
     objective = SpanCorruptionObjective(model, sentinels, 1, 2, 0.0).eval()
     batch = WindowBatch(windows(), B * SpanCorruption().lengths(T)[1])
     src, labels = corrupt_spans(batch.tokens, SpanCorruption(), sentinels, 2, draw(20_171))
-    given = torch.cat([torch.ones(B, 1, dtype=torch.long), labels[:, :-1]], dim=1)
+    tgt = torch.cat([torch.ones(B, 1, dtype=torch.long), labels[:, :-1]], dim=1)
     from transformer.blocks import causal_mask
 
-    logits = model(src, given, None, causal_mask(given.size(1)))
+    logits = model(src, tgt, None, causal_mask(tgt.size(1)))
     expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
     torch.testing.assert_close(objective(batch).loss_sum, expected)

@@ -36,8 +36,8 @@ def test_chunked_loss_is_the_formula(bias: bool, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 11)
     monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 3 * 11)
     labels = torch.randint(0, 11, (9,)).repeat_interleave(2)
-    given = [torch.randn(*shape, dtype=torch.float64) for shape in ((18, 5), (11, 5), (11,))]
-    ours, theirs = ([tensor.clone().requires_grad_() for tensor in given[: 3 if bias else 2]] for _ in range(2))
+    tensors = [torch.randn(*shape, dtype=torch.float64) for shape in ((18, 5), (11, 5), (11,))]
+    ours, theirs = ([tensor.clone().requires_grad_() for tensor in tensors[: 3 if bias else 2]] for _ in range(2))
     total, nll = smoothed_cross_entropy(ours[0], ours[1], ours[2] if bias else None, labels, 0.1, 5.0)
     expected = r_drop(F.linear(*theirs), labels, 0.1, 5.0)
     torch.testing.assert_close(total, expected)

@@ -180,7 +180,7 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for parameter, earlier in zip(state.objective.parameters(), before, strict=True):
         assert torch.equal(parameter, earlier)
         assert parameter.grad is None
-    assert not any(tensor.any() for own in state.optimizer.state.values() for tensor in own.values())
+    assert not any(tensor.any() for moments in state.optimizer.state.values() for tensor in moments.values())
     assert state.step == 0
     assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0])
     assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch or validation", lines[1])
@@ -197,8 +197,8 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_peak_meter", lambda _: peak)
     config = TrainingConfig(batch_tokens=100, max_steps=10)
     assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), config)[-1]
-    told = plan_run(state, Pairs([(5, 4)] * 40), config, lambda: rehearsed.append(1))[-1]
-    assert "about 3.00 GiB" in told
+    line = plan_run(state, Pairs([(5, 4)] * 40), config, lambda: rehearsed.append(1))[-1]
+    assert "about 3.00 GiB" in line
 
 
 def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
@@ -300,12 +300,12 @@ def ratio_to_peak(state: TrainingState, dataset: Pairs) -> float:
     retain_heap()
     ids = np.arange(len(dataset.lengths))
     tokens = int(dataset.lengths.max()) * len(ids)
-    told = plan_run(state, dataset, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
+    line = plan_run(state, dataset, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak is what is held now
     for _ in range(3):
         train_step(state, [dataset.fetch(ids)], 1e-3, 1.0)
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return float(told.split()[2]) * GIB / (1024 * int(peak.split()[1]))
+    return float(line.split()[2]) * GIB / (1024 * int(peak.split()[1]))
 
 
 SHAPES: dict[str, tuple[dict[str, Any], list[tuple[int, int]]]] = {
@@ -328,13 +328,13 @@ print(ratio_to_peak(state_of(**sizes), Pairs(pairs)))
 def test_predicted_memory_is_near_the_peak(shape: str, tmp_path: Path) -> None:
     """Catches a part of the need that is forgotten: moments, gradients, the rows that were not tried.
 
-    What is freed leaves holes, other ones in each process: one of three has to come near.
+    The heap is fragmented differently in each process, so one of three must come near.
     """
     (tmp_path / "tests_plan.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
     call = [sys.executable, "-c", PROCESS, shape]
-    found: list[float] = []
-    while len(found) < 3 and not any(each == pytest.approx(1.0, abs=0.15) for each in found):
+    ratios: list[float] = []
+    while len(ratios) < 3 and not any(ratio == pytest.approx(1.0, abs=0.15) for ratio in ratios):
         result = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
-        found.append(float(result.stdout))
-    assert found[-1] == pytest.approx(1.0, abs=0.15), found
+        ratios.append(float(result.stdout))
+    assert ratios[-1] == pytest.approx(1.0, abs=0.15), ratios
