@@ -72,7 +72,7 @@ def test_it_is_refused_before_the_texts_are_prepared(
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    substitute(monkeypatch, "prepare.CorpusBuilder.survey", prepare)
+    substitute(monkeypatch, "prepare.CorpusBuilder.scan", prepare)
     with pytest.raises(ConfigError, match=rf"training\.{next(iter(settings))}="):
         train(parse_recipe(tiny_recipe(digit_corpus, **settings)), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
