@@ -31,7 +31,7 @@ from transformer.training.optim.ema import ParameterMean, update_ema, use_ema_pa
 def test_the_mean_is_exact() -> None:
     """Catches sums in float32: 7 equal values must give that value, and a small one beside a large must not vanish."""
     mean = ParameterMean()
-    with pytest.raises(ConfigError, match="there is nothing to average; give at least one model"):
+    with pytest.raises(ConfigError, match="no models to average; add at least one"):
         mean.mean()
     same = torch.randn(31)
     for large in (1e8, 1.0, -1e8):
@@ -87,7 +87,7 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
     third = store(tmp_path / "c", other, 1)
     with pytest.raises(ConfigError, match=r"differ \(tokenizer.json\)"):
         average_bundles([first, third])
-    with pytest.raises(ConfigError, match="there is nothing to average"):
+    with pytest.raises(ConfigError, match="no models to average"):
         average_bundles([])
 
 

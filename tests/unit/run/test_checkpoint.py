@@ -292,7 +292,7 @@ def test_what_adam_remembers_comes_back_under_the_parameters_names() -> None:
     without = {name: tensor for name, tensor in tensors.items() if name != "exp_avg_sq/b.bias"}
     with pytest.raises(CheckpointError, match=r"the optimizer's state lacks exp_avg_sq/b.bias; start anew"):
         restore_optimizer(other, fresh, without)
-    with pytest.raises(CheckpointError, match=r"holds, for no parameter of this model, exp_avg/c; start anew"):
+    with pytest.raises(CheckpointError, match=r"holds, without a parameter of this model, exp_avg/c; start anew"):
         restore_optimizer(other, fresh, tensors | {"exp_avg/c": torch.ones(1)})
     with pytest.raises(CheckpointError, match=r"step/a.bias has shape \(5,\), not \(\); start anew"):
         restore_optimizer(other, fresh, tensors | {"step/a.bias": torch.ones(5)})
