@@ -38,7 +38,7 @@ def kill() -> None:
 
 
 def watch_operations(log: Path | None, kill_at: int | None, torn: bool) -> None:
-    """Counts what is done to files below `checkpoints`, and kills the process in place of the n-th, counted from 0.
+    """Counts what is done to files below `checkpoints`, and kills the process instead of the n-th, counted from 0.
 
     With `torn`, the file that is being written is left half its size, as where the write itself was interrupted.
     """

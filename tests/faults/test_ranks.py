@@ -214,10 +214,10 @@ def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_p
 
 def test_four_ranks_and_then_two_end_as_one_process_with_a_running_mean(recipe: Path, tmp_path: Path) -> None:
     """Catches data, dropout or a running mean that depends on the number of ranks."""
-    given = ["training.accumulation=4", "training.ema_decay=0.9", "training.max_steps=6", "training.save_every=3"]
+    overrides = ["training.accumulation=4", "training.ema_decay=0.9", "training.max_steps=6", "training.save_every=3"]
     alone, run = tmp_path / "alone", tmp_path / "run"
-    assert train(load_recipe(recipe, given), alone, quiet=True).progress.step == 6
-    options = [part for setting in given for part in ("--set", setting)]
+    assert train(load_recipe(recipe, overrides), alone, quiet=True).progress.step == 6
+    options = [part for setting in overrides for part in ("--set", setting)]
     ended = torchrun_train(recipe, run, *options, ranks=4, faults={"3/0": (3, "terminate")})
     assert "stopped at step 4 and saved" in ended.err, ended.err
     ended = torchrun_train(recipe, run, *options)

@@ -1,4 +1,4 @@
-"""Runs that are killed, damaged, changed or filled up, and go on: through the real command."""
+"""Runs that are killed, damaged, changed or out of disk space, and resumed: through the real command."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begun(commands: Commands, recipe: Path, tmp_path: Path) -> Path:
-    """A run of four steps, whose last two and best checkpoints are there."""
+    """A run of four steps, with its last two and its best checkpoints."""
     ended = commands("train", recipe, "--run", tmp_path / "run", *settings(max_steps=4, decay_steps=EPOCH + 5))
     assert ended.returncode == 0, ended.stderr
     return tmp_path / "run"

@@ -131,8 +131,8 @@ def test_a_file_is_known_by_any_name(tiny_run: Path, tmp_path: Path) -> None:
     """Catches an input that is emptied before it is read: standard input, and a link to it."""
     source, link = write_lines(tmp_path / "in.txt", ["one"]), tmp_path / "link.txt"
     link.hardlink_to(source)
-    for given in (f"< {source} --output {source}", f"--input {source} --output {link}"):
-        script = f"{' '.join(COMMAND)} translate {tiny_run} {given}"
+    for files in (f"< {source} --output {source}", f"--input {source} --output {link}"):
+        script = f"{' '.join(COMMAND)} translate {tiny_run} {files}"
         result = subprocess.run(["bash", "-c", script], env=ENVIRONMENT, capture_output=True, check=False)
         assert result.returncode == 2
         assert b"is both input and output" in result.stderr
@@ -148,12 +148,12 @@ def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path
     result = subprocess.run(call, capture_output=True, env=ENVIRONMENT | {"OMP_NUM_THREADS": threads}, check=False)
     assert result.returncode == 0, result.stderr
     assert ("processes" in result.stderr.decode()) == (threads == "2" and sys.platform == "linux")
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(each["line"], each["source"]) for each in found] == list(enumerate(lines, start=1))
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines, start=1))
     some = [*range(0, 4000, 97), *range(4, 4000, 501)]
     few = write_lines(tmp_path / "few.txt", [lines[n] for n in some])
     alone = command("translate", tiny_run, "--input", few).stdout.decode().split("\n")[:-1]
-    assert [found[n]["translation"] for n in some] == alone
+    assert [records[n]["translation"] for n in some] == alone
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -174,9 +174,9 @@ def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
         first = process.stdout.readline()
         process.send_signal(stop)
         rest = process.stdout.read()  # ends when every process that holds the pipe has ended
-    found = [json.loads(line) for line in [first, *rest.splitlines(keepends=True)] if line.endswith(b"\n")]
-    assert [(each["line"], each["source"]) for each in found] == list(enumerate(lines[: len(found)], start=1))
-    assert len(found) < len(lines)
+    records = [json.loads(line) for line in [first, *rest.splitlines(keepends=True)] if line.endswith(b"\n")]
+    assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines[: len(records)], start=1))
+    assert len(records) < len(lines)
 
 
 def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:

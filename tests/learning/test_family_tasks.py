@@ -51,8 +51,8 @@ def test_a_language_model_learns_writes_and_goes_on_to_the_bit(week: Path, tmp_p
     halves = {**recipe, "training": {**recipe["training"], "max_steps": 100, "decay_steps": 240}}
     run(tmp_path / "halves", data, **halves)
     again = run(tmp_path / "halves", data, **{**halves, "training": {**halves["training"], "max_steps": 240}})
-    ours, theirs = (load_tensors(each.model / "model.safetensors") for each in (whole, again))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    unbroken, resumed = (load_tensors(run.model / "model.safetensors") for run in (whole, again))
+    assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
     generator = load(whole.model, precision="float32")
     assert isinstance(generator, Generator)
     written = generator.generate(["monday tues"], max_tokens=100)[0][0]
@@ -72,32 +72,32 @@ def test_several_held_out_texts_are_one(week: Path, tmp_path: Path) -> None:
     lines = week.read_text(encoding="utf-8").splitlines()
     parts = [write_lines(tmp_path / name, some) for name, some in (("a", lines[:9]), ("b", lines[40:80]))]
     small = {"family": "gpt", "seq_len": 32, **SMALL}
-    found = run(
+    result = run(
         tmp_path / "run",
         {"task": "language-model", "text": str(week), "validation_text": [str(part) for part in parts], "window": 32},
         model=small,
         tokenizer={"kind": "characters"},
         training={"max_steps": 2, "batch_tokens": 768},
     )
-    generator = load(found.model, precision="float32")
+    generator = load(result.model, precision="float32")
     assert isinstance(generator, Generator)
     whole = "".join(part.read_text(encoding="utf-8") for part in parts)
-    assert generator.perplexity(whole).loss == pytest.approx(found.progress.validations[2]["loss"], abs=1e-4)
+    assert generator.perplexity(whole).loss == pytest.approx(result.progress.validations[2]["loss"], abs=1e-4)
 
 
 def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> None:
     """Catches a model that is shown what it should guess, and a mask that typed text cannot ask for."""
-    found = run(
+    result = run(
         tmp_path / "run",
         {"task": "masked-words", "text": str(week), "window": 24, "stride": 3},
         tokenizer={"vocab_size": 340},
         model={"family": "bert", **SMALL, "d_model": 64, "d_ff": 128, "seq_len": 24, "attention_dropout": 0.0},
         training={"max_steps": 400, "learning_rate": 0.002, "batch_tokens": 1536, "warmup_steps": 50},
     )
-    losses = [found.progress.validations[step]["loss"] for step in (60, 400)]
+    losses = [result.progress.validations[step]["loss"] for step in (60, 400)]
     assert losses[1] < 0.5 * losses[0]
     assert losses[1] < 1.5  # a guess among seven days is 1.95
-    encoder = load(found.model)
+    encoder = load(result.model)
     assert isinstance(encoder, TextEncoder)
     ((best, *_),) = encoder.fill("monday tuesday [MASK] thursday friday saturday")
     assert best.piece == "▁wednesday"
@@ -129,17 +129,17 @@ def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path)
     )
     data = {"task": "classification", "examples": str(examples), "validation_examples": str(held_out)}
     training = {"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 512, "start_from": str(begun.model)}
-    found = run(tmp_path / "run", data, training=training)
-    assert found.progress.best_scores["accuracy"] > 95
-    start, config = load_bundle(begun.model), load_bundle(found.model).config.model_dump()
+    result = run(tmp_path / "run", data, training=training)
+    assert result.progress.best_scores["accuracy"] > 95
+    start, config = load_bundle(begun.model), load_bundle(result.model).config.model_dump()
     assert config["labels"] == ("rest", "work")
     assert config["masked"] is False
     assert start.config.model_dump()["masked"] is True
-    label, other = load(found.model).classify(["monday sunday tuesday", "friday monday monday"])
+    label, other = load(result.model).classify(["monday sunday tuesday", "friday monday monday"])
     assert (label.name, other.name) == ("rest", "work")
     assert label.probability == max(label.probabilities.values()) > 0.5
     with pytest.raises(ConfigError, match="which this task cannot train"):
-        run(tmp_path / "no", {"task": "language-model", "text": str(week)}, training={"start_from": str(found.model)})
+        run(tmp_path / "no", {"task": "language-model", "text": str(week)}, training={"start_from": str(result.model)})
     with pytest.raises(ConfigError, match=r"model\.family='gpt' .language model. does not support"):
         run(tmp_path / "no", data, model={"family": "gpt"})
     with pytest.raises(ConfigError, match=r"data\.task='poetry' is unknown"):
@@ -149,13 +149,13 @@ def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path)
 def test_neighbours_are_put_near_each_other(tmp_path: Path) -> None:
     """Catches pairs that are mixed up: each word's neighbour is its number."""
     rows = [f"{day} {hour}\t{place} {hour}" for place, day in enumerate(DAYS) for hour in range(10, 30)]
-    found = run(
+    result = run(
         tmp_path / "run", {"task": "embeddings", "examples": str(write_lines(tmp_path / "a.tsv", rows))},
         tokenizer={"vocab_size": 300}, model={"family": "bert", "d_ff": 64, "seq_len": 16, **SMALL},
         training={"max_steps": 150, "learning_rate": 0.003, "batch_tokens": 256, "validate_every": 150},
     )  # fmt: skip
-    assert found.progress.best_scores["accuracy"] > 90
-    cosines = (vectors := load(found.model).embed(["monday 12", "0 12", "sunday 25"])) @ vectors.T
+    assert result.progress.best_scores["accuracy"] > 90
+    cosines = (vectors := load(result.model).embed(["monday 12", "0 12", "sunday 25"])) @ vectors.T
     assert cosines[0, 1] > cosines[0, 2]
 
 
@@ -179,11 +179,11 @@ def test_spans_that_were_learned_help_a_text_to_text_task(week: Path, tmp_path: 
     losses: list[float] = []
     for name, start in (("begun", {"start_from": str(tmp_path / "imported")}), ("anew", {})):
         model = {} if start else {"model": {"family": "t5", "d_ff": 64, **SMALL}, "tokenizer": {"vocab_size": 300}}
-        found = run(
+        result = run(
             tmp_path / name, data, **model,
             training={"max_steps": 60, "learning_rate": 0.005, "batch_tokens": 256, "label_smoothing": 0.0, **start},
         )  # fmt: skip
-        losses.append(found.progress.best_scores["loss"])
+        losses.append(result.progress.best_scores["loss"])
     assert losses[0] < 0.8 * losses[1]
     assert load(tmp_path / "begun", workers=1).translate(["monday tuesday"]) != [""]
 
@@ -196,20 +196,20 @@ def test_images_are_recognized(tmp_path: Path) -> None:
     for image, label in zip(images, labels, strict=True):
         image[2:6, 4 * label : 4 * label + 4] += 150
     files = idx(tmp_path / "images.gz", images), idx(tmp_path / "labels", labels)
-    found = run(
+    result = run(
         tmp_path / "run",
         {"task": "images", "images": str(files[0]), "labels": str(files[1]), "flip": False, "shift": 1,
          "label_names": ["left", "middle", "right"]},
         model={"family": "vit", "image_size": [8, 12], "patch_size": [4, 4], "d_ff": 64, **SMALL},
         training={"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 448, "validate_every": 120},
     )  # fmt: skip
-    assert found.progress.best_scores["accuracy"] > 95
-    classifier = load(found.model)
+    assert result.progress.best_scores["accuracy"] > 95
+    classifier = load(result.model)
     assert isinstance(classifier, ImageClassifier)
     from PIL import Image
 
     Image.fromarray(images[0]).save(tmp_path / "one.png")
     assert classifier.classify([tmp_path / "one.png"])[0].name == ("left", "middle", "right")[labels[0]]
-    record = json.loads((found.model / "provenance.json").read_text(encoding="utf-8"))
+    record = json.loads((result.model / "provenance.json").read_text(encoding="utf-8"))
     assert record["data"]["images"] + record["data"]["held_out"] == 300
     assert (tmp_path / "run" / "report.html").is_file()

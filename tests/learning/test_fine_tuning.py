@@ -31,8 +31,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     folder = tmp_path_factory.mktemp("start")
     model = {"d_model": 48, "N": 2, "h": 4, "d_ff": 96, "dropout": 0.0, "tgt_seq_len": 64, "src_seq_len": 64}
     settings = {"max_steps": 160, "validate_every": 160, "learning_rate": 0.006, "warmup_steps": 40}
-    given = recipe(folder, digit_pairs(600), settings, model=model, tokenizer={"vocab_size": 300})
-    return train(given, folder / "run", quiet=True)
+    tuning_recipe = recipe(folder, digit_pairs(600), settings, model=model, tokenizer={"vocab_size": 300})
+    return train(tuning_recipe, folder / "run", quiet=True)
 
 
 def longer_pairs() -> list[tuple[str, str]]:
@@ -101,8 +101,8 @@ def test_another_architecture_is_refused(
 
 def test_dropout_may_differ(digits: RunResult, tmp_path: Path) -> None:
     """Catches a dropout that the start model's silently replaces."""
-    given = recipe(
+    tuning_recipe = recipe(
         tmp_path, longer_pairs(), {"start_from": str(digits.folder), "max_steps": 1}, model={"dropout": 0.25}
     )
-    tuned = load_bundle(train(given, tmp_path / "run", quiet=True).folder)
+    tuned = load_bundle(train(tuning_recipe, tmp_path / "run", quiet=True).folder)
     assert (tuned.config.model_dump()["dropout"], tuned.config.model_dump()["d_model"]) == (0.25, 48)

@@ -44,6 +44,6 @@ def test_learns(name: str, task: Task, order: str) -> None:
         train_step(state, [pair_batch(*examples(task, 96, generator))], schedule(step + 1), clip_norm=1.0)
     sources, targets = examples(task, 200, generator)
     requests = [Request([*source.tolist(), EOS_ID], LENGTH + 2) for source in sources]
-    found = search_all(model.eval(), requests, GREEDY)
-    right = [best.tokens == target.tolist() for (best,), target in zip(found, targets, strict=True)]
-    assert sum(right) / len(right) >= 0.95, name
+    hypotheses = search_all(model.eval(), requests, GREEDY)
+    is_correct = [best.tokens == target.tolist() for (best,), target in zip(hypotheses, targets, strict=True)]
+    assert sum(is_correct) / len(is_correct) >= 0.95, name

@@ -128,8 +128,8 @@ def test_scores_by_length() -> None:
     sources = [" ".join("x" * n) for n in (1, 10, 11, 20, 61, 0)]
     lines = [f"a b c d {n}" for n in range(6)]
     classes = by_length(sources, [lines, ["q"] * 6], [lines])
-    assert [(each.name, each.lines) for each in classes] == [("1-10", 3), ("11-20", 2), ("61+", 1)]
-    assert all(each.bleu == pytest.approx((100, 0)) for each in classes)
+    assert [(bucket.name, bucket.lines) for bucket in classes] == [("1-10", 3), ("11-20", 2), ("61+", 1)]
+    assert all(bucket.bleu == pytest.approx((100, 0)) for bucket in classes)
 
 
 def test_words_by_frequency() -> None:
@@ -138,11 +138,13 @@ def test_words_by_frequency() -> None:
     "rare" (once in training) stands in both lines of the reference and is found once, written once: 2 x 1 / (2 + 1).
     """
     counts = word_counts(["rare", "often often often often often"], str.split)
-    reference, ours = ["rare often", "rare new"], ["rare often often", "x new"]
-    found = {each.name: (each.words, each.f1) for each in by_frequency([ours], reference, counts, str.split)}
-    assert found["1"] == (2, pytest.approx((200 / 3,)))
-    assert found["5-9"] == (1, pytest.approx((200 / 3,)))
-    assert found["0"] == (1, pytest.approx((200 / 3,))), "of x and new, one is in the reference"
+    reference, outputs = ["rare often", "rare new"], ["rare often often", "x new"]
+    actual = {
+        bucket.name: (bucket.words, bucket.f1) for bucket in by_frequency([outputs], reference, counts, str.split)
+    }
+    assert actual["1"] == (2, pytest.approx((200 / 3,)))
+    assert actual["5-9"] == (1, pytest.approx((200 / 3,)))
+    assert actual["0"] == (1, pytest.approx((200 / 3,))), "of x and new, one is in the reference"
     assert make_word_splitter("13a")("Yes, it is.") == ["Yes", ",", "it", "is", "."]
     assert make_word_splitter("char")("ab") == ["a", "b"]
     assert make_word_splitter("none")("a ,b") == ["a", ",b"]
@@ -161,11 +163,11 @@ def test_pages_escape_what_they_show() -> None:
     """Catches text that becomes part of the page, a name of a system included."""
     hostile = "<script>alert(1)</script>"
     test = EvaluationSet([hostile], [[hostile]])
-    found = evaluate([System(hostile, [hostile + " &"]), System("b", [""])], test, samples=10)
-    page = evaluation_page(found, test)
+    evaluation = evaluate([System(hostile, [hostile + " &"]), System("b", [""])], test, samples=10)
+    page = evaluation_page(evaluation, test)
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 4
-    assert found.empty == (0, 1)
+    assert evaluation.empty == (0, 1)
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -192,10 +194,10 @@ def test_the_command_compares_systems(tiny_run: Path, tmp_path: Path) -> None:
         tmp_path / "p.html",
     )
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
-    assert [system["name"] for system in found["systems"]] == ["good", "bad"]
-    assert found["systems"][0]["scores"].keys() == {"BLEU", "chrF", "chrF++", "TER"}
-    assert found["systems"][1]["scores"]["BLEU"]["p_value"] < 0.1
+    report = json.loads(ended.stdout)
+    assert [system["name"] for system in report["systems"]] == ["good", "bad"]
+    assert report["systems"][0]["scores"].keys() == {"BLEU", "chrF", "chrF++", "TER"}
+    assert report["systems"][1]["scores"]["BLEU"]["p_value"] < 0.1
     assert "good" in (tmp_path / "p.html").read_text()
     shown = run(tiny_run, "--source", source, "--translations", good, *common, "--details", "--output", tmp_path / "o")
     assert shown.returncode == 0, shown.stderr
@@ -228,8 +230,10 @@ def test_every_file_is_read_once(tiny_run: Path, tmp_path: Path) -> None:
         "--bootstrap 0 --json"
     )
     ended, refused = (
-        subprocess.run(["bash", "-c", script.replace("$OTHER", str(each))], capture_output=True, text=True, check=False)
-        for each in (reference, short)
+        subprocess.run(
+            ["bash", "-c", script.replace("$OTHER", str(second))], capture_output=True, text=True, check=False
+        )
+        for second in (reference, short)
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["lines"] == len(REFERENCE)

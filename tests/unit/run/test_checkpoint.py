@@ -40,15 +40,17 @@ def save(checkpoints: CheckpointManager, step: int, best: int | None) -> Progres
     return progress
 
 
-def test_a_run_tells_that_something_else_computes_it() -> None:
-    """Catches a run that goes on by other kernels, device or torch, whose last bits differ, without a word."""
+def test_a_changed_environment_is_reported() -> None:
+    """Catches a run that is resumed with other kernels, device or torch, whose last bits differ, without a warning."""
     versions = {"torch": version("torch")}
     before = machine() | {"device": "cpu"}
     same = [(before, "cpu"), (before | {"accelerator": "GPU 9", "cores": 99}, "cpu")]
     same.append((machine() | {"device": "cuda", "kernels": "others"}, "cuda"))
     for facts, device in same:
         assert environment_changes({"machine": facts, "versions": versions}, device) == []
-    assert environment_changes({"machine": machine()}, "cpu") == [], "of an earlier version, which did not keep all"
+    assert environment_changes({"machine": machine()}, "cpu") == [], (
+        "written by an earlier version, which did not record everything"
+    )
     changes = {
         ("kernels", "avx1024", "cpu"): f"kernels avx1024, now {before['kernels']}",
         ("device", "cuda", "cpu"): "device cuda, now cpu",

@@ -111,8 +111,12 @@ def test_size_of_the_corpus_fills_in_what_is_open() -> None:
     assert small.model.d_model < large.model.d_model
     assert small.training.max_steps == 6000
     assert 1 <= small.training.warmup_steps <= 4000
-    given = {**DATA, "tokenizer": {"vocab_size": 999, "joint": False}, "training": {"max_steps": 3, "warmup_steps": 2}}
-    filled = complete_by_corpus_size(parse_recipe(given), 800, steps_per_epoch=100)
+    explicit_keys = {
+        **DATA,
+        "tokenizer": {"vocab_size": 999, "joint": False},
+        "training": {"max_steps": 3, "warmup_steps": 2},
+    }
+    filled = complete_by_corpus_size(parse_recipe(explicit_keys), 800, steps_per_epoch=100)
     assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
     assert filled.model.share_embeddings == "target"
     assert complete_by_corpus_size(parse_recipe(DATA), 800).training.max_steps is None
@@ -150,7 +154,7 @@ def test_a_short_run_has_no_higher_peak() -> None:
     assert short.learning_rate is usual.learning_rate is None
 
 
-def test_a_run_that_goes_on_keeps_its_schedule() -> None:
+def test_a_resumed_run_keeps_its_schedule() -> None:
     """Catches a cosine that is stretched, and a warm-up that changes, when max_steps does."""
     earlier = complete_by_corpus_size(
         parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10
