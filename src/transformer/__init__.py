@@ -1,4 +1,4 @@
-"""The Transformer of "Attention Is All You Need": readable like the paper, usable like a product."""
+"""The Transformer of "Attention Is All You Need": code as readable as the paper, ready for production."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
+_MODULES = {
     "Generator": "pipelines.text_generation",
     "ImageClassifier": "pipelines.classification",
     "Recipe": "run.recipe",
@@ -51,12 +51,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name on first use (PEP 562), so that importing the package costs nothing."""
-    if name not in _HOMES:
+    """Imports a public name on first use (PEP 562), so that importing the package stays cheap."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'transformer' has no attribute {name!r}")
-    return getattr(import_module(f"transformer.{_HOMES[name]}"), name)
+    return getattr(import_module(f"transformer.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Lists the public names."""
     return sorted(__all__)

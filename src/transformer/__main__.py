@@ -1,4 +1,4 @@
-"""`python -m transformer` is the command line."""
+"""Runs the command line with `python -m transformer`."""
 
 from transformer.cli import main
 

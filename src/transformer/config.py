@@ -1,9 +1,9 @@
-"""The base of every configuration: frozen, closed to unknown keys, equal to its JSON."""
+"""Base class of every configuration: immutable, strict about unknown keys, convertible to and from JSON."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """A frozen set of values, validated once where it enters the program; an unknown key is an error."""
+    """Immutable values that are validated once, when they enter the program; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

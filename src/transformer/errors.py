@@ -1,13 +1,13 @@
-"""The errors that users see: one line each, saying what is wrong and what to do."""
+"""Errors shown to users: one line each, with what is wrong and what to do about it."""
 
 
 def printable(text: str) -> str:
-    r"""The text with everything that is not printable spelled out, such as `\x1b` and `\u2028`."""
+    r"""Escapes every character of a text that is not printable, e.g. as `\x1b` or `\u2028`."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class TransformerError(Exception):
-    """Base of every error this package raises on purpose; the command line prints it and exits with code 2."""
+    """Base class of the errors that this package raises; the command line prints them and exits with code 2."""
 
 
 class ConfigError(TransformerError, ValueError):
@@ -19,24 +19,24 @@ class DataError(TransformerError):
 
 
 class BundleError(TransformerError):
-    """A model folder is not one, is incomplete, or does not match its checksums."""
+    """A folder is not a model folder, is incomplete, or does not match its checksums."""
 
 
 class CheckpointError(TransformerError):
-    """A run folder cannot be started in, or continued."""
+    """A training run cannot be started in its folder, or cannot be resumed."""
 
 
 class DamageError(CheckpointError):
-    """A checkpoint is incomplete, or does not match its checksums; the one before it may be whole."""
+    """A checkpoint is incomplete or does not match its checksums; the previous one may be intact."""
 
 
 class WorkerError(TransformerError):
-    """A process that shares the work ended before it was done."""
+    """A worker process ended before its work was complete."""
 
 
 class TrainingError(TransformerError):
-    """Training cannot go on: a loss or a gradient is not finite."""
+    """Training cannot continue because a loss or a gradient is not finite."""
 
 
 class NonFiniteError(TrainingError):
-    """A batch whose loss or gradient is not finite; nothing was changed by it."""
+    """The loss or the gradient of a batch is not finite; the batch has changed nothing."""

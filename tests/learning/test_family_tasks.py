@@ -63,7 +63,7 @@ def test_a_language_model_learns_writes_and_goes_on_to_the_bit(week: Path, tmp_p
     held_out = text[len(text) - int(len(text) * 0.1) :]
     measured = generator.perplexity(held_out)
     assert measured.loss == pytest.approx(whole.progress.validations[240]["loss"], abs=1e-3)
-    with pytest.raises(ConfigError, match="a beam keeps to the model's 32 positions"):
+    with pytest.raises(ConfigError, match="a beam is limited to the model's 32"):
         load(whole.model, search=Search(4)).generate(["mon"], max_tokens=100)
 
 

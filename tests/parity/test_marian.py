@@ -120,7 +120,7 @@ def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Pat
     published(pieces, tmp_path / "hf", 6.0)
     translator = make_translator(read_published(tmp_path / "hf"))
     encode = translator.tokenizers.source.encode_batch
-    splits, found = translator._pieces([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
+    splits, found = translator._split_lines([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
     assert len(splits[0].pieces) == len(found) > 1
     assert all(text.startswith(">>deu<< one") for text in splits[0].pieces)
     code = encode([">>deu<<"])[0][0]
@@ -376,10 +376,12 @@ def test_what_the_vocabulary_lacks_is_told_and_nothing_is_lost(pieces: Path, tmp
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
     line = ["one {Satz} \u2603 three"]
     free = load(tmp_path / "ours", search=Search(4), precision="float32").translations(line)[0]
-    lexicon = Terminology(glossary=[("one", "Schnee\u2603")])
-    bound = load(tmp_path / "ours", search=Search(4), lexicon=lexicon, precision="float32").translations(line)[0]
+    terminology = Terminology(glossary=[("one", "Schnee\u2603")])
+    bound = load(tmp_path / "ours", search=Search(4), terminology=terminology, precision="float32").translations(line)[
+        0
+    ]
     assert (bound.text, bound.alternatives[0].finished) == (free.text, free.alternatives[0].finished)
-    assert "'one' is not translated by 'Schnee\u2603'" in bound.flags
+    assert "'one' is not translated as 'Schnee\u2603'" in bound.flags
     begun = load(tmp_path / "ours", precision="float32").translations(line, prefixes=["eins \u2603 zwei"])[0]
     assert any("has characters that the vocabulary lacks" in flag for flag in begun.flags)
     assert begun.text

@@ -142,16 +142,16 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     line = "w1 w2 w3 w4 w5 w6 w7 . " * 3
     encode = translator.tokenizers.source.encode
     (plain,) = translator.translations([line.strip()])
-    assert any("what it begins with leads its first part alone" in flag for flag in plain.flags)
+    assert any("a prefix for the model only precedes its first part" in flag for flag in plain.flags)
     translator.task = "w8 w9 "
     (found, empty, short) = translator.translations([line.strip(), "", "w1"])
     assert len(found.sources) > 1
     assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*found.sources, *short.sources))
-    assert not any("leads its first part" in flag for flag in found.flags)
+    assert not any("only precedes its first part" in flag for flag in found.flags)
     assert empty.text == ""
     translator.task = "w8 " * 9
     with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):
         translator.translations([line])
-    translator.lexicon = Terminology(protected=("tags",))
-    with pytest.raises(ConfigError, match="which a task moves"):
+    translator.terminology = Terminology(protected=("tags",))
+    with pytest.raises(ConfigError, match="which a task shifts"):
         translator.translations(["w1"])

@@ -102,14 +102,17 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
     """
     from transformer.data.labelled import read_rows
     from transformer.errors import DataError
-    from transformer.pipelines.classification import nearest_own
+    from transformer.pipelines.classification import count_nearest_matches
     from transformer.run.tasks.neighbours import COLUMNS
 
     rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts that mean the same a line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
-    for name, found in (("first", nearest_own(first, second)), ("second", nearest_own(second, first))):
+    for name, found in (
+        ("first", count_nearest_matches(first, second)),
+        ("second", count_nearest_matches(second, first)),
+    ):
         typer.echo(f"{name} texts next to their own: {100 * found / len(rows):.2f} %  ({found:,} of {len(rows):,})")
     say_cut(encoder)
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Bound:
+class TerminologyOptions:
     """What translations are bound to, and the files that say so."""
 
-    lexicon: "Terminology"
+    terminology: "Terminology"
     files: list[Path | None]
 
 
-def bound_by(
+def terminology_of(
     ban: Annotated[Path | None, typer.Option(help="file with words and phrases that are never written")] = None,
     glossary: Annotated[
         Path | None,
@@ -29,7 +29,7 @@ def bound_by(
     protect: Annotated[
         str, typer.Option(help="spans to keep as they are: any of placeholders,tags,entities,urls,numbers, or all")
     ] = "",
-) -> Bound:
+) -> TerminologyOptions:
     """What the files and kinds bind translations to.
 
     Raises:
@@ -42,8 +42,10 @@ def bound_by(
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
     terms = [] if glossary is None else read_glossary(read_lines(glossary, remedy=""), str(glossary))
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
-    return Bound(Terminology(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary])
+    return TerminologyOptions(
+        Terminology(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary]
+    )
 
 
-takes_bound = takes("bound", bound_by, "Terms and placeholders")
-"""Gives a command the options of `bound_by` for its parameter `bound`."""
+takes_terminology = takes("bound", terminology_of, "Terms and placeholders")
+"""Gives a command the options of `terminology_of` for its parameter `bound`."""

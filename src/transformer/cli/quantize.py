@@ -39,7 +39,9 @@ def quantize(
     from transformer.pipelines.translation.quantization import quantize
 
     pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    quantize(model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, told=_print)
+    quantize(
+        model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, on_result=_print
+    )
     typer.echo(f"next: transformer translate {out}")
 
 

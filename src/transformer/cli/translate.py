@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from transformer.cli.formats import Format, shown_as
-from transformer.cli.lexicon import takes_bound
+from transformer.cli.lexicon import takes_terminology
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
 from transformer.errors import ConfigError, DataError, TransformerError
@@ -23,7 +23,7 @@ from transformer.errors import ConfigError, DataError, TransformerError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from transformer.cli.lexicon import Bound
+    from transformer.cli.lexicon import TerminologyOptions
     from transformer.cli.search import Loading
     from transformer.decoding import Search
     from transformer.pipelines.translation.translator import Translation, Translator
@@ -40,7 +40,7 @@ BOUND_BEAM = 8
 """Hypotheses that are followed where phrases must stand and no beam is given."""
 
 
-@takes_bound
+@takes_terminology
 @takes_loading
 @takes_search
 def translate(
@@ -68,7 +68,7 @@ def translate(
     *,
     loading: "Loading",
     search: "Search",
-    bound: "Bound",
+    bound: "TerminologyOptions",
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
@@ -80,17 +80,17 @@ def translate(
     invalid = invalid_choice(invalid_utf8)
     refuse_same([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
-    from transformer.pipelines.translation.terminology import Tally
+    from transformer.pipelines.translation.terminology import TerminologyCounts
     from transformer.runtime.allocator import leave_out_of_collections, trim_heap
 
-    if bound.lexicon.requires and search.beam == 1:
+    if bound.terminology.requires_phrases and search.beam == 1:
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = loading.translator(model, search, lexicon=bound.lexicon)
+    translator = loading.translator(model, search, terminology=bound.terminology)
     leave_out_of_collections()
     shown = shown_as(output_format, all_of_them=n_best is not None)
-    number, tally = 0, Tally()
+    number, tally = 0, TerminologyCounts()
     with ExitStack() as files:
         files.callback(translator.close)  # with what it is at, where nobody wants the rest
         sink = files.enter_context(written_to(output_path))
@@ -102,13 +102,13 @@ def translate(
                 number += 1
                 sink.write(shown(number, source, translation).encode() + b"\n")
                 print_flags(number, translation.flags)
-                tally.add(translator.lexicon, source, translation.text)
+                tally.add(translator.terminology, source, translation.text)
                 for note in notes:
                     note(number, translator, translation)
             sink.flush()
             if len(chunk) == CHUNK_LINES:  # of a long file, and not after every line that is typed
                 trim_heap()
-    if bound.lexicon.glossary or bound.lexicon.protected:
+    if bound.terminology.glossary or bound.terminology.protected:
         print(tally, file=sys.stderr)
 
 

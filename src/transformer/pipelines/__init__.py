@@ -1,1 +1,1 @@
-"""What users hold: translators, text generators and classifiers loaded from a model folder."""
+"""Pipelines: models with their tokenizers, ready to translate, generate, classify and embed."""

@@ -1,4 +1,4 @@
-"""From a model folder to something that does the model's job."""
+"""Loads a model folder as the pipeline for the model's task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +11,8 @@ from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
-from transformer.pipelines.device import choose_place
-from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.device import choose_device_plan
+from transformer.pipelines.translation.terminology import Terminology, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
 from transformer.transformer import Transformer
 
@@ -21,140 +21,148 @@ if TYPE_CHECKING:
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
     from transformer.pipelines.text_generation import Generator
 
-SHORTEST_LIMIT = 16
-"""Lines of up to so many tokens are never split, however short the training text was."""
+MIN_SOURCE_LIMIT = 16
+"""Lines of up to this many tokens are never split, however short the training text was."""
 
 
 def load(
     path: Path | str,
     *,
     search: Search = GREEDY,
-    lexicon: Terminology | None = None,
+    terminology: Terminology | None = None,
     ensemble: Sequence[Path | str] = (),
     precision: str = "auto",
     workers: int | None = None,
     shortlist: Path | str | None = None,
     deterministic: bool = False,
     device: str = "auto",
+    lexicon: Terminology | None = None,
 ) -> Any:
-    """Loads a bundle, the best model of a run folder, or a published folder, for its job.
+    """Loads a bundle, the best model of a run folder, or a published folder, as the pipeline for its task.
 
-    On a CPU the weights are packed for speed; `load_bundle` gives a model that can be trained on.
+    On a CPU the weights are packed for speed. Use `load_bundle` for a model that can be trained further.
 
     Returns:
-        A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, as the model's family asks for.
+        A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, depending on the model's family.
 
     Args:
-        path: the folder.
-        search: how it searches for translations, e.g. `Search(beam=4)`.
-        lexicon: what translations must hold and must not hold.
-        ensemble: further models, of the same target tokenizer, that translate together with it.
-        precision: "float32", "bf16" or "int8", of the weights; "auto" is the fastest here, see `choose_place`.
-        workers: most processes that translate at a time on a CPU; as many as torch has threads, up to 8, if not given.
-        shortlist: file of `transformer shortlist`, for speed: the tokens that a translation may hold, given its source.
-        deterministic: see `Translator`.
-        device: "cpu" or "cuda"; "auto" is a GPU where there is one, if the model translates and nothing is asked for
-            that CPUs alone do (int8, a shortlist, several workers). Models that do not translate use the CPU.
+        path: Folder of the model.
+        search: Options of the search for translations, e.g. `Search(beam=4)`.
+        terminology: Phrases that translations must contain and must not contain.
+        ensemble: Further models with the same target tokenizer. Their predictions are averaged with the first model's.
+        precision: Precision of the weights: "float32", "bf16" or "int8". "auto" is the fastest on this machine, see
+            `choose_device_plan`.
+        workers: Maximum number of processes that translate in parallel on a CPU. The default is one per torch thread,
+            up to 8.
+        shortlist: File written by `transformer shortlist`. It restricts each translation to likely target tokens given
+            its source, for speed.
+        deterministic: Whether results are independent of the batch, see `Translator`.
+        device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
+            a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
+        lexicon: Deprecated name of `terminology`.
 
     Raises:
-        ConfigError: there is no such precision or device, or no worker; or a shortlist and a lexicon that requires
-            something; or what is for a CPU, on a GPU.
-        DataError: the shortlist is none, or that of other tokenizers.
-        BundleError: it is not a model, or incomplete, or changed since it was written; or models whose target
-            tokenizers differ.
+        ConfigError: The precision or the device is unknown, or `workers` is below 1; a shortlist is combined with a
+            terminology that requires phrases; or an option for CPUs is combined with a GPU.
+        DataError: The shortlist file is invalid, or belongs to other tokenizers.
+        BundleError: The folder is not a model, is incomplete, or has changed since it was written; or the target
+            tokenizers of the models differ.
     """
+    terminology = renamed_lexicon(terminology, lexicon)
     if workers is not None and workers < 1:
         raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
-        if lexicon not in (None, Terminology()) or ensemble or shortlist or deterministic:
+        if terminology not in (None, Terminology()) or ensemble or shortlist or deterministic:
             raise ConfigError(
-                f"a {bundle.family} model does not translate, which lexicon, ensemble, shortlist and deterministic are "
-                f"for; `transformer info {path}` tells what it is"
+                f"a {bundle.family} model does not translate; leave out terminology, ensemble, shortlist and "
+                f"deterministic, and see `transformer info {path}`"
             )
         if device == "cuda":
-            raise ConfigError(f"device='cuda', but a {bundle.family} model computes on the CPU; leave it out")
-        return _of_its_kind(bundle, precision, search)
-    for_cpus = precision == "int8" or bundle.precision != "float32" or shortlist is not None or (workers or 1) > 1
-    place = choose_place("cpu" if device == "auto" and for_cpus else device, precision)
-    if place.is_gpu and (shortlist is not None or (workers or 1) > 1):
-        raise ConfigError("shortlist and workers are for speed on a CPU; leave them out, or choose device='cpu'")
-    others = [read_model(Path(each), place.precision) for each in ensemble]
-    for other in others:
+            raise ConfigError(f"device='cuda', but a {bundle.family} model only runs on the CPU; leave it out")
+        return _load_pipeline(bundle, precision, search)
+    needs_cpu = precision == "int8" or bundle.precision != "float32" or shortlist is not None or (workers or 1) > 1
+    plan = choose_device_plan("cpu" if device == "auto" and needs_cpu else device, precision)
+    if plan.is_gpu and (shortlist is not None or (workers or 1) > 1):
+        raise ConfigError("shortlist and workers only apply to CPUs; leave them out, or choose device='cpu'")
+    other_bundles = [read_model(Path(folder), plan.precision) for folder in ensemble]
+    for other in other_bundles:
         if other.tokenizers.target.to_json() != bundle.tokenizers.target.to_json():
             raise BundleError(
-                f"{other.folder} has another target tokenizer than {bundle.folder}; train them with the same one"
+                f"{other.folder} and {bundle.folder} have different target tokenizers; train the models with the "
+                "same one"
             )
-    for each in (bundle, *others):
-        place.put(each)
-    members = [make_translator(other) for other in others]
-    own = bundle.tokenizers.source
-    sources = (member.tokenizers.source for member in members)
-    sources = (own if source.to_json() == own.to_json() else source for source in sources)
-    models = list(zip((member.model for member in members), sources, strict=True))
+    for member_bundle in (bundle, *other_bundles):
+        plan.prepare(member_bundle)
+    others = [make_translator(other) for other in other_bundles]
+    first_source = bundle.tokenizers.source
+    sources = (other.tokenizers.source for other in others)
+    sources = (first_source if source.to_json() == first_source.to_json() else source for source in sources)
+    models = list(zip((other.model for other in others), sources, strict=True))
     if shortlist is not None:
         check_special_token_ids(bundle.tokenizers)
-    listed = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
-    translator = make_translator(bundle, search=search, lexicon=lexicon, ensemble=models, shortlist=listed)
+    loaded_shortlist = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
+    translator = make_translator(
+        bundle, search=search, terminology=terminology, ensemble=models, shortlist=loaded_shortlist
+    )
     translator.deterministic = deterministic
-    translator.workers = 1 if place.is_gpu else default_workers() if workers is None else workers
-    translator.description = place.described(translator.workers)
-    translator.max_source_tokens = min(each.max_source_tokens for each in (translator, *members))
+    translator.workers = 1 if plan.is_gpu else default_workers() if workers is None else workers
+    translator.description = plan.describe(translator.workers)
+    translator.max_source_tokens = min(member.max_source_tokens for member in (translator, *others))
     return translator
 
 
 def load_translator(path: Path | str, **options: Any) -> Translator:
-    """As `load`, of a model that translates.
+    """Same as `load`, but only for models that translate.
 
     Raises:
-        BundleError: it does something else.
+        BundleError: The model does not translate.
     """
-    found = load(path, **options)
-    if not isinstance(found, Translator):
-        raise BundleError(f"{path} does not translate; see `transformer info {path}` for what it is")
-    return found
+    pipeline = load(path, **options)
+    if not isinstance(pipeline, Translator):
+        raise BundleError(f"{path} does not translate; see `transformer info {path}` for its task")
+    return pipeline
 
 
 def read_model(path: Path, packed_in: Precision) -> Bundle:
-    """A bundle, or a published folder as one."""
+    """Reads a bundle, or converts a published folder to one."""
     if (path / "config.json").is_file() and not (path / "manifest.json").exists():
-        from transformer.bundle.huggingface import read_published  # needed by few
+        from transformer.bundle.huggingface import read_published  # rarely needed
 
         return read_published(path)
     return load_bundle(path, packed_in=packed_in)
 
 
-def _of_its_kind(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":
-    """What does the job of a model that does not translate.
+def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":
+    """Returns the pipeline of a model that does not translate.
 
-    Where `precision` is "auto", an encoder of texts computes in bf16, as int8 moves vectors by more: their least
-    cosine to those of float32 is 0.996, in place of 0.99998 (MiniLM, `benchmarks/families/throughput.py`).
+    With `precision="auto"`, a text encoder computes in bf16, because int8 changes its vectors more. The lowest cosine
+    to the float32 vectors is 0.996 in int8 and 0.99998 in bf16 (MiniLM, `benchmarks/families/throughput.py`).
     """
+    # Imported here so that they do not slow down the start of a translator.
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
-    from transformer.pipelines.text_generation import (
-        Generator,  # what a translator does without does not slow its start
-    )
+    from transformer.pipelines.text_generation import Generator
 
     kind = family(bundle.family).kind
-    place = choose_place("cpu", precision, "bf16" if kind == "encoder" else "int8")
-    place.put(bundle)
+    plan = choose_device_plan("cpu", precision, "bf16" if kind == "encoder" else "int8")
+    plan.prepare(bundle)
     if kind == "language model":
-        found = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
+        pipeline = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
     elif kind == "encoder":
-        found = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
+        pipeline = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
     else:
-        found = ImageClassifier(bundle.model, bundle.config)
-    found.description = place.described(1)
-    return found
+        pipeline = ImageClassifier(bundle.model, bundle.config)
+    pipeline.description = plan.describe(1)
+    return pipeline
 
 
 def make_translator(bundle: Bundle, **options: Any) -> Translator:
-    """The translator of a bundle; options as of `Translator`.
+    """Creates the translator of a bundle; the options are those of `Translator`.
 
     Raises:
-        BundleError: the model is not one that translates.
+        BundleError: The model does not translate.
     """
     if not isinstance(bundle.model, Transformer):
         raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
     longest = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
-    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=max(longest, SHORTEST_LIMIT), **options)
+    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=max(longest, MIN_SOURCE_LIMIT), **options)

@@ -1,4 +1,4 @@
-"""Models that read a text or an image as a whole, with what makes them ready: vectors, labels, guessed words."""
+"""Encoders of texts and images with their preprocessing: embeddings, labels and masked words."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 
 BATCH_TOKENS = 1024
-"""What one product computes stays in the caches of a processor; padding is less, too."""
+"""Small enough that the results of a matrix product stay in the CPU caches, and that there is little padding."""
 BATCH_IMAGES = 32
-COMPARED = 1024
-"""Rows of cosines that are held at a time."""
-ROUNDING = 1e-6
-MASK = "[MASK]"
+COSINE_ROWS = 1024
+"""Rows of the matrix of cosines that are in memory at a time."""
+TIE_TOLERANCE = 1e-6
+MASK_TOKEN = "[MASK]"
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a text or an image was recognized as.
+    """Predicted label of a text or an image.
 
     Attributes:
-        name: of the most probable label.
-        probability: that the model gives it.
-        probabilities: of all labels, in the model's order.
+        name: Name of the most probable label.
+        probability: Probability of this label.
+        probabilities: Probabilities of all labels, in the model's order.
     """
 
     name: str
@@ -43,13 +43,13 @@ class Label:
 
 @dataclass(frozen=True)
 class Guess:
-    """A token in place of a mask.
+    """A predicted token for a mask.
 
     Attributes:
-        token: its id.
-        piece: as it is printed.
-        probability: that the model gives it.
-        text: the whole text with it.
+        token: Token id.
+        piece: Printable token.
+        probability: Probability of the token.
+        text: Whole text with the token in the mask's position.
     """
 
     token: int
@@ -58,29 +58,29 @@ class Guess:
     text: str
 
 
-def nearest_own(vectors: Float[NDArray[np.float32], "N d"], others: Float[NDArray[np.float32], "N d"]) -> int:
-    """How many of `vectors` have no row of `others` nearer, by the cosine, than the one in their own row.
+def count_nearest_matches(vectors: Float[NDArray[np.float32], "N d"], others: Float[NDArray[np.float32], "N d"]) -> int:
+    """Counts the rows of `vectors` whose nearest row of `others`, by cosine, is the one with the same index.
 
-    Where several are as near, because texts repeat, the own one counts as found.
+    If several rows are equally near, because texts repeat, the match counts.
     """
-    found = 0
-    for start in range(0, len(vectors), COMPARED):
-        cosines = vectors[start : start + COMPARED] @ others.T
-        own = cosines[np.arange(len(cosines)), np.arange(start, start + len(cosines))]
-        found += int((own >= cosines.max(axis=1) - ROUNDING).sum())
-    return found
+    count = 0
+    for start in range(0, len(vectors), COSINE_ROWS):
+        cosines = vectors[start : start + COSINE_ROWS] @ others.T
+        matching = cosines[np.arange(len(cosines)), np.arange(start, start + len(cosines))]
+        count += int((matching >= cosines.max(axis=1) - TIE_TOLERANCE).sum())
+    return count
 
 
 class TextEncoder:
-    """An encoder with its tokenizer.
+    """A text encoder with its tokenizer.
 
     Args:
-        model: put into evaluation mode.
-        tokenizer: of its text.
-        config: of the model.
+        model: Encoder; it is put into evaluation mode.
+        tokenizer: Tokenizer of the model.
+        config: Configuration of the model.
 
     Attributes:
-        cut: texts so far that were longer than the model takes, and lost their end.
+        n_truncated: Number of texts so far that exceeded the model's positions and were truncated.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Config) -> None:
@@ -91,81 +91,84 @@ class TextEncoder:
         self.description = ""
 
     def embed(self, texts: Sequence[str]) -> Float[NDArray[Any], "n D"]:
-        """One vector of length 1 a text; their products are cosines.
+        """Returns a vector of length 1 for each text; dot products of the vectors are cosines.
 
         Raises:
-            DataError: a single text in place of a list.
+            DataError: `texts` is a single text instead of a list.
         """
-        found = np.zeros((len(texts), self.config["d_model"]), np.float32)
+        vectors = np.zeros((len(texts), self.config["d_model"]), np.float32)
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
-                found[ids] = self.model.embeddings(self.model.encode(tokens, mask), mask).float().cpu().numpy()
-        return found
+                vectors[ids] = self.model.embeddings(self.model.encode(tokens, mask), mask).float().cpu().numpy()
+        return vectors
 
     def classify(self, texts: Sequence[str]) -> list[Label]:
-        """The label of each text.
+        """Returns the label of each text.
 
         Raises:
-            ConfigError: the model has no labels.
+            ConfigError: The model has no labels.
+            DataError: `texts` is a single text instead of a list.
         """
-        names = labels_of(self.config)
-        found: dict[int, Label] = {}
+        names = model_labels(self.config)
+        labels: dict[int, Label] = {}
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
                 logits = self.model.label_logits(tokens, mask)
-            found |= dict(zip(ids.tolist(), chosen_labels(logits, names), strict=True))
-        return [found[place] for place in range(len(texts))]
+            labels |= dict(zip(ids.tolist(), top_labels(logits, names), strict=True))
+        return [labels[index] for index in range(len(texts))]
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The most probable tokens for each `[MASK]` of a text, best first, but none that steers the model.
+        """Returns the most probable tokens for each `[MASK]` of a text, best first, without special tokens.
 
-        Each mask is guessed on its own, the others staying masked.
+        Each mask is predicted independently, while the others stay masked.
 
         Raises:
-            ConfigError: the model does not guess words.
-            DataError: the text has no mask, or is longer than the model takes.
+            ConfigError: The model does not predict masked words.
+            DataError: The text has no mask, or exceeds the model's positions.
         """
         special_tokens = self.tokenizer.special_tokens
         if self.model.masked_head is None or special_tokens.mask is None:
-            raise ConfigError("this model does not guess words; give one that was trained with masked words")
-        parts = text.split(MASK)
+            raise ConfigError("this model does not predict masked words; give one that was trained on masked words")
+        parts = text.split(MASK_TOKEN)
         if len(parts) < 2:
-            raise DataError(f"the text has no {MASK}; write it where a word is to be guessed")
+            raise DataError(f"the text has no {MASK_TOKEN}; write it where a word is to be predicted")
         before, after = self.tokenizer.boundary_tokens
         tokens = [*before]
-        places: list[int] = []
-        # The space before a word belongs to its token, and so to the mask.
-        first, rest = parts[0].rstrip(" "), [part.rstrip(" ") for part in parts[1:-1]] + [parts[-1]]
+        positions: list[int] = []
+        # The space before a word is part of its token, and therefore of the mask.
+        first, others = parts[0].rstrip(" "), [part.rstrip(" ") for part in parts[1:-1]] + [parts[-1]]
         tokens += self.tokenizer.encode(first)
-        for part in self.tokenizer.encode_running(rest):
-            places.append(len(tokens))
+        for part in self.tokenizer.encode_running(others):
+            positions.append(len(tokens))
             tokens += [special_tokens.mask, *part]
         tokens += after
         if len(tokens) > self.config["seq_len"]:
-            raise DataError(f"the text has {len(tokens)} tokens, more than the model's {self.config['seq_len']}")
+            raise DataError(
+                f"the text has {len(tokens)} tokens, more than the model's {self.config['seq_len']}; shorten it"
+            )
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
-            p = self.model.masked_head(encoded[0, places]).float().softmax(dim=-1)
-            no_words = {*before, *after, special_tokens.mask, *special_tokens.suppressed_ids(allow_unknown=False)}
-            p[:, list(no_words)] = 0
-        best = p.topk(min(top, p.size(1) - len(no_words)), dim=1)
+            p = self.model.masked_head(encoded[0, positions]).float().softmax(dim=-1)
+            excluded = {*before, *after, special_tokens.mask, *special_tokens.suppressed_ids(allow_unknown=False)}
+            p[:, list(excluded)] = 0
+        best = p.topk(min(top, p.size(1) - len(excluded)), dim=1)
         return [
             [
-                self._guess(tokens, place, token, value, len(before), len(after))
+                self._guess(tokens, position, token, value, len(before), len(after))
                 for value, token in zip(values, ids, strict=True)
             ]
-            for place, values, ids in zip(places, best.values.tolist(), best.indices.tolist(), strict=True)
+            for position, values, ids in zip(positions, best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
-    def _guess(self, tokens: list[int], place: int, token: int, p: float, before: int, after: int) -> Guess:
-        whole = [*tokens[:place], token, *tokens[place + 1 :]]
-        text = self.tokenizer.decode(whole[before : len(whole) - after])
+    def _guess(self, tokens: list[int], position: int, token: int, p: float, n_before: int, n_after: int) -> Guess:
+        filled = [*tokens[:position], token, *tokens[position + 1 :]]
+        text = self.tokenizer.decode(filled[n_before : len(filled) - n_after])
         return Guess(token, self.tokenizer.pieces([token])[0], p, text)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
-        """Texts of like length, padded: their numbers, tokens and masks."""
+        """Yields indices, padded tokens and masks of batches of texts of similar length."""
         if isinstance(texts, str):
-            raise DataError("texts is one text, and would be read letter by letter; give a list, e.g. [text]")
+            raise DataError("texts is a single text and would be read letter by letter; give a list, e.g. [text]")
         if not texts:
             return
         encoded = EncodedTexts(texts, self.tokenizer, max_text_tokens(self.config))
@@ -178,11 +181,11 @@ class TextEncoder:
 
 
 class ImageClassifier:
-    """An encoder of images, with labels.
+    """An image classifier with its preprocessing.
 
     Args:
-        model: put into evaluation mode.
-        config: of the model.
+        model: Image encoder; it is put into evaluation mode.
+        config: Configuration of the model.
     """
 
     def __init__(self, model: nn.Module, config: Config) -> None:
@@ -193,40 +196,40 @@ class ImageClassifier:
         self.description = ""
 
     def classify(self, images: Sequence[Path | str]) -> list[Label]:
-        """The label of each file's image.
+        """Returns the label of each image file.
 
         Raises:
-            ConfigError: the model has no labels.
-            DataError: a file is no image.
+            ConfigError: The model has no labels.
+            DataError: A file is not an image.
         """
-        found: list[Label] = []
+        labels: list[Label] = []
         for start in range(0, len(images), BATCH_IMAGES):
             pixels = [self.pictures.read(Path(path)) for path in images[start : start + BATCH_IMAGES]]
-            found += self.classify_pixels(self.pictures.normalized(pixels))
-        return found
+            labels += self.classify_pixels(self.pictures.normalized(pixels))
+        return labels
 
     def classify_pixels(self, images: Float[Tensor, "B C height width"]) -> list[Label]:
-        """The label of each image, given normalized pixels."""
-        names = labels_of(self.config)
+        """Returns the label of each image, given normalized pixels."""
+        names = model_labels(self.config)
         with torch.inference_mode():
-            return chosen_labels(self.model.label_logits(images), names)
+            return top_labels(self.model.label_logits(images), names)
 
 
-def labels_of(config: dict[str, Any]) -> tuple[str, ...]:
-    """The labels of a model.
+def model_labels(config: dict[str, Any]) -> tuple[str, ...]:
+    """Returns the names of a model's labels.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: The model has no labels.
     """
     if not config["labels"]:
         raise ConfigError(f"this {config['family']} model has no labels; train it on labelled examples first")
     return config["labels"]
 
 
-def chosen_labels(logits: Float[Tensor, "B labels"], names: Sequence[str]) -> list[Label]:
-    """The most probable label of each row."""
-    found: list[Label] = []
+def top_labels(logits: Float[Tensor, "B labels"], names: Sequence[str]) -> list[Label]:
+    """Returns the most probable label of each row."""
+    labels: list[Label] = []
     for row in logits.float().softmax(dim=1).tolist():
         best = max(range(len(row)), key=row.__getitem__)
-        found.append(Label(names[best], row[best], dict(zip(names, row, strict=True))))
-    return found
+        labels.append(Label(names[best], row[best], dict(zip(names, row, strict=True))))
+    return labels

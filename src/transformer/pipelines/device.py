@@ -1,4 +1,4 @@
-"""Where a model computes, and in which precision."""
+"""Choice of the device and the precision that a model computes in."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,17 +11,18 @@ from transformer.inference.cpu import choose_precision, describe_precision, pack
 from transformer.kernels import Precision, for_gpus
 
 DEVICES: Final = ("auto", "cpu", "cuda")
-TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
-"""Of a model on a GPU."""
+GPU_DTYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
+"""Dtypes supported on GPUs, by the name of the precision."""
 
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """A device and a precision that it computes in.
+    """A device and the precision to compute in.
 
     Attributes:
-        device: a CPU, where models are packed, or a GPU, where they are as they were trained.
-        precision: of the weights; on a GPU of all that is computed but sums, norms' statistics and the search.
+        device: CPU, where models are packed, or GPU, where they keep the modules that they were trained with.
+        precision: Precision of the weights. On a GPU, all computation uses it except sums, the statistics of norms,
+            and the search.
     """
 
     device: torch.device
@@ -29,14 +30,14 @@ class DevicePlan:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is one."""
+        """Whether the device is a GPU."""
         return self.device.type != "cpu"
 
-    def put(self, bundle: Bundle) -> None:
-        """Moves a bundle's model here, for inference.
+    def prepare(self, bundle: Bundle) -> None:
+        """Moves a bundle's model to the device and prepares it for inference.
 
         Raises:
-            BundleError: it is stored in int8, which GPUs are not for.
+            BundleError: The model is stored in int8, which GPUs do not support.
         """
         if not self.is_gpu:
             if bundle.precision == "float32":
@@ -44,32 +45,35 @@ class DevicePlan:
             return
         if bundle.precision != "float32":
             raise BundleError(
-                f"{bundle.folder} is stored in {bundle.precision}, which is for CPUs; give the model that it was "
-                "made of, or choose device='cpu'"
+                f"{bundle.folder} is stored in {bundle.precision}, which only runs on CPUs; load the float32 model "
+                "that it was made from, or choose device='cpu'"
             )
-        bundle.model.to(self.device, TYPES[self.precision])
+        bundle.model.to(self.device, GPU_DTYPES[self.precision])
         if for_gpus() is not None:
             from transformer.inference.gpu import fuse  # loads triton
 
             fuse(bundle.model)
 
-    def described(self, workers: int) -> str:
-        """What a command says of how it computes."""
+    def describe(self, workers: int) -> str:
+        """Returns a description for users of the device, the precision and the number of worker processes."""
         if self.is_gpu:
             return f"{self.precision} on {torch.cuda.get_device_name(self.device)}"
         return describe_precision(self.precision, workers)
 
 
-def choose_place(device: str = "auto", precision: str = "auto", fastest: Precision = "int8") -> DevicePlan:
-    """Where to compute: by default on a GPU where there is one, in bf16 if it multiplies that; else the fastest way.
+def choose_device_plan(device: str = "auto", precision: str = "auto", fastest: Precision = "int8") -> DevicePlan:
+    """Chooses the device and the precision.
+
+    The default is a GPU if there is one, in bf16 if the GPU supports it. Without a GPU, the default is the CPU in its
+    fastest precision.
 
     Args:
-        device: one of `DEVICES`.
-        precision: one of `transformer.inference.cpu.PRECISION_CHOICES`.
-        fastest: precision that `auto` may choose on a CPU.
+        device: One of `DEVICES`.
+        precision: One of `transformer.inference.cpu.PRECISION_CHOICES`.
+        fastest: Precision that "auto" may choose on a CPU.
 
     Raises:
-        ConfigError: there is no such device, here or at all; or no such precision, or not there.
+        ConfigError: The device or the precision is unknown, or not available here.
     """
     if device not in DEVICES:
         raise ConfigError(f"device={device!r} is unknown; choose one of {', '.join(DEVICES)}")
@@ -80,5 +84,5 @@ def choose_place(device: str = "auto", precision: str = "auto", fastest: Precisi
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     chosen = ("bf16" if has_bf16 else "float32") if precision == "auto" else choose_precision(precision)
     if chosen == "int8":
-        raise ConfigError("precision='int8' is for CPUs; on a GPU choose 'bf16' or 'float32', or device='cpu'")
+        raise ConfigError("precision='int8' only runs on CPUs; choose 'bf16' or 'float32' on a GPU, or device='cpu'")
     return DevicePlan(torch.device("cuda", torch.cuda.current_device()), chosen)

@@ -93,14 +93,14 @@ def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch
         generator = load(models["gpt"], precision="float32", search=search)
         most = 5 if search.beam == 1 else 1
         together = generator.generate(prompts, max_tokens=most)
-        substitute(monkeypatch, "text_generation.BATCH_NUMBERS", 1)
+        substitute(monkeypatch, "text_generation.MAX_CACHE_ELEMENTS", 1)
         alone = list(generator.each(prompts, max_tokens=most))
         monkeypatch.undo()
         assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]
         if search.sampling is None:
             assert together[3][0].text == generator.generate(["hg"], max_tokens=most)[0][0].text
     assert [each.text for (each,) in generator.generate(["a", "b"], max_tokens=0)] == ["", ""]
-    with pytest.raises(ConfigError, match="coverage is of what a translation attends to"):
+    with pytest.raises(ConfigError, match="coverage needs the cross-attention of a translation model"):
         load(models["gpt"], search=Search(2, coverage=0.1))
 
 
@@ -159,7 +159,7 @@ def test_perplexity_is_that_of_the_tokens(
     assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
     assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
     for logits, at_once in ((2**26, 8), (2 * 10 * generator.tokenizer.vocab_size, 2)):
-        substitute(monkeypatch, "text_generation.MOST_LOGITS", logits)
+        substitute(monkeypatch, "text_generation.MAX_LOGITS", logits)
         counted: list[int] = []
         assert generator.perplexity(text, window=10, done=counted.append).loss == pytest.approx(loss, abs=1e-5)
         parts, rest = divmod(windows, at_once)
@@ -264,12 +264,12 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "action", "error", "message"),
     [
-        ("vit", lambda it: load(it, lexicon=Terminology(banned=["a"])), ConfigError,
-         "does not translate, which lexicon"),
-        ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is one text"),
-        ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "fewer than a window of 12"),
+        ("vit", lambda it: load(it, terminology=Terminology(banned=["a"])), ConfigError,
+         "does not translate; leave out terminology"),
+        ("gpt", lambda it: load(it).generate("abc"), DataError, "prompts is a single text"),
+        ("gpt", lambda it: load(it).perplexity("abcdefgh"), DataError, "a window of 12 needs at least 13"),
         ("gpt", lambda it: load(it).perplexity("abc", window=13), ConfigError, "window=13 is not between 1 and"),
-        ("bert", lambda it: load(it).embed("abc"), DataError, "texts is one text"),
+        ("bert", lambda it: load(it).embed("abc"), DataError, "texts is a single text"),
         ("bert", lambda it: load(it).fill("[MASK]" + "a" * 30), DataError, "more than the model's 24"),
     ],
 )  # fmt: skip

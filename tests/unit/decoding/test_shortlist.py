@@ -229,9 +229,9 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
     for line, translation in zip(sides[0][:40], translator.translations(sides[0][:40]), strict=True):
         (allowed,) = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert allowed[[*translation.alternatives[0].tokens[0]]].all()
-    with pytest.raises(ConfigError, match="may need words that a shortlist lacks"):
-        load(tiny_run, shortlist=path, search=Search(3), lexicon=Terminology(protected=["urls"]))
-    with pytest.raises(ConfigError, match="prefixes may need words that a shortlist lacks"):
+    with pytest.raises(ConfigError, match="may need words that the shortlist lacks"):
+        load(tiny_run, shortlist=path, search=Search(3), terminology=Terminology(protected=["urls"]))
+    with pytest.raises(ConfigError, match="prefixes may need words that the shortlist lacks"):
         translator.translations(["one"], prefixes=["two"])
 
 

@@ -10,7 +10,7 @@ from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
 from transformer.kernels import for_gpus
 from transformer.pipelines.auto import load, load_translator
-from transformer.pipelines.device import DevicePlan, choose_place
+from transformer.pipelines.device import DevicePlan, choose_device_plan
 
 pytestmark = pytest.mark.gpu
 LINES = ["one two three", "four", "", "nine eight seven six", "five five", "three one", "two"]
@@ -29,23 +29,23 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_a_gpu_is_taken_where_there_is_one(gpu: pytest.MonkeyPatch) -> None:
     """Catches a CPU chosen beside a GPU, and bf16 that the GPU would only imitate."""
-    assert choose_place() == DevicePlan(torch.device("cuda", 0), "bf16")
-    assert choose_place("cpu", "float32") == DevicePlan(torch.device("cpu"), "float32")
-    assert choose_place("cuda", "float32").described(1) == "float32 on a GPU"
+    assert choose_device_plan() == DevicePlan(torch.device("cuda", 0), "bf16")
+    assert choose_device_plan("cpu", "float32") == DevicePlan(torch.device("cpu"), "float32")
+    assert choose_device_plan("cuda", "float32").describe(1) == "float32 on a GPU"
     gpu.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
-    assert choose_place("cuda") == DevicePlan(torch.device("cuda", 0), "float32")
+    assert choose_device_plan("cuda") == DevicePlan(torch.device("cuda", 0), "float32")
     gpu.setattr(torch.cuda, "is_available", lambda: False)
-    assert not choose_place().is_gpu
+    assert not choose_device_plan().is_gpu
 
 
 def test_what_a_place_cannot_do_is_refused(gpu: pytest.MonkeyPatch, tiny_run: Path) -> None:
     """Catches a CPU's precision on a GPU, settings that would do nothing there, and a GPU that is not there."""
     with pytest.raises(ConfigError, match="device='tpu' is unknown; choose one of auto, cpu, cuda"):
-        choose_place("tpu")
-    with pytest.raises(ConfigError, match="precision='int8' is for CPUs; on a GPU choose 'bf16' or 'float32'"):
-        choose_place("cuda", "int8")
+        choose_device_plan("tpu")
+    with pytest.raises(ConfigError, match="precision='int8' only runs on CPUs; choose 'bf16' or 'float32' on a GPU"):
+        choose_device_plan("cuda", "int8")
     for options in ({"workers": 2}, {"shortlist": "list"}):
-        with pytest.raises(ConfigError, match="shortlist and workers are for speed on a CPU; leave them out"):
+        with pytest.raises(ConfigError, match="shortlist and workers only apply to CPUs; leave them out"):
             load(tiny_run, device="cuda", **options)
     gpu.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device='cuda', but torch sees no GPU; choose 'cpu'"):
@@ -59,7 +59,7 @@ def test_what_cpus_alone_do_is_done_there(gpu: pytest.MonkeyPatch, tiny_run: Pat
         (tiny_run, {"precision": "int8"}), (tiny_run, {"workers": 2}), (tmp_path / "int8", {"precision": "float32"}),
     ):  # fmt: skip
         assert load(model, **options).device == torch.device("cpu")
-    with pytest.raises(BundleError, match="is stored in int8, which is for CPUs; give the model that it was made of"):
+    with pytest.raises(BundleError, match="is stored in int8, which only runs on CPUs; load the float32 model"):
         load(tmp_path / "int8", device="cuda", precision="bf16")
 
 

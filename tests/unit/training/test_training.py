@@ -24,7 +24,7 @@ from substitution import substitute
 from transformer.data.batch import PairBatch
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
-from transformer.pipelines.translation.results import NOTHING, Translation
+from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
 from transformer.pipelines.translation.translator import Translator
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train as train_by_recipe
@@ -523,7 +523,7 @@ def test_validation_rehearses_its_largest_batch_and_keeps_lines_in_order(
     def echo(self: Translator, lines: Sequence[str]) -> list[Translation]:
         asked.append(list(lines))
         limits.append((self.search.min_tokens, self.max_target_tokens))
-        return [Translation((replace(NOTHING, text=line.upper()),)) for line in lines]
+        return [Translation((replace(EMPTY_ALTERNATIVE, text=line.upper()),)) for line in lines]
 
     monkeypatch.setattr(Translator, "translations", echo)
     recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, max_steps=1))

@@ -1,1 +1,1 @@
-"""Text-to-text translation around the search over token ids."""
+"""Translation of text, built around the search over token ids."""

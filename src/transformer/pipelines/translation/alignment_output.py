@@ -1,4 +1,4 @@
-"""Where a translator looked: links between words, and the matrices they come from."""
+"""Output of word alignments and of the attention matrices that they come from."""
 
 import zipfile
 from typing import BinaryIO
@@ -14,43 +14,44 @@ from transformer.pipelines.translation.translator import Translation, Translator
 
 
 def attention_weights(translator: Translator, translation: Translation) -> list[Float[Tensor, "N H T S"]]:
-    """Cross-attention of the best translation in every layer and head, one tensor a piece of the line.
+    """Returns the cross-attention of the best translation in every layer and head, one tensor per segment of the line.
 
-    Row t is where the model looked when it wrote token t; the last column is the source's EOS.
+    Row t holds the attention of target token t over the source; the last column is the source's EOS.
     """
-    return [translator.aligner.attention(*piece) for piece in _pieces(translation)]
+    return [translator.aligner.attention(*segment) for segment in _segments(translation)]
 
 
 def word_alignment(translator: Translator, translation: Translation) -> Links:
-    """For each word of the best translation the source word that it attends to most; none where that is EOS.
+    """Links each word of the best translation to the source word that it attends to most; none if that is EOS.
 
-    Attention is that of `word_layer`, added up over the tokens of a word. Words are what white space parts, in the line
-    as given and in the translation as written, tags included; a word with a tag within it is where it begins.
+    The attention of `alignment_weights` is summed over the tokens of a word. Words are separated by white space, in the
+    input line and in the final translation, tags included. A word that contains a tag counts where it begins.
     """
-    links, counts = translator.aligner.links(_pieces(translation))
+    links, counts = translator.aligner.links(_segments(translation))
     if translation.words is None:
         return links
     sources, targets = translation.words
-    moved = (
+    mapped = (
         (sources[scaled(source, counts[0], len(sources))], targets[scaled(target, counts[1], len(targets))])
         for source, target in links
         if sources and targets
     )
-    return list(dict.fromkeys(moved))
+    return list(dict.fromkeys(mapped))
 
 
-def _pieces(translation: Translation) -> list[tuple[Tokens, Tokens]]:
+def _segments(translation: Translation) -> list[tuple[Tokens, Tokens]]:
     return list(zip(translation.sources, translation.alternatives[0].tokens, strict=True))
 
 
 class AttentionFile:
-    """An .npz file to which the attention of one line after another is added.
+    """An .npz file that receives the attention of one line after another.
 
-    Holds, for piece 1 of line 7: `7.1` (N, H, T, S) in float16, `7.1.source` and `7.1.target`, the printable tokens. It
-    is complete once it is left as a context; nothing is written where that is by an error before anything was added.
+    For segment 1 of line 7 it contains `7.1` (N, H, T, S) in float16, and the printable tokens `7.1.source` and
+    `7.1.target`. The file is complete when the context exits. If an error ends the context before anything was added,
+    nothing is written.
 
     Args:
-        file: open for writing.
+        file: Binary file, open for writing.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -58,7 +59,7 @@ class AttentionFile:
         self._archive: zipfile.ZipFile | None = None
 
     def __enter__(self) -> "AttentionFile":
-        """Itself."""
+        """Returns the file itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -69,11 +70,11 @@ class AttentionFile:
     def add(self, number: int, translator: Translator, translation: Translation) -> None:
         """Adds the attention of a line's best translation."""
         tokenizers, best = translator.tokenizers, translation.alternatives[0]
-        for piece, weights in enumerate(attention_weights(translator, translation), start=1):
-            source, target = translation.sources[piece - 1], best.tokens[piece - 1]
-            self._write(f"{number}.{piece}", weights.to(torch.float16).numpy())
-            self._write(f"{number}.{piece}.source", np.array(tokenizers.source.pieces(source)))
-            self._write(f"{number}.{piece}.target", np.array(tokenizers.target.pieces(target), dtype=np.str_))
+        for segment, weights in enumerate(attention_weights(translator, translation), start=1):
+            source, target = translation.sources[segment - 1], best.tokens[segment - 1]
+            self._write(f"{number}.{segment}", weights.to(torch.float16).numpy())
+            self._write(f"{number}.{segment}.source", np.array(tokenizers.source.pieces(source)))
+            self._write(f"{number}.{segment}.target", np.array(tokenizers.target.pieces(target), dtype=np.str_))
 
     def _write(self, name: str, array: np.ndarray) -> None:
         with self._open().open(f"{name}.npy", "w") as file:

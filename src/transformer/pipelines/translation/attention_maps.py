@@ -1,4 +1,4 @@
-"""Where a model looks while it translates."""
+"""Cross-attention of a model while it translates, with the tokens it belongs to."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.pipelines.translation.coverage import watched_weights, written_from
+from transformer.pipelines.translation.coverage import cross_attention_weights, decoder_inputs
 from transformer.pipelines.translation.translator import Translator
 
 
@@ -15,9 +15,9 @@ class CrossAttention:
     """Attention of each target token over the source.
 
     Attributes:
-        source: printable pieces, EOS last.
-        target: the pieces that are being written, EOS last.
-        weights: of each layer and head.
+        source: Printable source tokens, EOS last.
+        target: Printable target tokens that are predicted, EOS last.
+        weights: Attention weights of each layer and head.
     """
 
     source: list[str]
@@ -27,16 +27,16 @@ class CrossAttention:
 
 @torch.no_grad()
 def cross_attention(translator: Translator, source: str, target: str) -> CrossAttention:
-    """The cross-attention weights of all layers when the model reads `source` and writes `target`."""
+    """Computes the cross-attention of all layers and heads for a source and its translation."""
     model, tokenizers = translator.model, translator.tokenizers
     source_ids = [*tokenizers.source.encode(source), translator.end_of_source]
     target_ids = tokenizers.target.encode(target)
     device = translator.device
     src = torch.tensor([source_ids], device=device)
     special_tokens = translator.special_tokens
-    tgt = torch.tensor([written_from(target_ids, len(target_ids) + 1, special_tokens.bos)], device=device)
+    tgt = torch.tensor([decoder_inputs(target_ids, len(target_ids) + 1, special_tokens.bos)], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
         tokenizers.target.pieces([*target_ids, special_tokens.eos or 0]),
-        torch.cat(watched_weights(model, src, tgt)),
+        torch.cat(cross_attention_weights(model, src, tgt)),
     )

@@ -1,4 +1,4 @@
-"""What a lexicon binds translations to, as tokens."""
+"""Tokenizes terminology constraints."""
 
 import re
 from collections import defaultdict
@@ -10,81 +10,95 @@ from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.sentencepiece import SPACE
 
-_PART_OF_A_CHARACTER = re.compile(r"<(?:0x)?[89A-F][0-9A-F]>$")
-"""A byte, as it is printed, of a character of several, which is taken for a letter."""
+_CONTINUATION_BYTE = re.compile(r"<(?:0x)?[89A-F][0-9A-F]>$")
+"""Printed byte of a multi-byte character; such a character is treated as a letter."""
 
 
 class ConstraintTokenizer:
-    """Writes the phrases of a lexicon as a tokenizer does."""
+    """Tokenizes the phrases of a terminology.
 
-    def __init__(self, tokenizer: Tokenizer, lexicon: Terminology) -> None:
-        self._tokenizer, self._lexicon = tokenizer, lexicon
-        self._known: dict[frozenset[str], frozenset[int]] = {}
+    Args:
+        tokenizer: Target tokenizer.
+        terminology: Phrases that translations must contain and must not contain.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, terminology: Terminology) -> None:
+        self._tokenizer, self._terminology = tokenizer, terminology
+        self._tokens_after: dict[frozenset[str], frozenset[int]] = {}
 
     def banned(self) -> list[Tokens]:
-        """The tokens of what is never written."""
-        return [tokens for phrase in self._lexicon.banned for tokens in self._spellings(phrase)]
+        """Returns the token sequences that must not be generated."""
+        return [tokens for phrase in self._terminology.banned for tokens in self._spellings(phrase)]
 
-    def phrases(self, line: str) -> tuple[Constraint, ...]:
-        """What the translation of a line must hold, but for what the vocabulary lacks a character of.
+    def constraints(self, line: str) -> tuple[Constraint, ...]:
+        """Returns what the translation of a line must contain, except phrases with characters outside the vocabulary.
 
-        No letter or digit goes on with a phrase, and what follows no space stands where it is still the span it was.
+        A phrase is not followed by a letter or digit. Where no space precedes it, the phrase only counts if the text
+        around it does not turn it into another span.
         """
-        if not self._lexicon.binds:
+        if not self._terminology.is_active:
             return ()
-        joined = self._lexicon.joined(line)
-        asked = self._lexicon.required(line).items()
-        phrases = (self._phrase(phrase, times, phrase in joined) for phrase, times in asked)
-        return tuple(phrase for phrase in phrases if phrase.variants)
+        joined = self._terminology.joined_spans(line)
+        required = self._terminology.required_phrases(line).items()
+        constraints = (self._constraint(phrase, times, phrase in joined) for phrase, times in required)
+        return tuple(constraint for constraint in constraints if constraint.variants)
 
-    def _phrase(self, text: str, times: int, is_joined: bool) -> Constraint:
-        """A phrase after a space, or also after another character; without spellings if the vocabulary lacks one."""
-        first, *others = self._spellings(text)
-        joined = {each for each in others if is_joined or each == first}
-        spellings = tuple(
-            each for each in dict.fromkeys((first, *joined)) if self._tokenizer.special_tokens.unk not in each
-        )
+    def _constraint(self, phrase: str, times: int, is_joined: bool) -> Constraint:
+        """Returns the constraint of a phrase; it has no spellings if the vocabulary lacks one of its characters.
+
+        Args:
+            phrase: Phrase that is required.
+            times: How often the phrase is required.
+            is_joined: Whether the phrase may also follow a character other than a space.
+        """
+        first, *others = self._spellings(phrase)
+        joined = {spelling for spelling in others if is_joined or spelling == first}
+        unknown = self._tokenizer.special_tokens.unk
+        spellings = tuple(spelling for spelling in dict.fromkeys((first, *joined)) if unknown not in spelling)
         return Constraint(
             spellings,
             times,
-            self._letters if re.search(r"\w$", text) else frozenset(),
+            self._word_continuations if re.search(r"\w$", phrase) else frozenset(),
             frozenset(joined.intersection(spellings)),
-            self._not_after(text) if joined else frozenset(),
+            self._not_after(phrase) if joined else frozenset(),
         )
 
     def _spellings(self, phrase: str) -> Iterator[Tokens]:
-        """The tokens of a phrase where it follows a space or begins the text, and where it follows a character."""
+        """Yields the tokens of a phrase after a space or at the start, then its tokens after another character."""
         mark = "("
         first, joined, alone = (self._tokenizer.encode(text) for text in (phrase, mark + phrase, mark))
         yield tuple(first)
         if joined[: len(alone)] == alone and len(joined) > len(alone):
             yield tuple(joined[len(alone) :])
 
-    def _not_after(self, text: str) -> frozenset[int]:
-        """The tokens after whose last character a span is another one, or none, and a term a part of a word."""
-        is_span = text in self._lexicon.spans(text)
+    def _not_after(self, phrase: str) -> frozenset[int]:
+        """Returns the tokens whose last character turns the phrase into another span, or into a part of a word."""
+        spans = self._terminology.protected_spans
+        is_span = phrase in spans(phrase)
         wrong = frozenset(
             last
-            for last in self._ending
-            if (text not in self._lexicon.spans(last + text) if is_span else re.match(r"\w\w", last + text))
+            for last in self._tokens_by_last_character
+            if (phrase not in spans(last + phrase) if is_span else re.match(r"\w\w", last + phrase))
         )
-        if wrong not in self._known:  # few: numbers share one, addresses another
-            self._known[wrong] = frozenset(token for last in wrong for token in self._ending[last])
-        return self._known[wrong]
+        if wrong not in self._tokens_after:  # there are few: all numbers share one set, all addresses another
+            self._tokens_after[wrong] = frozenset(
+                token for last in wrong for token in self._tokens_by_last_character[last]
+            )
+        return self._tokens_after[wrong]
 
     @cached_property
-    def _letters(self) -> frozenset[int]:
-        """The tokens that go on with a word or number."""
+    def _word_continuations(self) -> frozenset[int]:
+        """The tokens that continue a word or a number."""
         return frozenset(token for token, piece in enumerate(self._pieces) if re.match(r"\w", piece))
 
     @cached_property
-    def _ending(self) -> dict[str, list[int]]:
-        """The tokens that end in a character, by that; what is not ASCII is a letter like others, or a sign."""
-        found = defaultdict[str, list[int]](list)
+    def _tokens_by_last_character(self) -> dict[str, list[int]]:
+        """The tokens by their last character; non-ASCII characters are grouped as letters ("ß") and others ("·")."""
+        tokens = defaultdict[str, list[int]](list)
         for token, piece in enumerate(self._pieces):
-            last = "ß" if _PART_OF_A_CHARACTER.search(piece) else piece[-1:].replace(SPACE, " ")
-            found[last if last.isascii() else "ß" if last.isalnum() else "·"].append(token)
-        return found
+            last = "ß" if _CONTINUATION_BYTE.search(piece) else piece[-1:].replace(SPACE, " ")
+            tokens[last if last.isascii() else "ß" if last.isalnum() else "·"].append(token)
+        return tokens
 
     @cached_property
     def _pieces(self) -> list[str]:

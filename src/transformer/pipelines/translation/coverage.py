@@ -1,4 +1,4 @@
-"""Where a model looks while it writes, and what of the source it hardly looked at."""
+"""Cross-attention of a model while it translates, and the coverage penalty of source tokens it hardly attends to."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, cast
@@ -12,24 +12,24 @@ from transformer.blocks import DecoderLayer, MultiHeadAttention, causal_mask, pa
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID
 from transformer.transformer import Transformer
 
-LEAST_ATTENTION: Final = 1e-6
-"""Keeps the logarithm finite of a token that was never looked at."""
+MIN_ATTENTION: Final = 1e-6
+"""Lower bound of a token's attention, which keeps its logarithm finite."""
 
 
 @torch.no_grad()
-def watched_weights(model: Transformer, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> list[Tensor]:
-    """The cross-attention weights of every layer, (B, H, T, S) each.
+def cross_attention_weights(model: Transformer, src: Int[Tensor, "B S"], tgt: Int[Tensor, "B T"]) -> list[Tensor]:
+    """Returns the cross-attention weights of every layer, (B, H, T, S) each.
 
-    Runs the model and notes what goes into each block; the fused attention itself shows nothing.
+    Runs the model and recomputes the weights from the inputs of each block, since fused attention does not return them.
     """
     weights: list[Tensor] = []
 
-    def note(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def record(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         query, key, _, mask = inputs
         weights.append(cast(MultiHeadAttention, block).attention_weights(query, key, mask))
 
     layers = cast(Iterable[DecoderLayer], model.decoder.layers)
-    hooks = [layer.cross_attention_block.register_forward_pre_hook(note) for layer in layers]
+    hooks = [layer.cross_attention_block.register_forward_pre_hook(record) for layer in layers]
     try:
         src_mask = padding_mask(src)
         model.decode(model.encode(src, src_mask), src_mask, tgt, causal_mask(tgt.size(1), tgt.device))
@@ -39,8 +39,8 @@ def watched_weights(model: Transformer, src: Int[Tensor, "B S"], tgt: Int[Tensor
     return weights
 
 
-def word_layer(weights: Sequence[Tensor]) -> Tensor:
-    """The weights of the last layer but one, which follows words best, averaged over its heads: (B, T, S).
+def alignment_weights(weights: Sequence[Tensor]) -> Tensor:
+    """Returns the weights of the penultimate layer, which aligns words best, averaged over its heads: (B, T, S).
 
     Source: Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models", Sec. 4.1.
     """
@@ -48,11 +48,13 @@ def word_layer(weights: Sequence[Tensor]) -> Tensor:
 
 
 def coverage_penalty(weights: Float[Tensor, "T S"]) -> float:
-    """Sum over the source's tokens of log min(1, attention that it got in all): 0 where each got enough, else below.
+    """Computes the sum over the source tokens of log min(1, total attention to the token).
+
+    The result is 0 if each token received a total of at least 1, and negative otherwise.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System", Eq. 14, with a factor of 1.
     """
-    return weights.double().sum(dim=0).clamp(LEAST_ATTENTION, 1.0).log().sum().item()
+    return weights.double().sum(dim=0).clamp(MIN_ATTENTION, 1.0).log().sum().item()
 
 
 def coverage_penalties(
@@ -61,15 +63,15 @@ def coverage_penalties(
     batch_tokens: int,
     device: torch.device,
 ) -> list[float]:
-    """The coverage penalty of each pair.
+    """Computes the coverage penalty of each pair.
 
     Args:
-        models: in evaluation mode; their attention is averaged.
-        pairs: tokens of a source, EOS last, and of what was written, BOS first and without its last token.
-        batch_tokens: most tokens of the longer side, padding counted, at a time.
-        device: of the models.
+        models: Models in evaluation mode; their attention is averaged.
+        pairs: Source tokens, EOS last, and decoder inputs, BOS first and without the last token of the translation.
+        batch_tokens: Maximum number of tokens of the longer side in a batch, padding included.
+        device: Device of the models.
     """
-    found: dict[int, float] = {}
+    penalties: dict[int, float] = {}
     order = sorted(range(len(pairs)), key=lambda index: -max(map(len, pairs[index])))
     while order:
         size = max(1, batch_tokens // max(map(len, pairs[order[0]])))
@@ -78,13 +80,17 @@ def coverage_penalties(
             pad_sequence([torch.tensor(pairs[index][side]) for index in batch], True, PAD_ID).to(device)
             for side in (0, 1)
         )
-        weights = torch.stack([word_layer(watched_weights(model, src, tgt)) for model in models]).mean(dim=0).cpu()
+        weights = (
+            torch.stack([alignment_weights(cross_attention_weights(model, src, tgt)) for model in models])
+            .mean(dim=0)
+            .cpu()
+        )
         for row, index in enumerate(batch):
-            n_source, n_written = map(len, pairs[index])
-            found[index] = coverage_penalty(weights[row, :n_written, :n_source])
-    return [found[index] for index in range(len(pairs))]
+            n_source, n_target = map(len, pairs[index])
+            penalties[index] = coverage_penalty(weights[row, :n_target, :n_source])
+    return [penalties[index] for index in range(len(pairs))]
 
 
-def written_from(tokens: Sequence[int], length: int, first: int | None = BOS_ID) -> list[int]:
-    """What a model has read when it writes each of `length` tokens: what it begins with, and those before."""
+def decoder_inputs(tokens: Sequence[int], length: int, first: int | None = BOS_ID) -> list[int]:
+    """Returns the first `length` decoder inputs: the start token (BOS by default), then the target tokens."""
     return [BOS_ID if first is None else first, *tokens][:length]

@@ -1,6 +1,6 @@
-"""Tags of a line: taken out before it is translated, put back around what its translation makes of their words.
+"""Inline tags: removed from a line before it is translated, and restored around the corresponding words.
 
-Places are counted in units: a word (letters and digits in a row) or another character that is no space.
+Positions are counted in units. A unit is a word (a run of letters and digits), or any other non-space character.
 """
 
 import re
@@ -14,239 +14,245 @@ from typing import Final
 TAG: Final = r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>"
 UNIT: Final = re.compile(r"\w+|[^\w\s]")
 _TAG, _NAME = re.compile(TAG), re.compile(r"</?([\w:-]+)")
-_PARTING: Final = frozenset(
+_BLOCK_ELEMENTS: Final = frozenset(
     ["br", "dd", "div", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "td", "th", "tr", "ul"]
 )
-"""Elements at whose ends words end, though no space stands there."""
+"""Elements whose tags separate words even without a space."""
 Span = tuple[int, int]
-"""Units from the first one to before the second, or characters."""
-_HIDDEN: Final = "\ud800"
-"""Half a character, which no text holds."""
-DEEPEST: Final = 100
-"""Elements within each other; tags within more of them stand alone."""
+"""Start and exclusive end, in units or in characters."""
+_MASKED: Final = "\ud800"
+"""Lone surrogate, which does not occur in text; it masks the characters of tags."""
+MAX_DEPTH: Final = 100
+"""Maximum nesting depth of elements; tags that are nested more deeply are treated as unpaired."""
 
 
 def count_units(text: str) -> int:
-    """How many units a text has."""
+    """Returns the number of units of a text."""
     return len(UNIT.findall(text))
 
 
-def whole_units(text: str, whole: re.Pattern[str] | None) -> tuple[list[Span], list[int]]:
-    """What tags may stand around: the units of a text, those together that share in a span that `whole` finds.
+def indivisible_units(text: str, indivisible: re.Pattern[str] | None) -> tuple[list[Span], list[int]]:
+    """Merges the units of a text that overlap a match of `indivisible`, which tags must not split.
 
     Returns:
-        The characters of each, and for each unit which of them it is part of.
+        The character spans of the merged units, and for each unit the index of the merged unit that contains it.
     """
     units = [match.span() for match in UNIT.finditer(text)]
-    spans = [match.span() for match in whole.finditer(text)] if whole else []
-    found: list[Span] = []
+    spans = [match.span() for match in indivisible.finditer(text)] if indivisible else []
+    merged: list[Span] = []
     for start, end in sorted(units + spans):
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    starts = [start for start, _ in found]
-    return found, [bisect_right(starts, start) - 1 for start, _ in units]
+            merged.append((start, end))
+    starts = [start for start, _ in merged]
+    return merged, [bisect_right(starts, start) - 1 for start, _ in units]
 
 
 @dataclass
 class Element:
-    """A tag that stands alone, or two and what they enclose.
+    """An unpaired tag, or a pair of tags with the elements they enclose.
 
     Attributes:
-        opening: the tag as it was written.
-        closing: the tag that closes it; "" of a tag that stands alone.
-        start: units of the line before it, as of `whole_units`.
-        end: units before its end, those within it counted.
-        free: for each tag, whether spaces, or the ends of the line, are on both its sides.
-        leans: no space is before it.
-        inner: the elements within it, in order.
+        opening: Opening tag, as written.
+        closing: Closing tag; "" for an unpaired tag.
+        start: Number of merged units of the line before the element, see `indivisible_units`.
+        end: Number of merged units before the element's end, including those within it.
+        spaced: For each of the two tags, whether it has a space, or an end of the line, on both sides.
+        attached: Whether no space precedes the element.
+        children: Elements directly within it, in order.
     """
 
     opening: str
     closing: str
     start: int
     end: int
-    free: tuple[bool, bool]
-    leans: bool
-    inner: "list[Element]" = field(default_factory=list)
+    spaced: tuple[bool, bool]
+    attached: bool
+    children: "list[Element]" = field(default_factory=list)
 
-    def bare(self) -> str:
-        """All its tags, with nothing between them."""
-        return self.opening + "".join(each.bare() for each in self.inner) + self.closing
+    def tags_only(self) -> str:
+        """Returns all tags of the element, with nothing between them."""
+        return self.opening + "".join(child.tags_only() for child in self.children) + self.closing
 
 
 @dataclass(frozen=True)
 class TagFreeLine:
-    """A line without its tags, and where they were.
+    """A line without its tags, and the positions of the tags.
 
     Attributes:
-        text: without them.
-        part_of: of which of its `whole_units` each of its units is part.
-        elements: the outermost ones, in order.
-        tags: all of them, in order.
-        places: of each tag, how many characters of the text are before it.
-        whole: finds the spans of a text that no tag is to part.
+        text: Text without tags.
+        merged_ids: Merged unit that contains each unit of the text, see `indivisible_units`.
+        elements: Outermost elements, in order.
+        tags: All tags, in order.
+        offsets: Number of characters of the text before each tag.
+        indivisible: Pattern of spans that tags must not split.
     """
 
     text: str
-    part_of: Sequence[int] = ()
+    merged_ids: Sequence[int] = ()
     elements: tuple[Element, ...] = ()
     tags: Sequence[str] = ()
-    places: Sequence[int] = ()
-    whole: re.Pattern[str] | None = None
+    offsets: Sequence[int] = ()
+    indivisible: re.Pattern[str] | None = None
 
     @property
     def units(self) -> int:
-        """How many units the text has, if it had tags."""
-        return len(self.part_of)
+        """Number of units of the text; 0 if the line had no tags."""
+        return len(self.merged_ids)
 
 
-def without_tags(line: str, whole: re.Pattern[str] | None = None) -> TagFreeLine:
-    """Takes the tags out of a line. A tag that nothing closes, or that closes nothing, stands alone.
+def strip_tags(line: str, indivisible: re.Pattern[str] | None = None) -> TagFreeLine:
+    """Removes the tags of a line. A tag without a matching opening or closing tag is treated as unpaired.
 
     Args:
-        line: with tags.
-        whole: finds the spans, of the line without tags and of its translation, that no tag is to part.
+        line: Line with tags.
+        indivisible: Pattern of spans, in the line without tags and in its translation, that tags must not split.
     """
-    found = list(_TAG.finditer(line))
-    if not found:
+    matches = list(_TAG.finditer(line))
+    if not matches:
         return TagFreeLine(line)
-    edges = [0, *(edge for match in found for edge in match.span()), len(line)]
+    edges = [0, *(edge for match in matches for edge in match.span()), len(line)]
     text, *parts = (line[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
     tags: list[_Tag] = []
-    for place, (match, part) in enumerate(zip(found, parts, strict=True)):
-        follows = next((each[0] for each in parts[place:] if each), " ")
-        tags.append(_Tag(match.group(), len(text), text[-1:].strip() == "", follows.isspace()))
-        text += " " * tags[-1].parts_words() + (part.lstrip() if text[-1:].isspace() else part)
-    units, part_of = whole_units(text, whole)
-    lead = len(text) - len(text.lstrip())
-    places = [tag.place - lead for tag in tags]
-    return TagFreeLine(text.strip(), part_of, tuple(_tree(tags, units)), [tag.text for tag in tags], places, whole)
+    for index, (match, part) in enumerate(zip(matches, parts, strict=True)):
+        next_character = next((later[0] for later in parts[index:] if later), " ")
+        tags.append(_Tag(match.group(), len(text), text[-1:].strip() == "", next_character.isspace()))
+        text += " " * tags[-1].separates_words() + (part.lstrip() if text[-1:].isspace() else part)
+    units, merged_ids = indivisible_units(text, indivisible)
+    indent = len(text) - len(text.lstrip())
+    offsets = [tag.offset - indent for tag in tags]
+    elements = tuple(_build_tree(tags, units))
+    return TagFreeLine(text.strip(), merged_ids, elements, [tag.text for tag in tags], offsets, indivisible)
 
 
 @dataclass(frozen=True)
 class _Tag:
-    """A tag, where it stands in the text without tags, and whether spaces or ends are before and after it."""
+    """A tag, its offset in the text without tags, and whether a space or an end of the line is on either side."""
 
     text: str
-    place: int
+    offset: int
     space_before: bool
     space_after: bool
 
     def name(self) -> str:
-        found = _NAME.match(self.text)
-        return found[1].lower() if found else ""
+        match = _NAME.match(self.text)
+        return match[1].lower() if match else ""
 
-    def parts_words(self) -> bool:
-        return self.name() in _PARTING and not self.space_before and not self.space_after
+    def separates_words(self) -> bool:
+        return self.name() in _BLOCK_ELEMENTS and not self.space_before and not self.space_after
 
 
-def _tree(tags: Sequence[_Tag], units: Sequence[tuple[int, int]]) -> list[Element]:
-    """The elements that tags make; what nothing closes, or closes nothing, stands alone."""
-    closed_by = _pairs(tags)
+def _build_tree(tags: Sequence[_Tag], units: Sequence[tuple[int, int]]) -> list[Element]:
+    """Builds the elements from the tags; a tag without a match becomes an unpaired element."""
+    closed_by = _match_tags(tags)
     closing = set(closed_by.values())
     starts, ends = [start for start, _ in units], [end for _, end in units]
-    around: list[list[Element]] = [[]]
+    stack: list[list[Element]] = [[]]
     for number, tag in enumerate(tags):
         if number in closing:
-            around.pop()
+            stack.pop()
             continue
         last = tags[closed_by[number]] if number in closed_by else None
-        start = bisect_right(ends, tag.place)
-        end = max(start, bisect_left(starts, last.place)) if last else start
-        free = tuple(each is not None and each.space_before and each.space_after for each in (tag, last))
-        element = Element(tag.text, last.text if last else "", start, end, (free[0], free[1]), not tag.space_before)
-        around[-1].append(element)
+        start = bisect_right(ends, tag.offset)
+        end = max(start, bisect_left(starts, last.offset)) if last else start
+        spaced = tuple(edge is not None and edge.space_before and edge.space_after for edge in (tag, last))
+        element = Element(tag.text, last.text if last else "", start, end, (spaced[0], spaced[1]), not tag.space_before)
+        stack[-1].append(element)
         if last:
-            around.append(element.inner)
-    return around[0]
+            stack.append(element.children)
+    return stack[0]
 
 
-def _pairs(tags: Sequence[_Tag]) -> dict[int, int]:
-    """Which tag each opening one is closed by; what is opened within and not closed is left out."""
+def _match_tags(tags: Sequence[_Tag]) -> dict[int, int]:
+    """Returns the index of the closing tag of each opening tag; opening tags that stay unclosed are left out."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for number, tag in enumerate(tags):
         if not tag.text.startswith("</"):
-            opened += [number] * (not tag.text.endswith("/>") and len(opened) < DEEPEST)
-        elif tag.name() in (names := [tags[each].name() for each in opened]):
-            place = len(names) - 1 - names[::-1].index(tag.name())
-            pairs[opened[place]] = number
-            del opened[place:]
+            opened += [number] * (not tag.text.endswith("/>") and len(opened) < MAX_DEPTH)
+        elif tag.name() in (names := [tags[index].name() for index in opened]):
+            depth = len(names) - 1 - names[::-1].index(tag.name())
+            pairs[opened[depth]] = number
+            del opened[depth:]
     return pairs
 
 
-def with_tags(line: TagFreeLine, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
-    """Puts the tags of a line into its translation.
+def restore_tags(line: TagFreeLine, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
+    """Inserts the tags of a line into its translation.
 
-    An element encloses the run of units with most that come from within it, and fewest that come from elsewhere; all
-    within a larger element, if it was within one. What encloses the whole line encloses the whole translation. A span
-    that no tag is to part counts as one unit, from where most of its units come.
+    An element encloses the run of units with the most units from inside it and the fewest from outside it, within the
+    run of its parent. If it contains the whole line, it will contain the whole translation. A span that tags must not
+    split counts as a single unit, whose origin is that of most of its units.
 
     Args:
-        line: with the places of its tags.
-        translation: of its text.
-        origins: for each unit of the translation, the unit of the line that it comes from; None if from none.
+        line: Line without tags, with the positions of its tags.
+        translation: Translation of its text.
+        origins: For each unit of the translation, the unit of the line that it comes from; None if unknown.
 
     Returns:
-        The translation with every tag, and the opening tags of elements with which no unit goes, which are empty.
+        The translation with all tags, and the opening tags of elements without any unit, which are left empty.
     """
-    units, part_of = whole_units(translation, line.whole)
+    units, merged_ids = indivisible_units(translation, line.indivisible)
     if not units or not line.elements:
-        return "".join(each.bare() for each in line.elements) + translation, []
-    of_wholes: list[Counter[int]] = [Counter() for _ in units]
-    for unit, origin in zip(part_of, origins, strict=True):
+        return "".join(element.tags_only() for element in line.elements) + translation, []
+    votes: list[Counter[int]] = [Counter() for _ in units]
+    for unit, origin in zip(merged_ids, origins, strict=True):
         if origin is not None:
-            of_wholes[unit][line.part_of[origin]] += 1
-    placing = _Placing([found.most_common(1)[0][0] if found else None for found in of_wholes])
-    placing.place(line.elements, (0, max(line.part_of, default=-1) + 1), (0, len(units)))
-    text, done = "", 0
+            votes[unit][line.merged_ids[origin]] += 1
+    placement = _TagPlacement([counts.most_common(1)[0][0] if counts else None for counts in votes])
+    placement.place(line.elements, (0, max(line.merged_ids, default=-1) + 1), (0, len(units)))
+    text, position = "", 0
     for number, (start, end) in enumerate(units):
-        before, behind = placing.before[number], placing.behind[number]
-        text += translation[done:start] + "".join(before) + translation[start:end] + "".join(behind)
-        done = end
-    return text + translation[done:], placing.lost
+        before, after = placement.before[number], placement.after[number]
+        text += translation[position:start] + "".join(before) + translation[start:end] + "".join(after)
+        position = end
+    return text + translation[position:], placement.empty
 
 
-def words_with_tags(text: str, tagged: str) -> list[int]:
-    """For each word of a text, the word in which it begins of the same text with tags; white space parts words."""
-    hidden = _TAG.sub(lambda tag: re.sub(r"\S", _HIDDEN, tag.group()), tagged)
-    owners = [number for number, word in enumerate(hidden.split()) for character in word if character != _HIDDEN]
+def tagged_word_ids(text: str, tagged: str) -> list[int]:
+    """Returns for each word of a text the word of the same text with tags in which it begins.
+
+    Words are separated by white space.
+    """
+    masked = _TAG.sub(lambda tag: re.sub(r"\S", _MASKED, tag.group()), tagged)
+    word_ids = [number for number, word in enumerate(masked.split()) for character in word if character != _MASKED]
     lengths = [len(word) for word in text.split()]
-    return [owners[place] for place in accumulate(lengths[:-1], initial=0) if place < len(owners)]
+    return [word_ids[start] for start in accumulate(lengths[:-1], initial=0) if start < len(word_ids)]
 
 
-class _Placing:
-    """What is written before and behind each unit of a translation."""
+class _TagPlacement:
+    """The tags to insert before and after each unit of a translation."""
 
     def __init__(self, origins: Sequence[int | None]) -> None:
         self._origins = origins
         self.before: defaultdict[int, list[str]] = defaultdict(list)
-        self.behind: defaultdict[int, list[str]] = defaultdict(list)
-        self.lost: list[str] = []
+        self.after: defaultdict[int, list[str]] = defaultdict(list)
+        self.empty: list[str] = []
 
     def place(self, elements: Sequence[Element], source: Span, target: Span) -> None:
-        """Places elements that stand next to each other within `source` units of the line, within `target` units."""
+        """Places sibling elements from the `source` units of the line within the `target` units."""
         runs = self._runs(elements, source, target)
-        alone = [
-            (element, self._gap(element, source, target, runs)) for n, element in enumerate(elements) if n not in runs
+        unpaired = [
+            (element, self._insertion_point(element, source, target, runs))
+            for n, element in enumerate(elements)
+            if n not in runs
         ]
-        late = [(element.leans and gap > target[0]) or gap == target[1] for element, gap in alone]
-        for (element, gap), is_late in zip(alone, late, strict=True):
-            if not is_late:
-                self.before[gap].append(element.bare() + " " * element.free[0])
+        follows = [(element.attached and point > target[0]) or point == target[1] for element, point in unpaired]
+        for (element, point), is_after in zip(unpaired, follows, strict=True):
+            if not is_after:
+                self.before[point].append(element.tags_only() + " " * element.spaced[0])
         for number, run in runs.items():
             element = elements[number]
-            self.before[run[0]].append(element.opening + " " * element.free[0])
-            self.place(element.inner, (element.start, element.end), run)
-            self.behind[run[1] - 1].append(" " * element.free[1] + element.closing)
-        for (element, gap), is_late in zip(alone, late, strict=True):
-            if is_late:
-                self.behind[gap - 1].append(" " * element.free[0] + element.bare())
+            self.before[run[0]].append(element.opening + " " * element.spaced[0])
+            self.place(element.children, (element.start, element.end), run)
+            self.after[run[1] - 1].append(" " * element.spaced[1] + element.closing)
+        for (element, point), is_after in zip(unpaired, follows, strict=True):
+            if is_after:
+                self.after[point - 1].append(" " * element.spaced[0] + element.tags_only())
 
     def _runs(self, elements: Sequence[Element], source: Span, target: Span) -> dict[int, Span]:
-        """What each element encloses, the largest ones first; those that nothing comes from within are left out."""
+        """Returns the units that each element encloses, largest elements first; empty ones are left out."""
         runs: dict[int, Span] = {}
         taken: set[int] = set()
         for number in sorted(range(len(elements)), key=lambda number: elements[number].start - elements[number].end):
@@ -259,35 +265,41 @@ class _Placing:
                 runs[number] = run
                 taken.update(range(*run))
             else:
-                self.lost.append(element.opening)
+                self.empty.append(element.opening)
         return runs
 
     def _best_run(self, element: Element, target: Span, taken: set[int]) -> Span | None:
-        """The units with most from within an element, less those from elsewhere, none of them taken."""
-        best, most = None, 0
-        begin, value = None, 0
+        """Returns the run of free units that maximizes the units from inside an element minus those from outside."""
+        best, best_score = None, 0
+        start, score = None, 0
         for unit in range(*target):
             origin = self._origins[unit]
             if unit in taken:
-                begin = None
+                start = None
             elif origin is not None and element.start <= origin < element.end:
-                begin, value = (unit, 1) if begin is None or value <= 0 else (begin, value + 1)
-                if value > most:
-                    best, most = (begin, unit + 1), value
-            elif begin is not None and origin is not None:
-                value -= 1
+                start, score = (unit, 1) if start is None or score <= 0 else (start, score + 1)
+                if score > best_score:
+                    best, best_score = (start, unit + 1), score
+            elif start is not None and origin is not None:
+                score -= 1
         return best
 
-    def _gap(self, element: Element, source: Span, target: Span, runs: Mapping[int, Span]) -> int:
-        """Before which unit a tag comes to stand that stands alone, or encloses nothing; within none of the runs."""
+    def _insertion_point(self, element: Element, source: Span, target: Span, runs: Mapping[int, Span]) -> int:
+        """Returns the unit before which an unpaired or empty element is inserted, never inside one of the runs."""
         unit, (first, last) = element.start, target
         if unit <= source[0]:
             return first
         if unit >= source[1]:
             return last
-        own, before = (
-            [place for place in range(first, last) if self._origins[place] == each] for each in (unit, unit - 1)
+        from_unit, from_previous = (
+            [i for i in range(first, last) if self._origins[i] == origin] for origin in (unit, unit - 1)
         )
         share = (unit - source[0]) / (source[1] - source[0])
-        gap = own[0] if own else before[-1] + 1 if before else first + round(share * (last - first))
-        return next((end for begin, end in runs.values() if begin < gap < end), gap)
+        point = (
+            from_unit[0]
+            if from_unit
+            else from_previous[-1] + 1
+            if from_previous
+            else first + round(share * (last - first))
+        )
+        return next((end for start, end in runs.values() if start < point < end), point)

@@ -1,4 +1,4 @@
-"""A model to int8, and what fewer bits cost: the same held-out text translated in every precision."""
+"""Quantization of a model to int8, and its cost: a held-out text is translated in every precision."""
 
 import math
 import time
@@ -15,19 +15,19 @@ from transformer.inference.cpu import packed_bytes
 from transformer.pipelines.auto import load_translator
 from transformer.pipelines.translation.translator import Translator
 
-WARM_LINES = 16
-"""Lines that are translated before time is taken."""
+WARM_UP_LINES = 16
+"""Number of lines translated before the speed is measured."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How a model translates a held-out text.
+    """Quality and speed of a model on a held-out text.
 
     Attributes:
-        translations: line by line.
+        translations: Translation of each line.
         scores: BLEU and chrF.
-        lines_per_second: with all threads.
-        weight_bytes: memory of the weights.
+        lines_per_second: Speed with all threads.
+        weight_bytes: Memory of the weights, in bytes.
     """
 
     translations: list[str]
@@ -36,18 +36,18 @@ class Quality:
     weight_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """The figures."""
+        """Returns the figures, without the translations."""
         scores = {score.name: {"score": score.value, "signature": score.signature} for score in self.scores}
         return {"scores": scores, "lines_per_second": self.lines_per_second, "weight_bytes": self.weight_bytes}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A model in float32 beside the same in fewer bits.
+    """A model in float32 compared with the same model at a lower precision.
 
     Attributes:
-        before: in float32.
-        after: in bf16 or int8.
+        before: Quality in float32.
+        after: Quality in bf16 or int8.
     """
 
     before: Quality
@@ -55,23 +55,23 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, float]:
-        """What each score gains by it; negative where it loses."""
+        """Change of each score; negative for a loss."""
         pairs = zip(self.before.scores, self.after.scores, strict=True)
         return {before.name: after.value - before.value for before, after in pairs}
 
     @property
     def agreement(self) -> float:
-        """Share of lines that are translated the same."""
+        """Share of lines with identical translations."""
         pairs = list(zip(self.before.translations, self.after.translations, strict=True))
         return sum(before == after for before, after in pairs) / len(pairs)
 
     @property
     def speed_up(self) -> float:
-        """How many times as many lines a second."""
+        """Ratio of the speeds, after to before."""
         return self.after.lines_per_second / self.before.lines_per_second
 
     def as_json(self, precision: str) -> dict[str, Any]:
-        """All figures, as they are kept with the quantized model."""
+        """Returns all figures in the form that is stored with the quantized model."""
         return {
             "float32": self.before.as_json(), precision: self.after.as_json(), "differences": self.differences,
             "agreement": self.agreement, "speed_up": self.speed_up, "lines": len(self.before.translations),
@@ -87,55 +87,57 @@ def quantize(
     tokenize: Tokenization = "13a",
     tolerance: float = 0.5,
     workers: int | None = None,
-    told: Callable[[Mapping[str, Comparison]], None] = lambda found: None,
+    on_result: Callable[[Mapping[str, Comparison]], None] = lambda comparisons: None,
 ) -> dict[str, Comparison]:
-    """Writes a model in int8, once its translations of held-out text proved as good.
+    """Writes a model in int8 if its translations of a held-out text are good enough.
 
     Returns:
-        What bf16 and int8 cost, by these names.
+        Comparisons of "bf16" and "int8" with float32.
 
     Args:
-        path: bundle or run folder, in float32.
-        out: folder of the quantized model; must not exist.
-        pairs: held-out sources and references.
-        search: how all translate.
-        tokenize: how BLEU splits words.
-        tolerance: most BLEU that int8 may lose.
-        workers: most processes that translate at a time.
-        told: of what is returned, before it is judged.
+        path: Bundle or run folder, in float32.
+        out: Folder of the quantized model; must not exist, or must be empty.
+        pairs: Held-out sources and references.
+        search: Search options of all translations.
+        tokenize: Tokenization of BLEU.
+        tolerance: Maximum loss of BLEU by int8, in points.
+        workers: Maximum number of processes that translate in parallel.
+        on_result: Callback that receives the comparisons before they are checked against the tolerance.
 
     Raises:
-        BundleError: the model is not one in float32, or `out` holds something already.
-        ConfigError: the tolerance is no number; or int8 loses more than it, and nothing stays at `out`.
+        BundleError: The model is not in float32, or `out` is not empty.
+        ConfigError: The tolerance is NaN; or int8 loses more than it, in which case nothing is written to `out`.
     """
     if math.isnan(tolerance):
-        raise ConfigError("tolerance=nan is no number; choose how much BLEU int8 may lose, e.g. 0.5")
+        raise ConfigError("tolerance=nan is not a number; choose the BLEU that int8 may lose, e.g. 0.5")
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)
     before, *after = (
-        _quality(
+        _measure(
             load_translator(path, search=search, precision=precision, workers=workers, device="cpu"), pairs, tokenize
         )
         for precision in ("float32", "bf16", "int8")
     )
-    comparisons = {name: Comparison(before, each) for name, each in zip(("bf16", "int8"), after, strict=True)}
-    told(comparisons)
+    comparisons = {name: Comparison(before, quality) for name, quality in zip(("bf16", "int8"), after, strict=True)}
+    on_result(comparisons)
     loss = -comparisons["int8"].differences["BLEU"]
     if not loss <= tolerance:
-        raise ConfigError(f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or allow it")
+        raise ConfigError(
+            f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or raise the tolerance"
+        )
     figures = comparisons["int8"].as_json("int8") | {"in bf16": comparisons["bf16"].as_json("bf16")}
-    kept = {"quantized": {"from": bundle.fingerprint, **figures}}
-    save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, bundle.provenance | kept))
+    provenance = bundle.provenance | {"quantized": {"from": bundle.fingerprint, **figures}}
+    save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, provenance))
     return comparisons
 
 
-def _quality(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: Tokenization) -> Quality:
+def _measure(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: Tokenization) -> Quality:
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
-    translator.translations(sources[:WARM_LINES])
-    begun = time.perf_counter()
+    translator.translations(sources[:WARM_UP_LINES])
+    start = time.perf_counter()
     translations = [translation.text for translation in translator.translations(sources)]
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     translator.close()
     scores = corpus_scores(translations, references, tokenize)
     return Quality(translations, scores, len(pairs) / seconds, packed_bytes(translator.model))

@@ -1,4 +1,4 @@
-"""What a translator makes of a line: pieces, and their translation."""
+"""Results of a translator: the segments of a line, and their translations."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,12 +11,21 @@ from transformer.text.sentence_splitting import SplitLine
 from transformer.tokenizers.base import Tokenizer
 
 LONG_RATIO, LONG_EXTRA = 4, 5
-"""More than so many times the source, and so many tokens beside, is far too long: no such pair is trained on."""
+"""A translation of more than LONG_RATIO x source + LONG_EXTRA tokens is too long; such pairs are not trained on."""
 
 
 @dataclass
 class Segment:
-    """A part of a line: its tokens with EOS, what is asked of its translation, and whether that was searched twice."""
+    """A line, or a part of a long line, that is translated at once.
+
+    Attributes:
+        line: Index of the line.
+        tokens: Source tokens, EOS last.
+        prefix: Target tokens that the translation must begin with.
+        number: Number of its random stream.
+        required: Constraints on its translation.
+        retried: Whether its translation comes from a second search, see `Search.retry_degenerate`.
+    """
 
     line: int
     tokens: list[int]
@@ -26,55 +35,59 @@ class Segment:
     retried: bool = False
 
 
-def longest_first(pieces: Sequence[Segment]) -> list[int]:
-    """The order in which pieces are searched for, so that a lack of memory shows at once."""
-    return sorted(range(len(pieces)), key=lambda index: -len(pieces[index].tokens))
+def longest_first(segments: Sequence[Segment]) -> list[int]:
+    """Returns the indices of the segments longest first, so that a lack of memory shows early."""
+    return sorted(range(len(segments)), key=lambda index: -len(segments[index].tokens))
 
 
-def is_degenerate(piece: Segment, best: Hypothesis, search: Search) -> bool:
-    """Whether a translation is cut unasked, is far too long, or repeats itself where its source does not."""
+def is_degenerate(segment: Segment, best: Hypothesis, search: Search) -> bool:
+    """Whether a translation was cut at the default limit, is far too long, or repeats itself unlike its source."""
     is_cut = not best.finished and search.max_tokens is None
-    loops = repeats_itself(best.tokens) and not repeats_itself(piece.tokens)
-    return is_cut or loops or is_long(piece, best, search)
+    loops = repeats_itself(best.tokens) and not repeats_itself(segment.tokens)
+    return is_cut or loops or is_long(segment, best, search)
 
 
-def is_long(piece: Segment, best: Hypothesis, search: Search) -> bool:
-    """Whether a translation is longer than any of a pair that a corpus keeps, what must stand in it left aside."""
-    owed = len(piece.prefix) + sum(phrase.times * max(map(len, phrase.variants)) for phrase in piece.required)
-    return len(best.tokens) > max(LONG_RATIO * len(piece.tokens) + LONG_EXTRA + owed, search.min_tokens)
+def is_long(segment: Segment, best: Hypothesis, search: Search) -> bool:
+    """Whether a translation is longer than in any training pair; its prefix and required phrases do not count."""
+    constraints = segment.required
+    n_required = sum(constraint.times * max(map(len, constraint.variants)) for constraint in constraints)
+    n_fixed = len(segment.prefix) + n_required
+    return len(best.tokens) > max(LONG_RATIO * len(segment.tokens) + LONG_EXTRA + n_fixed, search.min_tokens)
 
 
-def quality_warnings(own: Sequence[tuple[Segment, Sequence[Hypothesis]]], search: Search) -> list[str]:
-    """What a reader should know of the best hypotheses of the pieces of a line."""
-    bests = [(piece, best) for piece, (best, *_) in own]
+def quality_warnings(results: Sequence[tuple[Segment, Sequence[Hypothesis]]], search: Search) -> list[str]:
+    """Returns warnings about the best hypotheses of the segments of a line."""
+    bests = [(segment, best) for segment, (best, *_) in results]
     flags: list[str] = []
     if not all(best.finished for _, best in bests):
         flags.append("the translation did not end and was cut at the limit")
-    elif any(is_long(piece, best, search) for piece, best in bests):
+    elif any(is_long(segment, best, search) for segment, best in bests):
         flags.append("the translation is far longer than its source")
-    elif any(is_degenerate(piece, best, search) for piece, best in bests):
+    elif any(is_degenerate(segment, best, search) for segment, best in bests):
         flags.append("the translation repeats itself")
-    if any(piece.retried for piece, _ in bests):
-        flags.append(f"searched for again without {RETRY_NGRAM} tokens in a row twice: it looped or did not end")
+    if any(segment.retried for segment, _ in bests):
+        flags.append(
+            f"the first translation looped or did not end; searched again without repeated {RETRY_NGRAM}-grams"
+        )
     return flags
 
 
 @dataclass
 class PendingTranslation:
-    """Lines that are being translated.
+    """Lines whose translation has started.
 
     Attributes:
-        lines: as given.
-        untagged: without what is put back at the end.
-        splits: how each is split.
-        pieces: of all, in order.
-        results: of the pieces, the longest first, as they are found.
+        lines: Input lines.
+        tag_free: Lines without the tags that are restored at the end.
+        splits: How each line is split into segments.
+        segments: Segments of all lines, in order.
+        results: Index in `longest_first` order and hypotheses of each segment, as they are completed.
     """
 
     lines: Sequence[str]
-    untagged: list[TagFreeLine]
+    tag_free: list[TagFreeLine]
     splits: list[SplitLine]
-    pieces: list[Segment]
+    segments: list[Segment]
     results: Iterator[tuple[int, list[Hypothesis]]]
 
 
@@ -83,12 +96,12 @@ class Alternative:
     """One of the best translations of a line.
 
     Attributes:
-        text: without line ends.
-        score: log-probability of its tokens, summed over the pieces of a split line; 0.0 for an empty line.
-        value: what it was ranked by: the score after rules, divided by the length penalty, summed likewise.
-        finished: it ended by itself; False means cut at the limit.
-        tokens: its ids, piece of the line by piece, without EOS.
-        tokenizer: of the tokens.
+        text: Text without line ends.
+        score: Log-probability of its tokens, summed over the segments of a split line; 0.0 for an empty line.
+        value: Score that it was ranked by: the processed score divided by the length penalty, summed over segments.
+        finished: Whether the model ended it; False means that it was cut at the limit.
+        tokens: Token ids of each segment, without EOS.
+        tokenizer: Tokenizer of the tokens.
     """
 
     text: str
@@ -99,24 +112,24 @@ class Alternative:
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, parts: Sequence[Hypothesis], tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
-        """The hypotheses of all pieces of a line, put together."""
-        text = " ".join(tokenizer.decode(part.tokens) for part in parts).replace("\n", " ").replace("\r", " ")
+    def join(cls, hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
+        """Joins the hypotheses of all segments of a line."""
+        texts = (tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)
         return cls(
-            text,
-            sum((part.score for part in parts), 0.0),
-            sum((normalized_score(part, penalty) for part in parts), 0.0),
-            all(part.finished for part in parts),
-            tuple(tuple(part.tokens) for part in parts),
+            " ".join(texts).replace("\n", " ").replace("\r", " "),
+            sum((hypothesis.score for hypothesis in hypotheses), 0.0),
+            sum((normalized_score(hypothesis, penalty) for hypothesis in hypotheses), 0.0),
+            all(hypothesis.finished for hypothesis in hypotheses),
+            tuple(tuple(hypothesis.tokens) for hypothesis in hypotheses),
             tokenizer,
         )
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Printable tokens, `▁` for a space."""
+        """Printable tokens, with `▁` for a space."""
         if self.tokenizer is None:
             return ()
-        return tuple(piece for part in self.tokens for piece in self.tokenizer.pieces(part))
+        return tuple(piece for tokens in self.tokens for piece in self.tokenizer.pieces(tokens))
 
 
 @dataclass(frozen=True)
@@ -124,11 +137,11 @@ class Translation:
     """One translated line.
 
     Attributes:
-        alternatives: the best translations, best first, as many as `Search.n_best` where there are so many.
-        flags: what a reader should know, e.g. that the line was cut; empty where all is well.
-        sources: ids of the line, piece by piece, each with EOS; none of an empty line.
-        words: of a line that was split, and of one with tags that were put back: for each word that was translated or
-            written the one that it is in, of the line as given and of the best translation as it stands.
+        alternatives: Best translations, best first; up to `Search.n_best`.
+        flags: Warnings for the reader, e.g. that the line was cut; empty if there are none.
+        sources: Source token ids of each segment, each with EOS; empty for an empty line.
+        words: Only for a line that was split or whose tags were restored. For each word of the segments' sources, the
+            word of the input line that contains it; for each word of their translations, the word of the final text.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -147,31 +160,31 @@ class Translation:
         return self.alternatives[0].score
 
 
-NOTHING = Alternative("", 0.0, 0.0, finished=True)
+EMPTY_ALTERNATIVE = Alternative("", 0.0, 0.0, finished=True)
 """The translation of an empty line."""
 
 
-def lines_done(
-    n_lines: int, lines_of_pieces: Iterable[int], done: Callable[[int], None] | None
+def count_finished_lines(
+    n_lines: int, segment_lines: Iterable[int], done: Callable[[int], None] | None
 ) -> Callable[[int], None] | None:
-    """Counts lines of which the last piece is done.
+    """Converts a callback for finished lines to one for finished segments.
 
     Args:
-        n_lines: in all; those without pieces are told of at once.
-        lines_of_pieces: the line of each piece.
-        done: is told how many more lines are done.
+        n_lines: Number of lines; those without segments are reported at once.
+        segment_lines: Line of each segment.
+        done: Callback with the number of lines that were finished since the last call.
 
     Returns:
-        What is to be told the line of each piece that is done; None where no one counts.
+        Callback with the line of a finished segment; None if `done` is None.
     """
     if done is None:
         return None
-    left = Counter(lines_of_pieces)
-    done(n_lines - len(left))
+    remaining = Counter(segment_lines)
+    done(n_lines - len(remaining))
 
-    def one(line: int) -> None:
-        left[line] -= 1
-        if not left[line]:
+    def on_segment(line: int) -> None:
+        remaining[line] -= 1
+        if not remaining[line]:
             done(1)
 
-    return one
+    return on_segment

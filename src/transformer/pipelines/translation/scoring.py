@@ -1,4 +1,4 @@
-"""Given translations to scores: how probable the model finds them."""
+"""Scores of given translations: their log-probabilities under the model."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,18 +19,18 @@ from transformer.tokenizers.special_tokens import PAD_ID
 from transformer.transformer import Transformer
 
 CHUNK_ROWS: Final = 256
-"""Positions whose logits are held at a time."""
+"""Number of positions whose logits are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class PairScore:
-    """How probable a translation is.
+    """Score of a translation.
 
     Attributes:
-        score: log-probability of its tokens in nats, EOS included; NaN where a side is too long for the model.
-        token_scores: the same of each token.
-        pieces: printable tokens, EOS last.
-        flags: what a reader should know; empty where all is well.
+        score: Log-probability of its tokens in nats, EOS included; NaN if a side is too long for the model.
+        token_scores: Log-probability of each token.
+        pieces: Printable tokens, EOS last.
+        flags: Warnings for the reader; empty if there are none.
     """
 
     score: float
@@ -40,27 +40,27 @@ class PairScore:
 
     @property
     def per_token(self) -> float:
-        """Mean log-probability of a token; its negative's exponential is the perplexity."""
+        """Mean log-probability of a token; exp(-per_token) is the perplexity."""
         return self.score / max(1, len(self.token_scores))
 
 
 def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-    """The score of every pair of a source and a translation, in order."""
-    tokenizers, models = translator.tokenizers, translator.members
+    """Scores pairs of a source and a translation, in order."""
+    tokenizers, models = translator.tokenizers, translator.models
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
-    most = min(each.src_pos.seq_len for each in models), translator.max_target_tokens
-    found: dict[int, PairScore] = {}
+    limits = min(model.src_pos.seq_len for model in models), translator.max_target_tokens
+    results: dict[int, PairScore] = {}
     fitting: list[int] = []
-    of_sources = translator.source_sizes([source for source, _ in pairs], sources)
-    for index, sizes in enumerate(zip(of_sources, map(len, targets), strict=True)):
+    source_lengths = translator.source_lengths([source for source, _ in pairs], sources)
+    for index, lengths in enumerate(zip(source_lengths, map(len, targets), strict=True)):
         flags = [
-            f"the {name} has {size + 1} tokens, more than the model's {room}"
-            for name, size, room in zip(("source", "translation"), sizes, most, strict=True)
-            if size >= room
+            f"the {name} has {length + 1} tokens, more than the model's {limit}"
+            for name, length, limit in zip(("source", "translation"), lengths, limits, strict=True)
+            if length >= limit
         ]
         if flags:
-            found[index] = PairScore(math.nan, (), (), tuple(flags))
+            results[index] = PairScore(math.nan, (), (), tuple(flags))
         else:
             fitting.append(index)
     for batch in _batches(fitting, sources, targets, translator.batch_tokens):
@@ -68,12 +68,12 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
         device, average = translator.device, translator.search.average
         special_tokens = tokenizers.source.special_tokens, tokenizers.target.special_tokens
         pads = special_tokens[0].pad or 0, special_tokens[1].pad or 0
-        framed = pair_batch(ids[0], ids[1], special_tokens).to(device)
-        own = [reread(framed.src) for reread in translator.rereaders]
-        for index, scores in zip(batch, token_scores(models, framed, average, pads, own), strict=True):
+        padded = pair_batch(ids[0], ids[1], special_tokens).to(device)
+        model_sources = [retokenize(padded.src) for retokenize in translator.retokenizers]
+        for index, scores in zip(batch, token_scores(models, padded, average, pads, model_sources), strict=True):
             pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].eos or 0])
-            found[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
-    return [found[index] for index in range(len(pairs))]
+            results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
+    return [results[index] for index in range(len(pairs))]
 
 
 @torch.inference_mode()
@@ -84,42 +84,41 @@ def token_scores(
     pad_ids: tuple[int, int] = (PAD_ID, PAD_ID),
     sources: Sequence[Tensor] = (),
 ) -> list[list[float]]:
-    """Log-probability of every token of each target, EOS included, in nats, as a search would score it.
+    """Computes the log-probability of every target token, EOS included, in nats, as a search would score it.
 
     Args:
-        models: one, or several whose distributions are averaged.
-        batch: the pairs.
-        average: how, see `Ensemble`.
-        pad_ids: of source and target.
-        sources: the source tokens of each model, (B, S) with an S of its own; those of the batch if not given.
+        models: One model, or several whose distributions are averaged.
+        batch: Pairs of sources and translations.
+        average: Kind of average, see `Ensemble`.
+        pad_ids: Padding ids of source and target.
+        sources: Source tokens for each model, (B, S) where S may differ between models. The default is the batch's.
     """
-    read = [(src, padding_mask(src, pad_ids[0])) for src in sources or [batch.src] * len(models)]
+    inputs = [(src, padding_mask(src, pad_ids[0])) for src in sources or [batch.src] * len(models)]
     tgt_mask = causal_mask(batch.tgt.size(1), batch.tgt.device)
     scored = batch.labels != pad_ids[1]
     hidden = [
         model.decode(model.encode(src, src_mask), src_mask, batch.tgt, tgt_mask)
-        for model, (src, src_mask) in zip(models, read, strict=True)
+        for model, (src, src_mask) in zip(models, inputs, strict=True)
     ]
-    found: list[Tensor] = []
+    chunks: list[Tensor] = []
     for labels, *rows in zip(
-        batch.labels[scored].split(CHUNK_ROWS), *(each[scored].split(CHUNK_ROWS) for each in hidden), strict=True
+        batch.labels[scored].split(CHUNK_ROWS), *(states[scored].split(CHUNK_ROWS) for states in hidden), strict=True
     ):
-        log_p = [model.log_probabilities(each) for model, each in zip(models, rows, strict=True)]
-        found.append(
-            _chosen(log_p[0] if len(log_p) == 1 else average_log_p(log_p, average).log_softmax(dim=-1), labels)
-        )
-    tokens = iter(torch.cat(found).tolist())
-    return [[next(tokens) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
+        log_p = [model.log_probabilities(states) for model, states in zip(models, rows, strict=True)]
+        mean = log_p[0] if len(log_p) == 1 else average_log_p(log_p, average).log_softmax(dim=-1)
+        chunks.append(_gather_labels(mean, labels))
+    scores = iter(torch.cat(chunks).tolist())
+    return [[next(scores) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
 
 
-def _chosen(log_p: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def _gather_labels(log_p: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     return log_p.gather(1, labels[:, None])[:, 0]
 
 
 def _batches(
-    indices: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], most_tokens: int
+    indices: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], max_tokens: int
 ) -> Iterator[list[int]]:
-    """Pairs of like length, longest first, within a budget of padded tokens."""
+    """Yields batches of pairs of similar length, longest first, with at most `max_tokens` padded tokens."""
 
     def length(index: int) -> int:
         return 1 + max(len(sources[index]), len(targets[index]))
@@ -127,6 +126,6 @@ def _batches(
     order = sorted(indices, key=length, reverse=True)
     start = 0
     while start < len(order):
-        size = max(1, most_tokens // length(order[start]))
+        size = max(1, max_tokens // length(order[start]))
         yield order[start : start + size]
         start += size

@@ -1,31 +1,35 @@
-"""Translations with the tags of their lines, which were translated without them."""
+"""Transfers the inline tags of a line to its translation, which was made without them."""
 
 from dataclasses import replace
 
 from transformer.pipelines.translation.alignment import Aligner
-from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, with_tags, words_with_tags
+from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, restore_tags, tagged_word_ids
 from transformer.pipelines.translation.results import Alternative, Translation
 
 
-def tagged(aligner: Aligner, line: str, untagged: TagFreeLine, found: Translation) -> Translation:
-    """A translation with the tags of its line, around the units that attend to those they enclosed.
+def transfer_tags(aligner: Aligner, line: str, tag_free: TagFreeLine, translation: Translation) -> Translation:
+    """Inserts the tags of a line into its translation, around the units that attend to the units they enclosed.
 
     Args:
-        aligner: tells which unit attends to which.
-        line: as given.
-        untagged: the same without its tags.
-        found: the translation of that.
+        aligner: Aligner of the translation model.
+        line: Line with tags.
+        tag_free: The same line without its tags.
+        translation: Translation of the line without tags.
     """
     alternatives: list[Alternative] = []
-    flags = list(found.flags)
-    for number, each in enumerate(found.alternatives):
-        pieces = list(zip(found.sources, each.tokens, strict=True))
-        origins = aligner.origins(pieces, untagged.units, count_units(each.text))
-        text, lost = with_tags(untagged, each.text, origins)
-        alternatives.append(replace(each, text=text))
-        flags += [f"no word goes with {tag!r}; it is empty" for tag in lost if not number]
+    flags = list(translation.flags)
+    for rank, alternative in enumerate(translation.alternatives):
+        segments = list(zip(translation.sources, alternative.tokens, strict=True))
+        origins = aligner.origins(segments, tag_free.units, count_units(alternative.text))
+        text, empty = restore_tags(tag_free, alternative.text, origins)
+        alternatives.append(replace(alternative, text=text))
+        flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in empty if not rank]
     best = alternatives[0].text
-    given = words_with_tags(untagged.text, line)
-    sources = given if found.words is None else [given[min(word, len(given) - 1)] for word in found.words[0]]
-    words = sources, words_with_tags(found.text, best)
-    return replace(found, alternatives=tuple(alternatives), flags=tuple(flags), words=words)
+    word_ids = tagged_word_ids(tag_free.text, line)
+    sources = (
+        word_ids
+        if translation.words is None
+        else [word_ids[min(word, len(word_ids) - 1)] for word in translation.words[0]]
+    )
+    words = sources, tagged_word_ids(translation.text, best)
+    return replace(translation, alternatives=tuple(alternatives), flags=tuple(flags), words=words)

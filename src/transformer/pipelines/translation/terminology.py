@@ -1,6 +1,7 @@
-"""What a translation must hold and must not hold, given its source: terms, placeholders, tags."""
+"""Terminology: terms, placeholders and tags that a translation must contain or must not contain, given its source."""
 
 import re
+import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from transformer.errors import ConfigError, DataError
-from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, without_tags
+from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, strip_tags
 
 PATTERNS: Final[dict[str, str]] = {
     "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
@@ -23,20 +24,20 @@ PATTERNS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Terminology:
-    """Words and spans that a translation is bound to.
+    """Constraints on the words and spans of translations.
 
     Attributes:
-        banned: never written as whole words, in this spelling; but within a protected span.
-        glossary: source term and target term; where the first stands in a line as whole words, the second must stand
-            in its translation as whole words.
-        protected: kinds of spans of a line that must stand in its translation unchanged, as often as in the line:
-            placeholders (`{name}`, `%s`, `${x}`), entities (`&amp;`), urls (and mail addresses), numbers; and tags
-            (`<b>`), which are not translated but put back.
-        normalize: what the target's tokenizer makes of a text before it reads it, e.g. lower case.
+        banned: Phrases that must not occur as whole words, in this spelling, except within a protected span.
+        glossary: Pairs of source term and target term. If the source term occurs in a line as whole words, the target
+            term must occur in its translation as whole words.
+        protected: Kinds of spans that must occur in the translation unchanged, as often as in the line:
+            placeholders (`{name}`, `%s`, `${x}`), entities (`&amp;`), urls (and mail addresses) and numbers; and tags
+            (`<b>`), which are removed before translation and restored after it.
+        normalize: Normalization of the target tokenizer, e.g. to lower case.
 
     Raises:
-        ConfigError: an unknown kind.
-        DataError: an empty phrase or term, or a term that holds a banned phrase.
+        ConfigError: The kind of a protected span is unknown.
+        DataError: A phrase or term is empty, or a target term contains a banned phrase.
     """
 
     banned: Sequence[str] = ()
@@ -45,145 +46,180 @@ class Terminology:
     normalize: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
-        """Refuses what binds nothing."""
+        """Validates the constraints."""
         for kind in self.protected:
             if kind not in PATTERNS:
-                raise ConfigError(f"protected={kind!r} is unknown; choose of {', '.join(sorted(PATTERNS))}")
+                raise ConfigError(f"protected={kind!r} is unknown; choose from {', '.join(sorted(PATTERNS))}")
         for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
             if not phrase.strip():
-                raise DataError("an empty phrase or term binds nothing; leave it out")
+                raise DataError("an empty phrase or term has no effect; leave it out")
         for _, target in self.glossary:
-            if held := [phrase for phrase in self.banned if _holds(target, phrase)]:
-                raise DataError(f"the term {target!r} is required, but {held[0]!r} is banned; leave out one of the two")
+            if contained := [phrase for phrase in self.banned if _contains(target, phrase)]:
+                raise DataError(
+                    f"the term {target!r} is required, but {contained[0]!r} is banned; leave out one of the two"
+                )
 
     @property
-    def binds(self) -> bool:
-        """Whether there is anything in it."""
+    def is_active(self) -> bool:
+        """Whether there is any constraint."""
         return bool(self.banned or self.glossary or self.protected)
 
     @property
-    def requires(self) -> bool:
-        """Whether a translation may have to be searched for that holds something; tags are put back after it."""
+    def requires_phrases(self) -> bool:
+        """Whether the search may have to generate required phrases; tags are restored afterwards and do not count."""
         return bool(self.glossary or set(self.protected) - {"tags"})
 
     def terms(self, line: str) -> list[tuple[str, str]]:
-        """The entries of the glossary whose source term stands in a line; a longer term hides those within it."""
-        if self._terms is None:
+        """Returns the glossary entries whose source term occurs in a line; a longer term hides those within it."""
+        if self._term_pattern is None:
             return []
-        found = dict.fromkeys(match.group() for match in self._terms.finditer(line))
-        return [(term, self._targets[term]) for term in found]
+        sources = dict.fromkeys(match.group() for match in self._term_pattern.finditer(line))
+        return [(source, self._targets[source]) for source in sources]
 
-    def spans(self, line: str) -> list[str]:
-        """The protected spans of a line, in order, as a translation writes them."""
-        return [self.normalize(match.group()) for match in self._spans.finditer(line)] if self._spans else []
+    def protected_spans(self, line: str) -> list[str]:
+        """Returns the protected spans of a line, in order, normalized as in a translation."""
+        if self._span_pattern is None:
+            return []
+        return [self.normalize(match.group()) for match in self._span_pattern.finditer(line)]
 
-    def joined(self, line: str) -> set[str]:
-        """The protected spans that follow a character other than a space, in the line or in what is made of it."""
-        found = self._spans.finditer(line) if self._spans else ()
-        return {self.normalize(match.group()) for match in found if line[: match.start()][-1:].strip()}
+    def joined_spans(self, line: str) -> set[str]:
+        """Returns the protected spans of a line that follow a character other than a space."""
+        matches = self._span_pattern.finditer(line) if self._span_pattern else ()
+        return {self.normalize(match.group()) for match in matches if line[: match.start()][-1:].strip()}
 
-    def untagged(self, line: str) -> TagFreeLine:
-        """A line without its tags, if tags are protected; none is to come back within a protected span or an entity."""
-        return without_tags(line, self._whole) if "tags" in self.protected else TagFreeLine(line)
+    def tag_free(self, line: str) -> TagFreeLine:
+        """Removes the tags of a line if tags are protected; they must not split protected spans or entities."""
+        return strip_tags(line, self._indivisible) if "tags" in self.protected else TagFreeLine(line)
 
-    def standing(self, text: str, *, parted: bool = False) -> Counter[str]:
-        """The protected spans of a text, tags too, and how often each stands there.
+    def count_spans(self, text: str, *, allow_split: bool = False) -> Counter[str]:
+        """Counts the occurrences of each protected span of a text, including tags.
 
         Args:
-            text: a line, or its translation.
-            parted: whether a span counts that has a tag within it.
+            text: Line or translation.
+            allow_split: Whether a span with a tag inside counts.
         """
-        untagged = self.untagged(text)
-        spans = [match.span() for match in self._spans.finditer(untagged.text)] if self._spans else []
-        whole = [
-            self.normalize(untagged.text[start:end])
+        tag_free = self.tag_free(text)
+        spans = [match.span() for match in self._span_pattern.finditer(tag_free.text)] if self._span_pattern else []
+        counted = [
+            self.normalize(tag_free.text[start:end])
             for start, end in spans
-            if parted or bisect_right(untagged.places, start) == bisect_left(untagged.places, end)
+            if allow_split or bisect_right(tag_free.offsets, start) == bisect_left(tag_free.offsets, end)
         ]
-        return Counter([*untagged.tags, *whole])
+        return Counter([*tag_free.tags, *counted])
 
-    def required(self, line: str) -> dict[str, int]:
-        """What the translation of a line must hold, and how often: a span as often as the line, a term once."""
+    def required_phrases(self, line: str) -> dict[str, int]:
+        """Returns the phrases that the translation of a line must contain, and how often.
+
+        A span is required as often as it occurs in the line, a term once.
+        """
         terms = Counter({target for _, target in self.terms(line)})
-        return dict(Counter(self.spans(line)) | terms)
+        return dict(Counter(self.protected_spans(line)) | terms)
 
     def violations(self, line: str, translation: str) -> list[str]:
-        """What a translation lacks, has too often, or must not hold; empty where all is well. Tags may be in both."""
-        if not self.binds:
+        """Describes what a translation lacks, has too often, or must not contain; empty if nothing.
+
+        Args:
+            line: Source line, with tags.
+            translation: Translation, with tags.
+        """
+        if not self.is_active:
             return []
-        lacks, text = self.standing(line, parted=True), self.untagged(translation).text
-        lacks.subtract(self.standing(translation))
-        found = [f"{span!r} is missing" for span, count in lacks.items() if count > 0]
-        found += [f"{span!r} is not in the source so often" for span, count in lacks.items() if count < 0]
-        found += [f"{term!r} is not translated by {target!r}" for term, target in self.terms(self.untagged(line).text)
-                  if not _holds(text, target)]  # fmt: skip
-        free = self._spans.sub(" ", text) if self._spans else text
-        banned = [phrase for phrase in self.banned if _holds(free, self.normalize(phrase))]
-        return found + [f"the banned {phrase!r} is written" for phrase in banned]
+        missing, text = self.count_spans(line, allow_split=True), self.tag_free(translation).text
+        missing.subtract(self.count_spans(translation))
+        problems = [f"{span!r} is missing" for span, count in missing.items() if count > 0]
+        problems += [f"{span!r} occurs more often than in the source" for span, count in missing.items() if count < 0]
+        problems += [
+            f"{term!r} is not translated as {target!r}"
+            for term, target in self.terms(self.tag_free(line).text)
+            if not _contains(text, target)
+        ]
+        unprotected = self._span_pattern.sub(" ", text) if self._span_pattern else text
+        banned = [phrase for phrase in self.banned if _contains(unprotected, self.normalize(phrase))]
+        return problems + [f"the banned phrase {phrase!r} occurs" for phrase in banned]
 
     @cached_property
     def _targets(self) -> dict[str, str]:
         return {source: self.normalize(target) for source, target in self.glossary}
 
     @cached_property
-    def _terms(self) -> re.Pattern[str] | None:
+    def _term_pattern(self) -> re.Pattern[str] | None:
         longest_first = sorted(self._targets, key=len, reverse=True)
         return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)") if longest_first else None
 
     @cached_property
-    def _whole(self) -> re.Pattern[str]:
+    def _indivisible(self) -> re.Pattern[str]:
+        """Spans that tags must not split: protected ones, and entities."""
         kinds = {*self.protected, "entities"} - {"tags"}
         return re.compile("|".join(pattern for kind, pattern in PATTERNS.items() if kind in kinds))
 
     @cached_property
-    def _spans(self) -> re.Pattern[str] | None:
+    def _span_pattern(self) -> re.Pattern[str] | None:
         chosen = [pattern for kind, pattern in PATTERNS.items() if kind in self.protected]
         return re.compile("|".join(chosen)) if chosen else None
 
 
 @dataclass
-class Tally:
-    """How much of what was required stands.
+class TerminologyCounts:
+    """Numbers of required and satisfied constraints over many lines.
 
     Attributes:
-        terms: that had to stand.
-        kept_terms: of them, those that do.
-        spans: that had to stand.
-        kept_spans: of them, those that do.
+        terms: Number of required terms.
+        satisfied_terms: Number of required terms that occur.
+        spans: Number of required spans.
+        satisfied_spans: Number of required spans that occur.
     """
 
     terms: int = 0
-    kept_terms: int = 0
+    satisfied_terms: int = 0
     spans: int = 0
-    kept_spans: int = 0
+    satisfied_spans: int = 0
 
-    def add(self, lexicon: Terminology, line: str, translation: str) -> None:
-        """Counts one line."""
-        if not lexicon.binds:
+    def add(self, terminology: Terminology, line: str, translation: str) -> None:
+        """Adds the counts of a line."""
+        if not terminology.is_active:
             return
-        terms, spans = lexicon.terms(lexicon.untagged(line).text), lexicon.standing(line, parted=True)
-        text = lexicon.untagged(translation).text
+        terms = terminology.terms(terminology.tag_free(line).text)
+        spans = terminology.count_spans(line, allow_split=True)
+        text = terminology.tag_free(translation).text
         self.terms += len(terms)
-        self.kept_terms += sum(_holds(text, target) for _, target in terms)
+        self.satisfied_terms += sum(_contains(text, target) for _, target in terms)
         self.spans += spans.total()
-        self.kept_spans += (spans & lexicon.standing(translation)).total()
+        self.satisfied_spans += (spans & terminology.count_spans(translation)).total()
 
     def __str__(self) -> str:
-        """One line for a reader."""
-        terms, spans = f"{self.kept_terms:,} of {self.terms:,}", f"{self.kept_spans:,} of {self.spans:,}"
+        """Returns a summary on one line."""
+        terms, spans = f"{self.satisfied_terms:,} of {self.terms:,}", f"{self.satisfied_spans:,} of {self.spans:,}"
         return f"glossary: {terms} terms; protected: {spans} spans"
 
 
-def _holds(text: str, phrase: str) -> bool:
-    """Whether a phrase stands in a text as whole words: no letter or digit before its first or after its last one."""
+def renamed_lexicon(terminology: Terminology | None, lexicon: Terminology | None) -> Terminology | None:
+    """Returns the terminology, which callers may still pass by its old keyword `lexicon`, with a deprecation warning.
+
+    Raises:
+        ConfigError: Both keywords are used.
+    """
+    if lexicon is None:
+        return terminology
+    if terminology is not None:
+        raise ConfigError("lexicon is the old name of terminology; give terminology alone")
+    warnings.warn("lexicon is deprecated; use terminology instead", DeprecationWarning, stacklevel=3)
+    return lexicon
+
+
+def _contains(text: str, phrase: str) -> bool:
+    """Whether a phrase occurs in a text as whole words: its first and last word are not parts of longer words."""
     return re.search(rf"(?!(?<=\w)\w){re.escape(phrase)}(?!(?<=\w)\w)", text) is not None
 
 
 def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:
-    """Terms of a file: source term, tab, target term; empty lines and lines that begin with # are left out.
+    """Reads terms, one per line: source term, tab, target term. Empty lines and lines that begin with # are skipped.
+
+    Args:
+        lines: Lines of the file.
+        name: Name of the file, for error messages.
 
     Raises:
-        DataError: a line is no pair, or says of a term what an earlier line says otherwise.
+        DataError: A line is not a pair, or contradicts an earlier line.
     """
     terms: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -191,8 +227,11 @@ def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:
             continue
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 2 or not all(fields):
-            raise DataError(f"{name}, line {number}: not a source term, a tab and a target term; correct the line")
+            raise DataError(f"{name}, line {number}: expected a source term, a tab and a target term; correct the line")
         source, target = fields
         if terms.setdefault(source, target) != target:
-            raise DataError(f"{name}, line {number}: {source!r} is {terms[source]!r} before; keep one of the two")
+            raise DataError(
+                f"{name}, line {number}: {source!r} is translated as {terms[source]!r} in an earlier line; keep one of "
+                "the two"
+            )
     return list(terms.items())

@@ -8,7 +8,7 @@ import torch
 
 from transformer.decoding import Search
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.alignment import align, word_of_each
+from transformer.pipelines.translation.alignment import align, token_word_ids
 from transformer.pipelines.translation.alignment_output import AttentionFile, attention_weights, word_alignment
 from transformer.pipelines.translation.attention_maps import cross_attention
 
@@ -29,7 +29,7 @@ def test_words_are_counted_as_they_are_split(tiny_run: Path, line: str) -> None:
     """Catches a word for every space of a row, and numbers beyond the last word."""
     tokenizer = load(tiny_run).tokenizers.source
     ids = tokenizer.encode(line)
-    owners = word_of_each(tokenizer.pieces([*ids, 2]))
+    owners = token_word_ids(tokenizer.pieces([*ids, 2]))
     words = line.split()
     assert owners[-1] == -1
     assert set(owners[:-1]) - {-1} == set(range(len(words)))

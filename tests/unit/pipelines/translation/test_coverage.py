@@ -59,9 +59,7 @@ def test_translations_are_ranked_with_it(tiny_run: Path) -> None:
     for alternative in covered.alternatives:
         tokens = alternative.tokens[0]
         length = len(tokens) + alternative.finished
-        (penalty,) = coverage_penalties(
-            translator.members, [(source, [1, *tokens][:length])], 4096, torch.device("cpu")
-        )
+        (penalty,) = coverage_penalties(translator.models, [(source, [1, *tokens][:length])], 4096, torch.device("cpu"))
         expected = alternative.score / search.length_penalty(length) + 5 * penalty
         assert alternative.value == pytest.approx(expected, abs=1e-4)
     keys = [(each.finished, each.value) for each in covered.alternatives]

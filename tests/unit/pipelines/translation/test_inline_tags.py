@@ -1,4 +1,4 @@
-"""Tags: out of a line before it is translated, and back around what its translation makes of their words."""
+"""Inline tags: removed from a line before translation, and restored around the corresponding words."""
 
 import random
 import re
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from transformer.decoding import Sampling, Search
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.alignment_output import word_alignment
-from transformer.pipelines.translation.inline_tags import count_units, with_tags, without_tags, words_with_tags
-from transformer.pipelines.translation.terminology import PATTERNS, Tally, Terminology
+from transformer.pipelines.translation.inline_tags import count_units, restore_tags, strip_tags, tagged_word_ids
+from transformer.pipelines.translation.terminology import PATTERNS, Terminology, TerminologyCounts
 
 ANY_TAG = re.compile(r"<[^<>]+>")
 EVERYTHING = Terminology(protected=list(PATTERNS))
@@ -37,25 +37,25 @@ SPANS = ["%(name)s", "{count}", "{{a b}}", "3.50", "12:30", "&amp;", "http://a.b
         ("", ""),
     ],
 )
-def test_a_line_that_stays_as_it_is_gets_its_tags_back(line: str, text: str) -> None:
-    """Catches a space too many or too few, and a tag that lands a word before or after its place."""
-    untagged = without_tags(line)
-    assert untagged.text == text
-    found, lost = with_tags(untagged, text, list(range(count_units(text))))
+def test_an_unchanged_line_gets_its_tags_back(line: str, text: str) -> None:
+    """Catches a superfluous or missing space, and a tag that lands one word too early or too late."""
+    tag_free = strip_tags(line)
+    assert tag_free.text == text
+    actual, empty = restore_tags(tag_free, text, list(range(count_units(text))))
     within_a_word = line == "un<b>believ</b>able"
-    assert found == ("<b>unbelievable</b>" if within_a_word else line)
-    assert not lost or "<b><i></b>" in line
+    assert actual == ("<b>unbelievable</b>" if within_a_word else line)
+    assert not empty or "<b><i></b>" in line
 
 
-def test_tags_that_part_words() -> None:
+def test_tags_that_separate_words() -> None:
     """Catches `OneTwo`, which no model knows."""
-    assert without_tags("<p>One</p><p>Two</p>").text == "One Two"
-    assert without_tags("<li>a<br>b").text == "a b"
-    assert without_tags("H<sub>2</sub>O").text == "H2O"
+    assert strip_tags("<p>One</p><p>Two</p>").text == "One Two"
+    assert strip_tags("<li>a<br>b").text == "a b"
+    assert strip_tags("H<sub>2</sub>O").text == "H2O"
 
 
 @pytest.mark.parametrize(
-    ("line", "translation", "beam_indices", "expected"),
+    ("line", "translation", "origins", "expected"),
     [
         (
             "the <b>old man</b> sleeps",
@@ -75,89 +75,89 @@ def test_tags_that_part_words() -> None:
     ],
 )
 def test_tags_go_where_their_words_went(line: str, translation: str, origins: list[int | None], expected: str) -> None:
-    """Catches an element that stays in its place, loses a part, swallows what is not its own, or leaves its parent."""
-    assert with_tags(without_tags(line), translation, origins)[0] == expected
+    """Catches an element that stays in place, loses a part, encloses foreign words, or leaves its parent."""
+    assert restore_tags(strip_tags(line), translation, origins)[0] == expected
 
 
-def test_an_element_that_no_word_goes_with_is_told() -> None:
-    """Catches emphasis that is lost without a word."""
-    assert with_tags(without_tags("a <b>b</b> <i></i> c"), "x y", [0, 2])[1] == ["<b>"]
-    assert with_tags(without_tags("a <b>b</b> c"), "x y", [0, 1])[1] == []
+def test_an_element_without_words_is_reported() -> None:
+    """Catches emphasis that is lost without a flag."""
+    assert restore_tags(strip_tags("a <b>b</b> <i></i> c"), "x y", [0, 2])[1] == ["<b>"]
+    assert restore_tags(strip_tags("a <b>b</b> c"), "x y", [0, 1])[1] == []
 
 
-def test_a_line_of_nothing_but_tags_is_no_burden() -> None:
-    """Catches a recursion as deep as the line says, and time that grows with the square of its elements."""
+def test_lines_of_many_tags_are_fast() -> None:
+    """Catches recursion as deep as the nesting, and quadratic time in the number of elements."""
     for line in ("<b>" * 5000 + "one" + "</b>" * 5000, "<b>" * 3000, "".join(f"<i>w{n}</i> " for n in range(3000))):
-        untagged = without_tags(line)
-        units = count_units(untagged.text)
-        found, _ = with_tags(untagged, untagged.text, list(range(units)))
-        assert Counter(ANY_TAG.findall(found)) == Counter(ANY_TAG.findall(line))
+        tag_free = strip_tags(line)
+        units = count_units(tag_free.text)
+        actual, _ = restore_tags(tag_free, tag_free.text, list(range(units)))
+        assert Counter(ANY_TAG.findall(actual)) == Counter(ANY_TAG.findall(line))
 
 
-def drawn_line(draw: random.Random, alone: list[str], depth: int = 0) -> str:
-    """Words, elements within elements, and tags that stand alone."""
+def drawn_line(draw: random.Random, unpaired: list[str], depth: int = 0) -> str:
+    """Draws a line of words, nested elements and unpaired tags."""
     parts: list[str] = []
     for _ in range(draw.randrange(1, 5)):
         kind = draw.random()
         if kind < 0.4 and depth < 4:
             name = draw.choice("biu")
-            parts.append(f"<{name}>{drawn_line(draw, alone, depth + 1)}</{name}>")
+            parts.append(f"<{name}>{drawn_line(draw, unpaired, depth + 1)}</{name}>")
         elif kind < 0.5:
-            parts.append(draw.choice(alone))
+            parts.append(draw.choice(unpaired))
         else:
             parts.append(draw.choice(["one", "two,", "three", "(four)", "five!"]))
     return draw.choice(["", " "]).join(parts)
 
 
-def test_any_tags_come_back_whole_and_nested_as_they_were() -> None:
+def test_all_tags_are_restored_with_their_nesting() -> None:
     """Catches, in a thousand drawn lines, a tag lost or doubled, one closed before it is opened, a word moved."""
     draw = random.Random(5)
     for number in range(1000):
         is_html = number % 2 == 0
         line = drawn_line(draw, ["<br/>", "<img src='1'/>"] if is_html else ["<b>", "</u>", "<br/>"])
-        untagged = without_tags(line)
-        assert not ANY_TAG.search(untagged.text)
+        tag_free = strip_tags(line)
+        assert not ANY_TAG.search(tag_free.text)
         translation = " ".join(draw.choice(["eins", "zwei,", "drei!"]) for _ in range(draw.randrange(9)))
-        origins = [draw.choice([None, *range(untagged.units)]) for _ in range(count_units(translation))]
-        found, _ = with_tags(untagged, translation, origins)
-        assert Counter(ANY_TAG.findall(found)) == Counter(ANY_TAG.findall(line))
-        assert "".join(ANY_TAG.sub("", found).split()) == "".join(translation.split())
+        origins = [draw.choice([None, *range(tag_free.units)]) for _ in range(count_units(translation))]
+        actual, _ = restore_tags(tag_free, translation, origins)
+        assert Counter(ANY_TAG.findall(actual)) == Counter(ANY_TAG.findall(line))
+        assert "".join(ANY_TAG.sub("", actual).split()) == "".join(translation.split())
         if is_html:
-            assert ancestors(found) == ancestors(line), (line, found)
+            assert ancestors(actual) == ancestors(line), (line, actual)
 
 
 def ancestors(text: str) -> Counter[tuple[str, ...]]:
-    """Every element with those around it; fails on one that is not closed in order."""
-    found: Counter[tuple[str, ...]] = Counter()
-    around: list[str] = []
+    """Counts each element with its ancestors; fails if one is not closed in order."""
+    elements: Counter[tuple[str, ...]] = Counter()
+    stack: list[str] = []
     for tag in ANY_TAG.findall(text):
         if tag.startswith("</"):
-            assert around.pop() == tag[2:-1], text
+            assert stack.pop() == tag[2:-1], text
         else:
-            found[(*around, tag)] += 1
-            around += [] if tag.endswith("/>") else [tag[1:-1]]
-    assert not around, text
-    return found
+            elements[(*stack, tag)] += 1
+            stack += [] if tag.endswith("/>") else [tag[1:-1]]
+    assert not stack, text
+    return elements
 
 
 def test_the_model_sees_no_tags(tiny_run: Path) -> None:
-    """Catches a tag that changes the translation, a search that is refused for tags, and one that is not put back."""
+    """Catches a tag that changes the translation, a search that is refused because of tags, and a lost tag."""
     lines = ["one <b>two</b> three", "<i>seven</i><br/>nine", "<b></b>", "one two", "6 &amp; five"]
     bare = ["one two three", "seven nine", "", "one two", "6 &amp; five"]
     for search in (Search(), Search(4, n_best=3), Search(sampling=Sampling(seed=3))):
-        tagged = load(tiny_run, search=search, lexicon=Terminology(protected=["tags"])).translations(lines)
+        tagged = load(tiny_run, search=search, terminology=Terminology(protected=["tags"])).translations(lines)
         plain = load(tiny_run, search=search).translations(bare)
         for line, with_them, without in zip(lines, tagged, plain, strict=True):
-            for ours, theirs in zip(with_them.alternatives, without.alternatives, strict=True):
-                assert "".join(ANY_TAG.sub("", ours.text).split()) == "".join(theirs.text.split())
-                assert Counter(ANY_TAG.findall(ours.text)) == Counter(ANY_TAG.findall(line))
-                assert ours.score == theirs.score
-    assert not Terminology(protected=["tags"]).requires
-    assert Terminology(protected=["entities"]).spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
+            for actual, expected in zip(with_them.alternatives, without.alternatives, strict=True):
+                assert "".join(ANY_TAG.sub("", actual.text).split()) == "".join(expected.text.split())
+                assert Counter(ANY_TAG.findall(actual.text)) == Counter(ANY_TAG.findall(line))
+                assert actual.score == expected.score
+    assert not Terminology(protected=["tags"]).requires_phrases
+    assert Terminology(protected=["entities"]).protected_spans("<b>x</b> &amp; &#39;") == ["&amp;", "&#39;"]
 
 
 @pytest.mark.parametrize(
-    ("line", "translation", "beam_indices", "expected"),
+    ("line", "translation", "origins", "expected"),
     [
         ("<b>Use</b> %(name)s now.", "%(name)s nun", [0, 2, 3, 0, 0, 5], "<b>%(name)s</b> nun"),
         ("a <b>b</b> {count}", "{count} a", [3, 1, 4, 0], "{count} a<b></b>"),
@@ -167,45 +167,45 @@ def test_the_model_sees_no_tags(tiny_run: Path) -> None:
         ("x <br/>&amp; y", "y &amp; x", [4, 1, 2, 3, 0], "y <br/>&amp; x"),
     ],
 )
-def test_no_tag_comes_back_within_another_span(
+def test_tags_do_not_split_protected_spans(
     line: str, translation: str, origins: list[int | None], expected: str
 ) -> None:
-    """Catches `%<b>(name</b>)s` and `3.<b></b>50`, by attention that parts a span or by a tag within one of a line."""
-    untagged = EVERYTHING.untagged(line)
-    assert with_tags(untagged, translation, origins)[0] == expected
+    """Catches `%<b>(name</b>)s` and `3.<b></b>50`, due to attention or to a tag inside a span of the line."""
+    tag_free = EVERYTHING.tag_free(line)
+    assert restore_tags(tag_free, translation, origins)[0] == expected
     assert EVERYTHING.violations(line, expected) == [
-        f"{span!r} is missing" for span in EVERYTHING.spans(untagged.text) if span not in translation
+        f"{span!r} is missing" for span in EVERYTHING.protected_spans(tag_free.text) if span not in translation
     ]
 
 
 @given(st.data())
-def test_any_tags_among_any_spans_leave_them_whole(data: st.DataObject) -> None:
-    """Catches a span that a tag parts, whatever attends to what; a tag lost; and a flag where nothing is wrong."""
+def test_tags_never_split_spans(data: st.DataObject) -> None:
+    """Catches a span that a tag splits, for any attention; a lost tag; and a flag without a reason."""
     parts = data.draw(
         st.lists(st.sampled_from([*SPANS, "one", "two,", "!", "<b>", "</b>", "<i>", "</i>", "<br/>"]), max_size=12)
     )
     line = data.draw(st.sampled_from(["", " "])).join(parts)
-    untagged = EVERYTHING.untagged(line)
-    spans = EVERYTHING.spans(untagged.text)
+    tag_free = EVERYTHING.tag_free(line)
+    spans = EVERYTHING.protected_spans(tag_free.text)
     translation = " ".join(data.draw(st.permutations([*spans, "eins", "zwei,"])))
-    any_unit = st.sampled_from([None, *range(untagged.units)])
+    any_unit = st.sampled_from([None, *range(tag_free.units)])
     n_units = count_units(translation)
-    found, _ = with_tags(untagged, translation, data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units)))
+    actual, _ = restore_tags(tag_free, translation, data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units)))
     tags: list[str] = ANY_TAG.findall(line)
-    if sorted(EVERYTHING.spans(translation)) == sorted(spans):
-        assert EVERYTHING.violations(line, found) == []
-    assert EVERYTHING.standing(found) == Counter([*tags, *EVERYTHING.spans(translation)])
+    if sorted(EVERYTHING.protected_spans(translation)) == sorted(spans):
+        assert EVERYTHING.violations(line, actual) == []
+    assert EVERYTHING.count_spans(actual) == Counter([*tags, *EVERYTHING.protected_spans(translation)])
 
 
-def test_a_span_that_a_tag_parts_is_told() -> None:
-    """Catches a check of the text before its tags come back, and terms that are lost between tags."""
-    lexicon = Terminology(glossary=[("old man", "alter Mann")], protected=list(PATTERNS))
-    assert lexicon.violations("a <b>{x}</b>", "{<b>x}</b>") == ["'{x}' is missing"]
-    assert lexicon.violations("a <b>x</b>", "a <b>x") == ["'</b>' is missing"]
-    assert lexicon.violations("<i>old <b>man</b></i>", "<i>alter <b>Mann</b></i>") == []
-    tally = Tally()
-    tally.add(lexicon, "an old <b>man</b> {x}", "ein alter <b>Mann</b> {<i>x</i>}")
-    assert str(tally) == "glossary: 1 of 1 terms; protected: 2 of 3 spans"
+def test_a_span_that_a_tag_splits_is_reported() -> None:
+    """Catches a check of the text before its tags are restored, and terms that are not recognized between tags."""
+    terminology = Terminology(glossary=[("old man", "alter Mann")], protected=list(PATTERNS))
+    assert terminology.violations("a <b>{x}</b>", "{<b>x}</b>") == ["'{x}' is missing"]
+    assert terminology.violations("a <b>x</b>", "a <b>x") == ["'</b>' is missing"]
+    assert terminology.violations("<i>old <b>man</b></i>", "<i>alter <b>Mann</b></i>") == []
+    counts = TerminologyCounts()
+    counts.add(terminology, "an old <b>man</b> {x}", "ein alter <b>Mann</b> {<i>x</i>}")
+    assert str(counts) == "glossary: 1 of 1 terms; protected: 2 of 3 spans"
 
 
 @pytest.mark.parametrize(
@@ -219,17 +219,17 @@ def test_a_span_that_a_tag_parts_is_told() -> None:
     ],
 )
 def test_words_are_counted_with_tags(text: str, tagged: str, words: list[int]) -> None:
-    """Catches numbers of words that a reader who splits the lines at spaces does not find."""
-    assert words_with_tags(text, tagged) == words
-    assert without_tags(tagged).text == text
+    """Catches word indices that differ from those of the lines split at spaces."""
+    assert tagged_word_ids(text, tagged) == words
+    assert strip_tags(tagged).text == text
 
 
-def test_links_are_of_the_lines_as_given_and_written(tiny_run: Path) -> None:
-    """Catches links that count the words of lines which nobody sees, without tags."""
-    translator = load(tiny_run, lexicon=Terminology(protected=["tags"]))
+def test_links_count_the_words_of_the_final_lines(tiny_run: Path) -> None:
+    """Catches links that count the words of the lines without tags."""
+    translator = load(tiny_run, terminology=Terminology(protected=["tags"]))
     tagged, plain = translator.translations(["one <br> <i>two</i> three", "one two three"])
     words = [text.split() for text in ("one <br> <i>two</i> three", tagged.text, "one two three", plain.text)]
-    links, expected = (word_alignment(translator, found) for found in (tagged, plain))
+    links, expected = (word_alignment(translator, translation) for translation in (tagged, plain))
     assert expected
 
     def named(links: list[tuple[int, int]], source: list[str], target: list[str]) -> list[tuple[str, str]]:

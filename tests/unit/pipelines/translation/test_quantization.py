@@ -70,13 +70,13 @@ def test_stored_numbers_are_computed_in_any_precision(tiny_run: Path, quantized:
 
 
 def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches a model that is written whatever it lost, and a refusal that does not show what was."""
-    told = list[str]()
+    """Catches a model that is written whatever it lost, and a refusal that does not show the loss."""
+    compared = list[str]()
     with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
-        quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, told=told.extend)
-    assert told == ["bf16", "int8"]
+        quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, on_result=compared.extend)
+    assert compared == ["bf16", "int8"]
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError, match="tolerance=nan is no number; choose how much BLEU int8 may lose"):
+    with pytest.raises(ConfigError, match="tolerance=nan is not a number; choose the BLEU that int8 may lose"):
         quantize(tmp_path / "before it is read", tmp_path / "out", PAIRS, search=Search(), tolerance=float("nan"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")

@@ -1,4 +1,4 @@
-"""Text to text: order, numbers of lines, long and empty lines."""
+"""Translator: order and number of lines, long and empty lines."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,13 +20,13 @@ from transformer.pipelines.translation.translator import EXTRA_TOKENS, Translato
 
 
 class Echo(Translator):
-    """A translator whose search gives the source back, so that what happens around the search can be seen."""
+    """A translator whose search returns the source, which exposes everything around the search."""
 
-    def _results(self, pieces: Sequence[Segment], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
-        sources = [pieces[index].tokens for index in longest_first(pieces)]
+    def _search(self, segments: Sequence[Segment], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
+        sources = [segments[index].tokens for index in longest_first(segments)]
         self.searched = [*getattr(self, "searched", []), *sources]
-        for place, tokens in enumerate(sources):
-            yield place, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, ranking_score=-1.0)]
+        for rank, tokens in enumerate(sources):
+            yield rank, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, ranking_score=-1.0)]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_n_lines_in_n_lines_out_in_order(echo: Echo) -> None:
     assert echo.translate([]) == []
     with pytest.warns(UserWarning, match="line 7: longer than 12 tokens"):
         assert echo.translate(ODD[:7]) == [t.text for t in translations[:7]]
-    with pytest.raises(DataError, match="lines is one text, and would be translated letter by letter"):
+    with pytest.raises(DataError, match="lines is a single text and would be translated letter by letter"):
         echo.translate("one two")
 
 
@@ -58,7 +58,7 @@ def test_long_lines_are_split_and_flagged_never_cut(echo: Echo) -> None:
     assert clean.text == "zero one two. three four. five six seven. eight"
     assert clean.flags == ()
     assert cut.text.split() == ["one"] * 40
-    assert cut.flags == ("longer than 12 tokens without a sentence end; cut within it",)
+    assert cut.flags == ("longer than 12 tokens without a sentence end; cut within a sentence",)
     assert max(map(len, echo.searched)) <= 12
     assert all(tokens[-1] == 2 for tokens in echo.searched)
 
@@ -84,18 +84,18 @@ def test_batches_do_not_change_translations(tiny_run: Path) -> None:
     alone = [translator.translations([line])[0] for line in lines]
     for other in (reversed_, alone):
         assert [t.text for t in other] == [t.text for t in together]
-        for ours, theirs in zip(together, other, strict=True):
-            assert ours.score == pytest.approx(theirs.score, abs=1e-4 * (len(ours.text) + 1))
+        for actual, expected in zip(other, together, strict=True):
+            assert actual.score == pytest.approx(expected.score, abs=1e-4 * (len(expected.text) + 1))
 
 
 def test_a_beam_finds_what_scores_higher(tiny_run: Path) -> None:
-    """Catches a beam that is not handed on, or hypotheses mixed up between the lines of a batch."""
+    """Catches a beam that is not passed on, or hypotheses mixed up between the lines of a batch."""
     lines = [source for source, _ in digit_pairs(20, seed=5)]
     greedy, wide = load(tiny_run).translations(lines), load(tiny_run, search=Search(6, lambda length: 1.0))
-    found = wide.translations(lines)
+    translations = wide.translations(lines)
     alone = [wide.translations([line])[0] for line in lines]
-    assert [translation.text for translation in found] == [translation.text for translation in alone]
-    gains = [ours.score - theirs.score for ours, theirs in zip(found, greedy, strict=True)]
+    assert [translation.text for translation in translations] == [translation.text for translation in alone]
+    gains = [beam.score - single.score for beam, single in zip(translations, greedy, strict=True)]
     assert sum(gains) > 1e-2
     assert sum(gain < -1e-4 for gain in gains) <= 1
 
@@ -123,7 +123,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
     assert limits[3] == 31 + EXTRA_TOKENS
     load(tiny_run, search=Search(min_tokens=95)).translate(["one"])
     assert limits[4] == 96, "all positions of the model"
-    with pytest.raises(ConfigError, match="min_tokens=96 is more than the 95 that the model has positions for"):
+    with pytest.raises(ConfigError, match="min_tokens=96 exceeds 95; choose fewer"):
         load(tiny_run, search=Search(min_tokens=96))
     with pytest.raises(ConfigError, match="max_tokens=3 is below the minimum of 5; choose more"):
         Search(min_tokens=5, max_tokens=3)
@@ -138,15 +138,15 @@ def test_deterministic_is_the_same_to_the_last_bit(tiny_run: Path, precision: st
     threads = torch.get_num_threads()
     torch.set_num_threads(3 - threads)
     try:
-        assert [found.alternatives for found in translator.translations(lines)] == alone
+        assert [translation.alternatives for translation in translator.translations(lines)] == alone
         back = translator.translations([*lines[::-1], "two"], prefixes=[""] * 5 + ["8 8"])
-        assert [found.alternatives for found in back[:5]] == alone[::-1]
+        assert [translation.alternatives for translation in back[:5]] == alone[::-1]
         assert torch.get_num_threads() == 3 - threads
     finally:
         torch.set_num_threads(threads)
 
 
-def test_progress_is_told(echo: Echo) -> None:
+def test_progress_is_reported(echo: Echo) -> None:
     """Catches a progress bar that never reaches its end, or goes beyond it where a line is split."""
     done: list[int] = []
     echo.translations(["one", "zero " * 30, "two", ""], done.append)
@@ -165,25 +165,25 @@ def test_best_translations_with_scores_and_tokens(tiny_run: Path) -> None:
     """Catches alternatives out of order, scores of another one, pieces that do not spell the text."""
     lines = ["one two three", "", "seven nine"]
     translator = load(tiny_run, search=Search(4, n_best=3))
-    for line, found in zip(lines, translator.translations(lines), strict=True):
-        assert found.text == found.alternatives[0].text
-        assert len(found.alternatives) == (3 if line else 1)
-        values = [each.value for each in found.alternatives]
+    for line, translation in zip(lines, translator.translations(lines), strict=True):
+        assert translation.text == translation.alternatives[0].text
+        assert len(translation.alternatives) == (3 if line else 1)
+        values = [alternative.value for alternative in translation.alternatives]
         assert values == sorted(values, reverse=True)
-        for each in found.alternatives:
-            assert "".join(each.pieces).replace("▁", " ").strip() == each.text.strip()
-            length = len(each.pieces) + each.finished
-            assert each.value == pytest.approx(each.score / ((5 + length) / 6) ** 0.6 if line else 0.0)
+        for alternative in translation.alternatives:
+            assert "".join(alternative.pieces).replace("▁", " ").strip() == alternative.text.strip()
+            length = len(alternative.pieces) + alternative.finished
+            assert alternative.value == pytest.approx(alternative.score / ((5 + length) / 6) ** 0.6 if line else 0.0)
 
 
 def test_prefixes_are_kept_line_by_line(tiny_run: Path) -> None:
     """Catches prefixes of other lines, and too few of them."""
     translator = load(tiny_run)
     lines, prefixes = ["one two", "three", "four"], ["9 9", "", "8"]
-    found = [translation.text for translation in translator.translations(lines, prefixes=prefixes)]
-    assert [text[: len(prefix)] for text, prefix in zip(found, prefixes, strict=True)] == prefixes
-    assert found[1] == translator.translate(["three"])[0]
-    with pytest.raises(DataError, match="3 lines, but 1 prefixes; they go line by line"):
+    texts = [translation.text for translation in translator.translations(lines, prefixes=prefixes)]
+    assert [text[: len(prefix)] for text, prefix in zip(texts, prefixes, strict=True)] == prefixes
+    assert texts[1] == translator.translate(["three"])[0]
+    with pytest.raises(DataError, match="3 lines, but 1 prefixes; give one prefix per line"):
         translator.translations(lines, prefixes=["9"])
 
 
@@ -191,28 +191,28 @@ def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
     """Catches samples that depend on how a text is cut into chunks."""
     lines = ["one two three", "seven", "four five", "one two three"]
     translator = load(tiny_run, search=Search(sampling=Sampling(temperature=2.0)))
-    together = [found.text for found in translator.translations(lines)]
+    together = [translation.text for translation in translator.translations(lines)]
     apart = [translator.translations([line], first_line=i)[0].text for i, line in enumerate(lines)]
     assert together == apart
     assert together[0] != together[3], "the same line elsewhere draws anew"
 
 
-def test_what_is_far_too_long_is_told(tiny_run: Path) -> None:
+def test_far_too_long_translations_are_flagged(tiny_run: Path) -> None:
     """Catches a short line to which a paragraph is invented, without a loop and with an end."""
     lines = ["one", "two seven"]
     wild = load(tiny_run, search=Search(4, sampling=Sampling(temperature=20.0, seed=1), min_tokens=0))
     for line in lines * 10:
-        (found,) = wild.translations([line])
-        source, (best, *_) = len(found.sources[0]), found.alternatives
+        (translation,) = wild.translations([line])
+        source, (best, *_) = len(translation.sources[0]), translation.alternatives
         if best.finished:
-            is_told = "the translation is far longer than its source" in found.flags
-            assert is_told == (len(best.tokens[0]) > 4 * source + 5)
+            is_flagged = "the translation is far longer than its source" in translation.flags
+            assert is_flagged == (len(best.tokens[0]) > 4 * source + 5)
     (asked,) = load(tiny_run, search=Search(min_tokens=30, no_repeat_ngram=2)).translations(["one"])
     assert not any("far longer" in flag for flag in asked.flags), "what is asked for is not too long"
 
 
-def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a loop that is handed on without a word, and a repair that is not tried or worse than the loop."""
+def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a loop that is returned without a flag, and a retry that is missing or worse than the loop."""
     searches: list[tuple[Search, int]] = []
 
     def looping(
@@ -221,25 +221,25 @@ def test_a_loop_is_searched_for_again(tiny_run: Path, monkeypatch: pytest.Monkey
         asked = list(requests)
         searches.append((search, len(asked)))
         for index, request in enumerate(asked):
-            heals = search.no_repeat_ngram and len(request.source) > 3
-            loops = not heals and len(request.source) > 2
+            is_retry = search.no_repeat_ngram and len(request.source) > 3
+            loops = not is_retry and len(request.source) > 2
             yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, ranking_score=-1.0)]
 
     substitute(monkeypatch, "translator.search_each", looping)
     translator = load(tiny_run)
     sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
     assert sizes == [2, 3, 4], "the lines must differ as this test supposes"
-    found = translator.translations(["one", "one two", "one two three"])
-    assert [bool(each.flags) for each in found] == [False, True, True]
-    assert found[2].flags[0].startswith("searched for again")
-    assert found[1].flags == ("the translation repeats itself",)
+    translations = translator.translations(["one", "one two", "one two three"])
+    assert [bool(translation.flags) for translation in translations] == [False, True, True]
+    assert translations[2].flags[0].endswith("searched again without repeated 3-grams")
+    assert translations[1].flags == ("the translation repeats itself",)
     assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
     unguarded = load(tiny_run, search=Search(retry_degenerate=False)).translations(["one two three"])
-    assert unguarded[0].alternatives[0].pieces == found[1].alternatives[0].pieces
+    assert unguarded[0].alternatives[0].pieces == translations[1].alternatives[0].pieces
 
 
-def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a guard that takes the end that `max_tokens` sets for a search that got lost, and searches twice."""
+def test_translations_cut_on_request_are_searched_once(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a guard that mistakes the limit of `max_tokens` for a degenerate search, and searches twice."""
     counts: list[int] = []
 
     def cut(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
@@ -251,28 +251,28 @@ def test_what_is_cut_as_asked_is_searched_for_once(tiny_run: Path, monkeypatch: 
     substitute(monkeypatch, "translator.search_each", cut)
     for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
         counts.clear()
-        found = load(tiny_run, search=search).translations(["one", "one two"])
+        translations = load(tiny_run, search=search).translations(["one", "one two"])
         assert counts == searched
-        assert all("cut at the limit" in flag for each in found for flag in each.flags)
+        assert all("cut at the limit" in flag for translation in translations for flag in translation.flags)
 
 
 @pytest.mark.parametrize("search", [Search(max_tokens=3), Search(4, max_tokens=3, n_best=4)])
-def test_what_is_cut_has_as_many_tokens_as_asked_for(tiny_run: Path, search: Search) -> None:
+def test_cut_translations_have_max_tokens(tiny_run: Path, search: Search) -> None:
     """Catches a token too many where no EOS came, a score that counts it, and an end after the last token not seen."""
     lines = [source for source, _ in digit_pairs(30)]
     translator = load(tiny_run, search=search, precision="float32")
     finished: set[tuple[int, bool]] = set()
     for line in lines:
-        (found,) = translator.translations([line])
-        for each in found.alternatives:
-            (tokens,) = each.tokens
-            finished.add((len(tokens), each.finished))
-            assert len(tokens) == 3 if not each.finished else len(tokens) <= 3
+        (translation,) = translator.translations([line])
+        for alternative in translation.alternatives:
+            (tokens,) = alternative.tokens
+            finished.add((len(tokens), alternative.finished))
+            assert len(tokens) == 3 if not alternative.finished else len(tokens) <= 3
             special_tokens = translator.special_tokens
-            steps = [*tokens, special_tokens.eos] if each.finished else tokens
+            steps = [*tokens, special_tokens.eos] if alternative.finished else tokens
             tgt = torch.tensor([[special_tokens.bos, *steps[:-1]]])
             with torch.no_grad():
-                logits = translator.model(torch.tensor([found.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
+                logits = translator.model(torch.tensor([translation.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
             log_p = logits[0].log_softmax(-1)[range(len(steps)), list(steps)]
-            assert each.score == pytest.approx(log_p.sum().item(), abs=1e-3)
+            assert alternative.score == pytest.approx(log_p.sum().item(), abs=1e-3)
     assert {(3, True), (3, False)} <= finished, "some must end right after the last token"
