@@ -1,4 +1,4 @@
-"""The options that say how translations are searched for."""
+"""Command-line options of the search and of the models."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -21,20 +21,20 @@ Stopping = Literal["early", "exhaustive"]
 
 
 WorkersOption = Annotated[
-    int | None, typer.Option(min=1, help="processes that translate at a time; one a thread, up to 8, if not given")
+    int | None, typer.Option(min=1, help="number of parallel processes; default: one per thread, up to 8")
 ]
 DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option(help="where to compute; auto: on a GPU where there is one")
+    Literal["auto", "cpu", "cuda"], typer.Option(help="device to compute on; auto: a GPU if there is one")
 ]
 EnsembleOption = Annotated[
-    list[Path] | None, typer.Option(help="a further model that translates together with it; may be given again")
+    list[Path] | None, typer.Option(help="further model to average predictions with; may be repeated")
 ]
 
 AverageOption = Annotated[
     Literal["log_probability", "probability"] | None,
     typer.Option(
-        help="of --ensemble: log_probability, which is taken if not given, wants tokens that please all models, "
-        "probability any"
+        help="mean of an --ensemble: log_probability (default) favours tokens that all models accept, "
+        "probability those that any model accepts"
     ),
 ]
 
@@ -42,7 +42,7 @@ AverageOption = Annotated[
 def with_average(
     search: "Search", average: Literal["log_probability", "probability"] | None, ensemble: Sequence[Path] | None
 ) -> "Search":
-    """The search with the average that is asked for.
+    """Returns the search with the requested average.
 
     Raises:
         ConfigError: there is no ensemble.
@@ -52,7 +52,7 @@ def with_average(
 
 
 def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None:
-    """Refuses an average of one model.
+    """Rejects an average without an ensemble.
 
     Raises:
         ConfigError: there is no ensemble.
@@ -63,7 +63,7 @@ def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None
 
 @dataclass(frozen=True)
 class Loading:
-    """What a model is loaded with."""
+    """Options for loading a model."""
 
     ensemble: list[Path]
     average: Literal["log_probability", "probability"] | None
@@ -75,7 +75,7 @@ class Loading:
     device: str = "auto"
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
-        """The model's translator."""
+        """Loads the translator of a model."""
         from transformer.pipelines.auto import load_translator  # loads torch
 
         translator = load_translator(
@@ -90,23 +90,23 @@ class Loading:
 def loading_of(
     precision: Annotated[
         Literal["auto", "float32", "bf16", "int8"],
-        typer.Option(help="of the weights; auto: int8 where this processor is fast at it, else float32; bf16 on a GPU"),
+        typer.Option(help="precision of the weights; auto: int8 if fast on this CPU, else float32; bf16 on a GPU"),
     ] = "auto",
     workers: WorkersOption = None,
     shortlist: Annotated[
         Path | None,
         typer.Option(
-            help="file of transformer shortlist: compute only tokens that go with the source's; scores are among these"
+            help="file written by transformer shortlist: only predict likely tokens; scores are relative to these"
         ),
     ] = None,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
     deterministic: Annotated[
         bool,
-        typer.Option("--deterministic", help="each line alone: the same to the last bit whatever is beside it; slower"),
+        typer.Option("--deterministic", help="translate each line alone: bitwise reproducible in any batch; slower"),
     ] = False,
     task: Annotated[
-        str, typer.Option(help="of text-to-text models: put before each line, e.g. 'summarize: ', and before its parts")
+        str, typer.Option(help="prefix of each line and of its parts for text-to-text models, e.g. 'summarize: '")
     ] = "",
     device: DeviceOption = "auto",
 ) -> Loading:
@@ -124,46 +124,52 @@ def loading_of(
 
 
 def search_of(
-    beam: Annotated[
-        int, typer.Option(min=1, max=1000, help="hypotheses followed at a time; 1 is greedy, the paper takes 4")
-    ] = 1,
+    beam: Annotated[int, typer.Option(min=1, max=1000, help="beam size; 1 is greedy search, the paper uses 4")] = 1,
     length_penalty: Annotated[
         Penalty, typer.Option(help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha")
     ] = "paper",
     alpha: Annotated[
-        float | None, typer.Option(min=0, help="exponent of the length penalty; 0.6, or 1 to normalize, if not given")
+        float | None,
+        typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize"),
     ] = None,
     stopping: Annotated[
-        Stopping, typer.Option(help="early: once as many ended as the beam is wide; exhaustive: once none can improve")
+        Stopping, typer.Option(help="early: stop when --beam hypotheses ended; exhaustive: when none can improve")
     ] = "early",
-    min_tokens: Annotated[int, typer.Option(min=0, help="fewest tokens to write")] = 0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="minimum number of tokens to generate")] = 0,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="most; source (or fewest) + 50, after a prompt 200")
+        int | None,
+        typer.Option(min=1, help="maximum number of tokens; default: source (or minimum) + 50, 200 after a prompt"),
     ] = None,
-    no_repeat_ngram: Annotated[int, typer.Option(min=0, help="write no N tokens in a row twice; 0 lets all be")] = 0,
+    no_repeat_ngram: Annotated[int, typer.Option(min=0, help="never repeat an n-gram of N tokens; 0: no limit")] = 0,
     repetition_penalty: Annotated[
-        float, typer.Option(min=0, help="above 1, tokens already written are less likely to be written again")
+        float, typer.Option(min=0, help="values above 1 make repeated tokens less likely")
     ] = 1.0,
-    groups: Annotated[int, typer.Option(min=1, help="parts of the beam that shall differ, a divisor of it")] = 1,
+    groups: Annotated[int, typer.Option(min=1, help="number of diverse beam groups; must divide --beam")] = 1,
     diversity: Annotated[
-        float | None, typer.Option(min=0, help="what a token loses for each group that took it; 0.5 if not given")
+        float | None, typer.Option(min=0, help="penalty for tokens that other groups chose; default: 0.5")
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="draw tokens; --beam is then the number of samples")] = False,
-    temperature: Annotated[float | None, typer.Option(min=0, help="of --sample: below 1 is more careful")] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="of --sample: among the k most probable tokens")] = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="sample tokens; --beam is then the number of samples")
+    ] = False,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="with --sample: values below 1 are more conservative; default: 1")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="with --sample: only the k most probable tokens")] = None,
     top_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="of --sample: among the likeliest that add up to p")
+        float | None,
+        typer.Option(min=0, max=1, help="with --sample: only the most probable tokens with a total probability of p"),
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="of --sample: among those p times as likely as the likeliest")
+        float | None,
+        typer.Option(min=0, max=1, help="with --sample: only tokens at least p times as probable as the best"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="of --sample: other numbers draw other translations")] = None,
+    seed: Annotated[int | None, typer.Option(help="with --sample: seed of the random numbers")] = None,
     coverage: Annotated[
-        float, typer.Option(min=0, help="what too little attention to source tokens costs a translation, e.g. 0.2")
+        float, typer.Option(min=0, help="weight of the penalty for source tokens with little attention, e.g. 0.2")
     ] = 0.0,
-    guard: Annotated[bool, typer.Option(help="search again where a translation repeats itself or does not end")] = True,
+    guard: Annotated[bool, typer.Option(help="search again if a translation repeats itself or does not end")] = True,
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="let [UNK] be written; text leaves it out, --format jsonl shows it")
+        bool, typer.Option("--allow-unknown", help="allow [UNK]; it is omitted in text, shown with --format jsonl")
     ] = False,
 ) -> "Search":
     """What the options ask for.

@@ -1,4 +1,4 @@
-"""`transformer translate`: lines in, as many lines out."""
+"""`transformer translate`: translates text line by line."""
 
 import io
 import os
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     Note = Callable[[int, Translator, Translation], None]
 
-ModelArgument = Annotated[Path, typer.Argument(help="model folder, or run folder (its best)")]
+ModelArgument = Annotated[Path, typer.Argument(help="model folder, or run folder (its best model)")]
 
 
-InvalidOption = Annotated[str, typer.Option("--invalid-utf8", help="'error', or 'replace' bytes that are not UTF-8")]
+InvalidOption = Annotated[str, typer.Option("--invalid-utf8", help="bytes that are not UTF-8: 'error' or 'replace'")]
 CHUNK_LINES, READ_BYTES = 1024, 1 << 16
 BOUND_BEAM = 8
-"""Hypotheses that are followed where phrases must stand and no beam is given."""
+"""Default beam size for translations with required phrases."""
 
 
 @takes_terminology
@@ -53,17 +53,20 @@ def translate(
     ] = None,
     invalid_utf8: InvalidOption = "error",
     n_best: Annotated[
-        int | None, typer.Option(min=1, help="several translations a line, as `line ||| translation ||| value`")
+        int | None,
+        typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| score`"),
     ] = None,
     output_format: Annotated[
-        Format, typer.Option("--format", help="jsonl: an object a line, with scores and tokens")
+        Format, typer.Option("--format", help="jsonl: one object per line, with scores and tokens")
     ] = "text",
-    prefix: Annotated[Path | None, typer.Option(help="file with what each translation begins with, or empty")] = None,
+    prefix: Annotated[
+        Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
+    ] = None,
     alignment: Annotated[
-        Path | None, typer.Option(help="file to write: which source word each target word comes from, as 0-0 1-2")
+        Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")
     ] = None,
     attention: Annotated[
-        Path | None, typer.Option(help=".npz file to write: cross-attention of all layers and heads")
+        Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")
     ] = None,
     *,
     loading: "Loading",
