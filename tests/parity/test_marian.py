@@ -261,14 +261,14 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: other_target(folder), "<unk> is 2 in target_vocab.json, 1 in vocab.json; it must be one"
     ),
     "a list for a configuration": (
-        lambda folder: (folder / "config.json").write_text("[1]"), "is no object of settings"
+        lambda folder: (folder / "config.json").write_text("[1]"), "is not a JSON object"
     ),
     "half a configuration": (
         lambda folder: (folder / "config.json").write_text('{"model_type": "mar'), "does not read such a model"
     ),
     "half of the weights": (
         lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:9999]),
-        "is no file of safetensors",
+        "is not a safetensors file",
     ),
     "more layers than there is memory": (
         change("config.json", encoder_layers=10**9), "encoder_layers=1000000000 is no size of a model"

@@ -1,4 +1,4 @@
-"""Model, configuration, tokenizers and provenance: what a translator is made of, to disk and back."""
+"""Saving and loading of bundles: a model with its configuration, tokenizers and provenance."""
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Any, Final
 import safetensors.torch
 from torch import Tensor, nn
 
-from transformer.bundle.weights import Unfilled, place, place_quantized, quantize, untied
+from transformer.bundle.weights import SkipInit, load_parameters, load_quantized, quantize, tensors_and_ties
 from transformer.config import Config
 from transformer.errors import BundleError, DataError
 from transformer.kernels import Precision
@@ -22,7 +22,7 @@ from transformer.storage.verified_folder import (
     FolderType,
     Manifest,
     VerifiedFolder,
-    write_sealed,
+    write_verified_folder,
 )
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -32,12 +32,12 @@ FORMAT: Final = 1
 
 
 class BundleManifest(Manifest):
-    """What a model folder holds.
+    """The manifest of a model folder.
 
     Attributes:
-        family: of the model.
-        precision: of the stored weights.
-        tied: parameter that stands in a second place -> name under which it is stored.
+        family: Family of the model.
+        precision: Precision of the stored weights.
+        tied: Name under which a tied parameter is stored, by its other names.
     """
 
     family: str
@@ -50,15 +50,15 @@ BUNDLE: Final = FolderType("model", BundleError, BundleManifest, FORMAT)
 
 @dataclass
 class Bundle:
-    """What a model folder holds.
+    """A model together with everything needed to use it.
 
     Attributes:
-        config: of the model, which names its family.
-        model: the weights in place.
-        text: the tokenizers of both sides, which are one where the model has one text; None where it reads no text.
-        provenance: where it comes from: recipe, scores, data report, versions.
-        folder: where it was read from.
-        precision: that the weights are stored in; a model stored in int8 is packed, and can only translate.
+        config: Configuration of the model, which names its family.
+        model: The model with its weights.
+        text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
+        provenance: Origin of the model: recipe, scores, data report, versions.
+        folder: Folder that the bundle was read from.
+        precision: Precision of the stored weights; a model stored in int8 is packed and can only translate.
     """
 
     config: Config
@@ -73,7 +73,7 @@ class Bundle:
         """The tokenizers of both sides.
 
         Raises:
-            BundleError: the model reads no text.
+            BundleError: The model reads no text.
         """
         if self.text is None:
             raise BundleError(f"a {self.family} model reads no text; give one that does")
@@ -86,24 +86,24 @@ class Bundle:
 
     @property
     def fingerprint(self) -> str | None:
-        """The SHA-256 of the manifest, and so of everything in the folder; None for a bundle that was not read."""
+        """The SHA-256 of the manifest, which covers everything in the folder; None if the bundle was not loaded."""
         return None if self.folder is None else (self.folder / MANIFEST_SUM).read_text(encoding="ascii").strip()
 
 
 def save_bundle(folder: Path, bundle: Bundle) -> None:
-    """Writes a bundle; a parameter that stands in several places is stored once and named in the manifest.
+    """Writes a bundle; a tied parameter is stored once, and the manifest lists its other names.
 
     Raises:
-        BundleError: the folder holds something already.
+        BundleError: The folder is not empty.
     """
-    _save(folder, bundle, "float32", *untied(bundle.model))
+    _save(folder, bundle, "float32", *tensors_and_ties(bundle.model))
 
 
 def save_quantized(folder: Path, bundle: Bundle) -> None:
-    """Writes a bundle whose matrices are rounded to int8, each output in units of its own; packs its model in place.
+    """Writes a bundle whose matrices are quantized to int8, with one scale per output; packs its model in place.
 
     Raises:
-        BundleError: the folder holds something already.
+        BundleError: The folder is not empty.
     """
     _save(folder, bundle, "int8", *quantize(bundle.model))
 
@@ -116,19 +116,19 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
             (temporary / name).write_bytes(text.encode())
         safetensors.torch.save_file(tensors, temporary / WEIGHTS[precision])
 
-    write_sealed(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
+    write_verified_folder(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
 
 def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bundle:
-    """Reads a bundle, or the best model of a run folder, and checks every byte of it.
+    """Reads a bundle, or the best model of a run folder, and verifies every byte of it.
 
     Args:
-        path: the folder.
-        packed_in: precision that a model stored in int8 is packed in; None refuses such a model.
+        path: Folder of the bundle or run.
+        packed_in: Precision in which to pack a model stored in int8; None rejects such models.
 
     Raises:
-        BundleError: it is not a model, or incomplete, or changed since it was written; or stored in int8 where
-            that is refused.
+        BundleError: The folder is not a model, is incomplete, or was changed after it was written; or the model is
+            stored in int8 and `packed_in` is None.
     """
     folder = resolve_model(Path(path))
     config = folder / "config.json"
@@ -136,58 +136,58 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
         raise BundleError(
             f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
         )
-    sealed = VerifiedFolder(folder, BUNDLE)
-    files = {name: sealed.read(name) for name in sealed.manifest.files if not name.endswith(".safetensors")}
-    precision = sealed.manifest.precision
+    verified = VerifiedFolder(folder, BUNDLE)
+    files = {name: verified.read(name) for name in verified.manifest.files if not name.endswith(".safetensors")}
+    precision = verified.manifest.precision
     if precision not in WEIGHTS:
         raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
     if precision == "int8" and packed_in is None:
         raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
     with ThreadPoolExecutor(1) as pool:
-        sum_taken = sealed.checking(WEIGHTS[precision], pool)  # which takes as long as all the rest
-        bundle = _read(sealed, files, packed_in, sum_taken)
-        sum_taken.result()
+        verification = verified.verify_in_background(WEIGHTS[precision], pool)  # takes as long as all other work
+        bundle = _read(verified, files, packed_in, verification)
+        verification.result()
     return bundle
 
 
 def _read(
-    sealed: VerifiedFolder[BundleManifest],
+    verified: VerifiedFolder[BundleManifest],
     files: dict[str, bytes],
     packed_in: Precision | None,
-    sum_taken: Future[Path],
+    verification: Future[Path],
 ) -> Bundle:
-    """The bundle; where that fails, damage of the weights is told first."""
-    folder, precision = sealed.folder, sealed.manifest.precision
+    """Builds the bundle; on failure, an error about damaged weights takes precedence."""
+    folder, precision = verified.folder, verified.manifest.precision
     weights = folder / WEIGHTS[precision]
     try:
-        model_family = family(sealed.manifest.family)
+        model_family = family(verified.manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
-        with Unfilled():
+        with SkipInit():
             model = model_family.build(config)
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts) if texts or model_family.reads_text else None
         provenance = dict(json.loads(files[PROVENANCE]))
         if tokenizers:
-            refuse_more_tokens(tokenizers, config)
+            check_vocabulary_sizes(tokenizers, config)
         if packed_in is None or precision == "float32":
-            place(model, load_tensors(weights), sealed.manifest.tied)
+            load_parameters(model, load_tensors(weights), verified.manifest.tied)
         else:
-            place_quantized(model, load_tensors(weights), sealed.manifest.tied, packed_in)
+            load_quantized(model, load_tensors(weights), verified.manifest.tied, packed_in)
     except (
         AttributeError, KeyError, TypeError, ValueError, RuntimeError, BundleError, DataError,
         safetensors.SafetensorError,
     ) as error:  # fmt: skip
-        sum_taken.result()
+        verification.result()
         reason = " ".join(str(error).split())[:500]
         raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
-def refuse_more_tokens(tokenizers: TokenizerPair, config: Config) -> None:
-    """Refuses a tokenizer with tokens that the model does not know.
+def check_vocabulary_sizes(tokenizers: TokenizerPair, config: Config) -> None:
+    """Checks that no tokenizer has more tokens than the model.
 
     Raises:
-        BundleError: a side has more of them.
+        BundleError: The tokenizer of a side has more tokens.
     """
     sizes = config.model_dump()
     for side, tokenizer in (("src", tokenizers.source), ("tgt", tokenizers.target)):

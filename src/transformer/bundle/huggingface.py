@@ -1,4 +1,4 @@
-"""Reads and writes models as Hugging Face folders hold them: config.json, safetensors, the files of a tokenizer."""
+"""Reads and writes models in the Hugging Face format: config.json, safetensors and tokenizer files."""
 
 import json
 from collections.abc import Callable, Generator, Mapping
@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from transformer.bundle import Bundle
-from transformer.bundle.bundle import refuse_more_tokens
-from transformer.bundle.weights import Unfilled
+from transformer.bundle.bundle import check_vocabulary_sizes
+from transformer.bundle.weights import SkipInit
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
@@ -20,21 +20,21 @@ from transformer.storage.tensor_files import load_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
-MOST_BYTES: Final = 1 << 28
-"""Of a file that is no weights."""
-MOST_NAMES: Final = 3
-"""Of tensors in a message."""
+MAX_BYTES: Final = 1 << 28
+"""Maximum size of a file other than the weights."""
+MAX_LISTED: Final = 3
+"""Maximum number of tensors listed in a message."""
 
 
 def read_published(folder: Path) -> Bundle:
-    """A published model as a bundle, in float32.
+    """Reads a published model as a bundle, in float32.
 
     Args:
-        folder: with config.json, model.safetensors or its shards, and the tokenizer's files.
+        folder: Folder with config.json, model.safetensors or its shards, and the tokenizer's files.
 
     Raises:
-        BundleError: the folder lacks something, holds pickled weights alone, or a model that is not known: of another
-            type, with other parameters, or with a setting that is not known. Nothing is passed over.
+        BundleError: The folder lacks a file, has only pickled weights, or contains an unsupported model: one of
+            another type, with other parameters, or with an unknown setting. Nothing is ignored silently.
     """
     files = _small_files(folder)
     if CONFIG not in files:
@@ -42,20 +42,20 @@ def read_published(folder: Path) -> Bundle:
     try:
         content: Any = json.loads(files[CONFIG])
         if not isinstance(content, dict):
-            raise BundleError(f"{folder / CONFIG} is no object of settings; copy it again")
+            raise BundleError(f"{folder / CONFIG} is not a JSON object; copy it again")
         published = AuditedConfig(cast("dict[str, Any]", content))
-        kind = family_of(str(published.get("model_type")))
-        weights = kind.weights()
+        model_family = family_of(str(published.get("model_type")))
+        weights = model_family.weights()
         tensors = read_tensors(folder, *content.get("architectures") or ())
-        config = weights.read_config(kind.config, published, files, tensors.keys())
-        tokenizers = weights.read_tokenizers(config, files) if kind.reads_text else None
+        config = weights.read_config(model_family.config, published, files, tensors.keys())
+        tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
         if tokenizers:
-            refuse_more_tokens(tokenizers, config)
+            check_vocabulary_sizes(tokenizers, config)
         published.refuse_unread()
         state = weights.read_weights(config, tensors)
-        with Unfilled():
-            model = kind.build(config)
-        with _published_names(lambda: weights.write_weights(config, model.state_dict()), tensors):
+        with SkipInit():
+            model = model_family.build(config)
+        with _report_shape_mismatches(lambda: weights.write_weights(config, model.state_dict()), tensors):
             model.load_state_dict(state)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
         reason = " ".join(str(error).split())[:500]
@@ -67,11 +67,13 @@ def read_published(folder: Path) -> Bundle:
 
 
 @contextmanager
-def _published_names(expected: Callable[[], dict[str, Tensor]], found: Mapping[str, Tensor]) -> Generator[None]:
-    """Tells of tensors of other sizes than the settings say by their published names, which ours are not.
+def _report_shape_mismatches(
+    expected: Callable[[], dict[str, Tensor]], tensors: Mapping[str, Tensor]
+) -> Generator[None]:
+    """Reports tensors whose shapes differ from the configuration, by their published names.
 
     Raises:
-        DataError: there are some.
+        DataError: A shape differs.
     """
     try:
         yield
@@ -79,25 +81,25 @@ def _published_names(expected: Callable[[], dict[str, Tensor]], found: Mapping[s
         sizes = {name: tuple(tensor.shape) for name, tensor in expected().items()}
         wrong = [
             f"{name} is {tuple(tensor.shape)}, by {CONFIG} {by_settings}"
-            for name, tensor in found.items()
+            for name, tensor in tensors.items()
             for whole, by_settings in sizes.items()
             if f".{whole}".endswith(f".{name}") and by_settings != tuple(tensor.shape)
         ]
         if wrong:
-            raise DataError("; ".join(wrong[:MOST_NAMES])) from None
+            raise DataError("; ".join(wrong[:MAX_LISTED])) from None
         raise
 
 
 def write_published(bundle: Bundle, folder: Path) -> None:
-    """Writes a bundle as a published folder, which `read_published` and `transformers` read.
+    """Writes a bundle in the Hugging Face format, which `read_published` and `transformers` read.
 
     Raises:
-        BundleError: the published format has no such model, or the folder holds something already.
+        BundleError: The format does not support the model, or the folder is not empty.
     """
-    kind = family(bundle.family)
+    model_family = family(bundle.family)
     if folder.exists() and any(folder.iterdir()):
         raise BundleError(f"{folder} is not empty; choose another folder, or remove it first")
-    weights = kind.weights()
+    weights = model_family.weights()
     files: dict[str, bytes] = weights.write_tokenizers(bundle.config, bundle.tokenizers) if bundle.text else {}
     described = {CONFIG: weights.write_config(bundle.config), **weights.write_files(bundle.config)}
     files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
@@ -110,30 +112,30 @@ def write_published(bundle: Bundle, folder: Path) -> None:
 
 
 def family_of(model_type: str) -> Family:
-    """The family that reads a published type of model.
+    """Returns the family that supports a published `model_type`.
 
     Raises:
-        BundleError: there is none.
+        BundleError: No family supports it.
     """
     known: list[str] = []
     for name in family_names():
-        found = family(name)
-        types = found.published_types()
+        candidate = family(name)
+        types = candidate.published_types()
         if model_type in types:
-            return found
+            return candidate
         known += types
     raise BundleError(f"model_type={model_type!r} is not known; only {', '.join(known)} are")
 
 
 def read_tensors(folder: Path, architecture: str = "the model's class", *_: str) -> dict[str, Tensor]:
-    """The weights of a folder, in one file or in shards.
+    """Reads the weights of a folder, from one file or from shards.
 
     Args:
-        folder: of the model.
-        architecture: the class of transformers that has all of its parameters, for messages.
+        folder: Folder of the model.
+        architecture: Class of `transformers` that has all parameters of the model, for messages.
 
     Raises:
-        BundleError: there are none, or a shard is missing; or only pickled ones, which can run code when they are read.
+        BundleError: The weights or a shard are missing, or the weights are pickled, which could run code.
     """
     names = [WEIGHTS]
     if not (folder / WEIGHTS).is_file():
@@ -153,7 +155,7 @@ def read_tensors(folder: Path, architecture: str = "the model's class", *_: str)
         try:
             read = load_tensors(folder / name)
         except (OSError, SafetensorError) as error:
-            raise BundleError(f"{folder / name} is no file of safetensors ({error}); copy it again") from error
+            raise BundleError(f"{folder / name} is not a safetensors file ({error}); copy it again") from error
         if twice := sorted(tensors.keys() & read.keys()):
             raise BundleError(f"{folder / name} has {twice[0]}, which another part has too; copy the whole folder")
         if broken := [key for key, tensor in read.items() if not tensor.isfinite().all()]:
@@ -163,11 +165,11 @@ def read_tensors(folder: Path, architecture: str = "the model's class", *_: str)
 
 
 def _small_files(folder: Path) -> dict[str, bytes]:
-    """The contents of all that is not weights, by name."""
+    """Reads all files other than the weights, by name."""
     if not folder.is_dir():
-        raise BundleError(f"{folder} is no folder; give that of a published model")
-    found: dict[str, bytes] = {}
+        raise BundleError(f"{folder} is not a folder; give that of a published model")
+    contents: dict[str, bytes] = {}
     for path in sorted([*folder.iterdir(), *folder.glob("*/config.json")]):
-        if path.suffix in SMALL_FILES and path.is_file() and path.stat().st_size <= MOST_BYTES:
-            found[path.relative_to(folder).as_posix()] = path.read_bytes()
-    return found
+        if path.suffix in SMALL_FILES and path.is_file() and path.stat().st_size <= MAX_BYTES:
+            contents[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return contents

@@ -1,4 +1,4 @@
-"""A model's numbers to tensors of a file and back, in float32 or int8."""
+"""Conversion between a model's parameters and the stored tensors, in float32 or int8."""
 
 from typing import Any, Final
 
@@ -11,24 +11,24 @@ from transformer.inference.cpu import pack
 from transformer.kernels import Precision, Weight
 
 SCALES: Final = "_scales"
-"""What the name of an int8 weight's scales ends with, after the name of the weight."""
+"""Suffix that the name of an int8 weight gets for its scales."""
 
 DRAWS: Final = (Tensor.uniform_, Tensor.normal_)
-"""What functions of `torch.nn.init` call that are not seen themselves."""
+"""Tensor methods called by those functions of `torch.nn.init` that the mode cannot intercept themselves."""
 
 
-class Unfilled(TorchFunctionMode):
-    """While it is entered, modules are built without first numbers, which stored ones will replace."""
+class SkipInit(TorchFunctionMode):
+    """A context in which modules are built without initializing parameters, which are loaded afterwards."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Leaves memory as it is where it would be initialized."""
+        """Skips the functions that initialize parameters."""
         if func in DRAWS or getattr(func, "__module__", None) == torch.nn.init.__name__:
             return (args or tuple((kwargs or {}).values()))[0]
         return func(*args, **(kwargs or {}))
 
 
-def untied(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The distinct tensors by name, and alias -> name for the others."""
+def tensors_and_ties(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Returns the distinct tensors by name, and for each tied parameter a mapping from its alias to that name."""
     tensors: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -41,11 +41,11 @@ def untied(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, tied
 
 
-def place(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
+def load_parameters(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
     """Makes stored tensors the parameters of a model.
 
     Raises:
-        BundleError: names, shapes, types or ties are not those of the model, or a number is not finite.
+        BundleError: Names, shapes, types or ties are not those of the model, or a number is not finite.
     """
     _check_ties(model, tied)
     _refuse_non_finite(tensors)
@@ -58,8 +58,8 @@ def place(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) ->
 
 
 def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Packs a model in int8, in place; returns its tensors as they are stored, and alias -> name."""
-    tensors, tied = untied(model)
+    """Packs a model in int8, in place; returns the tensors to store, and the name of each alias."""
+    tensors, tied = tensors_and_ties(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     rounded: dict[str, Weight] = {}
 
@@ -75,11 +75,11 @@ def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, tied
 
 
-def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str], precision: Precision) -> None:
-    """As `place`, for tensors of `quantize`; the model is packed in the given precision.
+def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str], precision: Precision) -> None:
+    """Makes the tensors of `quantize` the parameters of a model, which is packed in `precision`.
 
     Raises:
-        BundleError: names, shapes, types or ties are not those of the model, or a number is not finite.
+        BundleError: Names, shapes, types or ties are not those of the model, or a number is not finite.
     """
     _check_ties(model, tied)
     _refuse_non_finite(tensors)
@@ -93,10 +93,10 @@ def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
         if not fits or values.dtype != torch.int8 or scales.dtype != torch.float32:
             raise BundleError(f"{name} and its scales are not those of an int8 weight")
     aliases = {alias: rest[name] for alias, name in tied.items() if name in rest}
-    found = model.load_state_dict(rest | aliases, strict=False, assign=True)
-    missing = {str(tied.get(name, name)) for name in found.missing_keys} - rounded
-    if missing or found.unexpected_keys:
-        raise BundleError(f"missing: {sorted(missing)}, unexpected: {found.unexpected_keys}")
+    keys = model.load_state_dict(rest | aliases, strict=False, assign=True)
+    missing = {str(tied.get(name, name)) for name in keys.missing_keys} - rounded
+    if missing or keys.unexpected_keys:
+        raise BundleError(f"missing: {sorted(missing)}, unexpected: {keys.unexpected_keys}")
     _tie(model, {alias: name for alias, name in tied.items() if name in rest})
     left = set(rounded)
 
@@ -112,10 +112,10 @@ def place_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
 
 
 def _check_ties(model: nn.Module, tied: dict[str, str]) -> None:
-    """Refuses ties that the model, as it was built, does not have: shapes and sizes were checked for its own alone."""
-    own = untied(model)[1]
-    if tied != own:
-        raise BundleError(f"tied: {tied} is not {own}, as the configuration has it")
+    """Checks that the stored ties are those of the model as built, for which alone shapes are checked."""
+    expected = tensors_and_ties(model)[1]
+    if tied != expected:
+        raise BundleError(f"tied: {tied} is not {expected}, as the configuration has it")
 
 
 def _refuse_non_finite(tensors: dict[str, Tensor]) -> None:
@@ -125,7 +125,7 @@ def _refuse_non_finite(tensors: dict[str, Tensor]) -> None:
 
 
 def _tie(model: nn.Module, tied: dict[str, str]) -> None:
-    """Makes parameters that are stored once one parameter."""
+    """Ties parameters that are stored only once."""
     for alias, name in tied.items():
         owner, _, leaf = alias.rpartition(".")
         setattr(model.get_submodule(owner), leaf, model.get_parameter(name))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from transformer.data.fingerprint import fingerprint_of
 from transformer.errors import DataError
-from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFolder, write_sealed
+from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFolder, write_verified_folder
 
 
 class PreparedManifest(Manifest):
@@ -23,7 +23,7 @@ PREPARED: Final = FolderType("prepared corpus", DataError, PreparedManifest, for
 
 
 class PreparedDataCache:
-    """Holds entries, sealed folders that never change; one that is damaged is written again.
+    """Holds entries, verified folders that never change; one that is damaged is written again.
 
     A lock lets one process at a time write an entry, and the others find it done.
 
@@ -56,7 +56,7 @@ class PreparedDataCache:
                 shutil.rmtree(path)
             for left in self.folder.glob(f".writing-{path.name}-*"):  # by a process that was killed
                 shutil.rmtree(left)
-            write_sealed(path, PREPARED, {"facts": facts}, write)
+            write_verified_folder(path, PREPARED, {"facts": facts}, write)
         return path
 
     @contextmanager
@@ -69,8 +69,8 @@ class PreparedDataCache:
 def _damage(path: Path, facts: dict[str, Any]) -> str | None:
     """What is wrong with an entry, if anything."""
     try:
-        sealed = VerifiedFolder(path, PREPARED)
-        sealed.check_all()
+        verified = VerifiedFolder(path, PREPARED)
+        verified.verify_all()
     except DataError as error:
         return str(error)
-    return None if sealed.manifest.facts == json.loads(json.dumps(facts)) else f"{path} is of another corpus"
+    return None if verified.manifest.facts == json.loads(json.dumps(facts)) else f"{path} is of another corpus"

@@ -1,1 +1,1 @@
-"""What is on disk: whole and unchanged, or refused."""
+"""Files on disk that are complete and unchanged, or rejected."""

@@ -1,7 +1,7 @@
-"""The checkpoints in a run folder: `RUN/checkpoints/step-00000100`, whose names tell the order.
+"""The checkpoints in a run folder: `RUN/checkpoints/step-00000100`, ordered by name.
 
-No file points to them. The newest one that is whole says where the run stands and which step is the best; so there is
-no file whose loss would lose the others.
+No index file points to them. The newest complete checkpoint records the progress of the run and its best step, so the
+loss of a single file never makes the other checkpoints unusable.
 """
 
 import json
@@ -22,12 +22,12 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Returns the folder of the checkpoint of a step."""
     return run / FOLDER / f"step-{step:08d}"
 
 
 def checkpoint_steps(run: Path) -> list[int]:
-    """The steps of which there is a checkpoint, whole or not, in order; links are not looked at."""
+    """Returns the steps that have a checkpoint, complete or not, in order; symbolic links are ignored."""
     if not (run / FOLDER).is_dir():
         return []
     names = (path.name for path in (run / FOLDER).iterdir() if path.is_dir() and not path.is_symlink())
@@ -35,10 +35,10 @@ def checkpoint_steps(run: Path) -> list[int]:
 
 
 def read_record(checkpoint: VerifiedFolder[Manifest]) -> dict[str, Any]:
-    """What a checkpoint says about the run.
+    """Reads a checkpoint's record of the run.
 
     Raises:
-        DamageError: it is changed, missing or nonsense.
+        DamageError: The record is changed, missing or malformed.
     """
     try:
         record = json.loads(checkpoint.read(RECORD))
@@ -50,12 +50,12 @@ def read_record(checkpoint: VerifiedFolder[Manifest]) -> dict[str, Any]:
 
 
 def resolve_model(path: Path) -> Path:
-    """The bundle itself, that of a checkpoint, or the best one of a run folder.
+    """Returns the model folder for a path: the path itself, the model of a checkpoint, or the best model of a run.
 
-    That is the average of checkpoints in `RUN/average` where it validated better than every one of them.
+    The best model of a run is the checkpoint average in `RUN/average` if it validated better than every checkpoint.
 
     Raises:
-        BundleError: the path does not exist, or its run has no model that can be used.
+        BundleError: The path does not exist, or its run has no usable model.
     """
     if not path.exists():
         raise BundleError(f"{path} does not exist; give a bundle or a run folder")
@@ -77,7 +77,7 @@ def resolve_model(path: Path) -> Path:
 
 
 def _average_score(run: Path) -> float:
-    """What the average of a run scored, higher is better; minus infinity where there is none that tells."""
+    """Returns the validation score of a run's checkpoint average (higher is better), or minus infinity if unknown."""
     try:
         provenance = json.loads((run / AVERAGE / "provenance.json").read_text(encoding="utf-8"))
         return float(provenance["validation"]["score"])

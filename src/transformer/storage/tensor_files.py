@@ -1,4 +1,4 @@
-"""Tensors from a file that someone else may have made."""
+"""Reading of safetensors files that may come from an untrusted source."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,13 @@ MAX_HEADER_BYTES: Final = 1 << 26
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, read without a second copy.
+    """Reads the tensors of a safetensors file without a second copy in memory.
 
-    The library checks offsets, types and sizes; of two tensors under one name it would take the last.
+    The library checks offsets, types and sizes. It would accept duplicate names and use the last tensor, so those are
+    checked here.
 
     Raises:
-        SafetensorError: the file is something else, its header is huge, or it names a tensor twice.
+        SafetensorError: The file has another format, its header is too large, or it names a tensor twice.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -25,13 +26,13 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
             raise SafetensorError(f"its header claims {length:,} bytes")
         header = file.read(length)
     try:
-        json.loads(header, object_pairs_hook=_refuse_twice)
+        json.loads(header, object_pairs_hook=_check_unique)
     except (ValueError, RecursionError) as error:
         raise SafetensorError(f"its header is not one of tensors ({error})") from error
     return load_file(path)
 
 
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise ValueError("a name stands in it twice")

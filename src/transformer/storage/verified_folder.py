@@ -1,4 +1,4 @@
-"""A folder of files that is complete and unchanged, or refused."""
+"""Folders whose completeness and integrity are verified by a manifest of SHA-256 sums."""
 
 import hashlib
 import json
@@ -23,18 +23,18 @@ MAX_MANIFEST_BYTES: Final = 1 << 24
 
 
 class Entry(Config):
-    """One file of a sealed folder."""
+    """Checksum and size in bytes of one file of a verified folder."""
 
     sha256: str
     size: int
 
 
 class Manifest(Config):
-    """What a sealed folder holds.
+    """The manifest of a verified folder.
 
     Attributes:
-        format: number of the layout.
-        files: path below the folder -> sum and size.
+        format: Version of the folder layout.
+        files: Checksum and size of each file, by its path below the folder.
     """
 
     format: int
@@ -46,14 +46,14 @@ M = TypeVar("M", bound=Manifest)
 
 @dataclass(frozen=True)
 class FolderType(Generic[M]):
-    """What a sealed folder is for.
+    """A type of verified folder, for example a model or a checkpoint.
 
     Attributes:
-        noun: what users call it.
-        error: raised where it is not whole.
-        manifest: type of its manifest.
-        format: number of the layout that is written and read.
-        depth: 1 where all files lie in the folder itself, 2 where they may lie in folders of it.
+        noun: Name of the type in messages.
+        error: Exception raised if a folder is incomplete or damaged.
+        manifest: Class of the manifest.
+        format: Version of the folder layout that is written and read.
+        depth: Maximum depth of the files: 1 for files in the folder itself, 2 if they may be in subfolders.
     """
 
     noun: str
@@ -63,28 +63,30 @@ class FolderType(Generic[M]):
     depth: int = 1
 
 
-def write_sealed(folder: Path, kind: FolderType[M], facts: dict[str, Any], fill: Callable[[Path], None]) -> None:
-    """Writes files, a manifest of their SHA-256 sums and sizes, and the sum of the manifest.
+def write_verified_folder(
+    folder: Path, folder_type: FolderType[M], facts: dict[str, Any], fill: Callable[[Path], None]
+) -> None:
+    """Writes files, a manifest of their SHA-256 sums and sizes, and the checksum of the manifest.
 
-    The folder appears under its name only when everything in it is on disk. Where that fails, nothing stays behind.
+    The folder is renamed to its final name only after everything in it is on disk. On failure, nothing is left behind.
 
     Args:
-        folder: must not exist, or be empty.
-        kind: what it is for.
-        facts: further entries of the manifest.
-        fill: writes the files into the folder it is given.
+        folder: Folder to write, which must not exist or must be empty.
+        folder_type: Type of the folder.
+        facts: Further entries of the manifest.
+        fill: Function that writes the files into the folder passed to it.
 
     Raises:
-        TransformerError: of the kind: the folder holds something already.
+        TransformerError: The folder is not empty; an instance of `folder_type.error`.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise kind.error(f"{folder} is not empty; choose another folder, or remove it first")
+        raise folder_type.error(f"{folder} is not empty; choose another folder, or remove it first")
     temporary = folder.with_name(f".writing-{folder.name}-{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         fill(temporary)
-        _write_manifest(temporary, kind, facts)
+        _write_manifest(temporary, folder_type, facts)
         sync_tree(temporary)
         temporary.replace(folder)
     except BaseException:
@@ -94,144 +96,150 @@ def write_sealed(folder: Path, kind: FolderType[M], facts: dict[str, Any], fill:
 
 
 class VerifiedFolder(Generic[M]):
-    """A sealed folder that is read; files that its manifest does not name are not looked at.
+    """A folder whose files are verified when they are read; files that the manifest does not name are ignored.
 
     Attributes:
-        folder: where it lies.
-        manifest: what it holds; matches its sum.
+        folder: Path of the folder.
+        manifest: The manifest, which matches its checksum.
     """
 
-    def __init__(self, folder: Path, kind: FolderType[M]) -> None:
+    def __init__(self, folder: Path, folder_type: FolderType[M]) -> None:
         """Reads and checks the manifest.
 
         Raises:
-            TransformerError: of the kind: no manifest, a changed one, one of a later format, or one that names files
-                outside the folder.
+            TransformerError: The manifest is missing, changed, of another format, or names files outside the folder;
+                an instance of `folder_type.error`, as in all methods.
         """
-        self.folder, self._kind = folder, kind
+        self.folder, self._type = folder, folder_type
         if not (folder / MANIFEST).is_file():
-            raise kind.error(f"{folder} is not a {kind.noun}: it has no {MANIFEST}; give a folder that is whole")
+            raise folder_type.error(
+                f"{folder} is not a {folder_type.noun}: it has no {MANIFEST}; give a folder that is whole"
+            )
         raw = self._read(MANIFEST, MAX_MANIFEST_BYTES)
         if self._read(MANIFEST_SUM, 65).decode("ascii", errors="replace") != f"{hashlib.sha256(raw).hexdigest()}\n":
-            raise kind.error(
-                f"{folder / MANIFEST} does not match {MANIFEST_SUM}; it is damaged, copy the {kind.noun} again"
+            raise folder_type.error(
+                f"{folder / MANIFEST} does not match {MANIFEST_SUM}; it is damaged, copy the {folder_type.noun} again"
             )
         try:
-            self.manifest = kind.manifest.model_validate_json(raw)
+            self.manifest = folder_type.manifest.model_validate_json(raw)
         except ValidationError as error:
-            raise kind.error(
-                f"{folder / MANIFEST} is no manifest ({_brief(error)}); write the {kind.noun} again"
+            raise folder_type.error(
+                f"{folder / MANIFEST} is not a valid manifest ({_first_error(error)}); write the "
+                f"{folder_type.noun} again"
             ) from error
-        if self.manifest.format != kind.format:
-            raise kind.error(
-                f"{folder} has format={self.manifest.format}, but this version reads {kind.format}; use the version "
-                "that wrote it"
+        if self.manifest.format != folder_type.format:
+            raise folder_type.error(
+                f"{folder} has format={self.manifest.format}, but this version reads {folder_type.format}; use the "
+                "version that wrote it"
             )
         for name in self.manifest.files:
-            self._refuse_strange_name(name)
+            self._check_name(name)
 
     def read(self, name: str) -> bytes:
-        """The content of a file; what was checked is what is returned.
+        """Returns the verified content of a file.
 
         Raises:
-            TransformerError: of the kind: not in the manifest, missing, changed, or no file of the folder's own.
+            TransformerError: The file is not in the manifest, missing, changed, or not a regular file of the folder.
         """
         content = self._read(name, self._entry(name).size)
-        self._refuse_difference(name, len(content), hashlib.sha256(content).hexdigest())
+        self._check_digest(name, len(content), hashlib.sha256(content).hexdigest())
         return content
 
-    def checked(self, name: str) -> Path:
-        """The path of a file too large to be held twice, whose sum was taken in a stream.
+    def verified_path(self, name: str) -> Path:
+        """Verifies a file by streaming and returns its path, for files that are too large to be held in memory twice.
 
         Raises:
-            TransformerError: as `read`.
+            TransformerError: The same cases as in `read`.
         """
         self._entry(name)
-        path = self._own_file(name)
+        path = self._regular_file(name)
         with path.open("rb") as file:
-            self._refuse_difference(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+            self._check_digest(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
         return path
 
-    def checking(self, name: str, pool: Executor) -> Future[Path]:
-        """As `checked`, beside other work.
+    def verify_in_background(self, name: str, pool: Executor) -> Future[Path]:
+        """Runs `verified_path` in an executor.
 
         Raises:
-            TransformerError: of the kind: not in the manifest, missing, or no file of the folder's own.
+            TransformerError: The file is not in the manifest, missing, or not a regular file of the folder.
         """
         self._entry(name)
-        self._own_file(name)
-        return pool.submit(self.checked, name)
+        self._regular_file(name)
+        return pool.submit(self.verified_path, name)
 
-    def check_all(self, may_lack: Collection[str] = ()) -> None:
-        """Checks every file, but for those that are not there and need not be.
+    def verify_all(self, may_lack: Collection[str] = ()) -> None:
+        """Verifies every file; files named in `may_lack` may be missing.
 
         Raises:
-            TransformerError: as `read`.
+            TransformerError: The same cases as in `read`.
         """
         for name in self.manifest.files:
             if name not in may_lack or (self.folder / name).exists():
-                self.checked(name)
+                self.verified_path(name)
 
     def _entry(self, name: str) -> Entry:
         if name not in self.manifest.files:
-            raise self._kind.error(
-                f"{self.folder / MANIFEST} does not name {name}; a part of the {self._kind.noun} is missing"
+            raise self._type.error(
+                f"{self.folder / MANIFEST} does not name {name}; a part of the {self._type.noun} is missing"
             )
         return self.manifest.files[name]
 
     def _read(self, name: str, size: int) -> bytes:
-        """At most one byte more than `size`, so that a huge file is not read to find that it is too large."""
-        with self._own_file(name).open("rb") as file:
+        """Reads at most one byte more than `size`, so that a file that is too large is not read completely."""
+        with self._regular_file(name).open("rb") as file:
             return file.read(min(size, os.fstat(file.fileno()).st_size) + 1)
 
-    def _own_file(self, name: str) -> Path:
-        """A plain file that is reached through no link; opening a pipe would wait for ever."""
+    def _regular_file(self, name: str) -> Path:
+        """Returns the path of a regular file that is reached without symbolic links.
+
+        Pipes are rejected because opening one would block forever.
+        """
         path = self.folder / name
         for part in (path, *(path.parents[: len(PurePosixPath(name).parts) - 1])):
             if part.is_symlink():
-                raise self._kind.error(f"{part} is a link; a {self._kind.noun} holds its files itself")
+                raise self._type.error(f"{part} is a link; a {self._type.noun} holds its files itself")
         try:
             mode = path.lstat().st_mode
         except OSError as error:
-            raise self._kind.error(f"{path}: {error.strerror}; the {self._kind.noun} is incomplete") from error
+            raise self._type.error(f"{path}: {error.strerror}; the {self._type.noun} is incomplete") from error
         if not stat.S_ISREG(mode):
-            raise self._kind.error(f"{path} is not a file; do not use this {self._kind.noun}")
+            raise self._type.error(f"{path} is not a file; do not use this {self._type.noun}")
         return path
 
-    def _refuse_difference(self, name: str, size: int, sha256: str) -> None:
+    def _check_digest(self, name: str, size: int, sha256: str) -> None:
         entry = self._entry(name)
         if (size, sha256) != (entry.size, entry.sha256):
-            raise self._kind.error(
-                f"{self.folder / name} does not match its SHA-256; it is damaged, copy the {self._kind.noun} again"
+            raise self._type.error(
+                f"{self.folder / name} does not match its SHA-256; it is damaged, copy the {self._type.noun} again"
             )
 
-    def _refuse_strange_name(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
         parts = name.split("/")
         plain = all(part and not part.startswith(".") and "\0" not in part for part in parts)
-        if not plain or len(parts) > self._kind.depth:
-            raise self._kind.error(
+        if not plain or len(parts) > self._type.depth:
+            raise self._type.error(
                 f"{self.folder / MANIFEST} names {name!r}, which is not a plain file name; do not use this "
-                f"{self._kind.noun}"
+                f"{self._type.noun}"
             )
 
 
-def _write_manifest(folder: Path, kind: FolderType[M], facts: dict[str, Any]) -> None:
+def _write_manifest(folder: Path, folder_type: FolderType[M], facts: dict[str, Any]) -> None:
     files = {
-        path.relative_to(folder).as_posix(): _entry_of(path) for path in sorted(folder.rglob("*")) if path.is_file()
+        path.relative_to(folder).as_posix(): _describe(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
-    content = json.dumps({"format": kind.format, **facts, "files": files}, indent=2, sort_keys=True).encode()
+    content = json.dumps({"format": folder_type.format, **facts, "files": files}, indent=2, sort_keys=True).encode()
     (folder / MANIFEST).write_bytes(content)
     (folder / MANIFEST_SUM).write_text(f"{hashlib.sha256(content).hexdigest()}\n", encoding="ascii")
-    for name in files:  # the library of safetensors lets nobody else read what it writes
+    for name in files:  # safetensors writes files that only their owner can read
         (folder / name).chmod((folder / MANIFEST).stat().st_mode)
 
 
-def _entry_of(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
 
 
-def _brief(error: ValidationError) -> str:
-    """The first thing that is wrong, in one line."""
+def _first_error(error: ValidationError) -> str:
+    """Returns the first validation error in one line."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"

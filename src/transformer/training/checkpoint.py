@@ -24,7 +24,7 @@ from transformer.storage.checkpoints import (
     read_record,
 )
 from transformer.storage.tensor_files import load_tensors
-from transformer.storage.verified_folder import Manifest, VerifiedFolder, write_sealed
+from transformer.storage.verified_folder import Manifest, VerifiedFolder, write_verified_folder
 from transformer.training.monitoring.progress import Progress
 
 LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
@@ -55,7 +55,7 @@ class Checkpoint:
         Raises:
             CheckpointError: The file does not exist, or is not a safetensors file.
         """
-        path = self.verified.checked(f"{name}.safetensors")
+        path = self.verified.verified_path(f"{name}.safetensors")
         try:
             return load_tensors(path)
         except SafetensorError as error:
@@ -106,7 +106,7 @@ class CheckpointManager:
         folder = self.folder(progress.step)
         try:
             self._clear_destination(folder)
-            write_sealed(folder, CHECKPOINT, {}, fill)
+            write_verified_folder(folder, CHECKPOINT, {}, fill)
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise CheckpointError(
@@ -150,7 +150,7 @@ class CheckpointManager:
 
     def _open(self, step: int) -> Checkpoint:
         verified = VerifiedFolder(self.folder(step), CHECKPOINT)
-        verified.check_all(self._optional_files)
+        verified.verify_all(self._optional_files)
         metadata = read_record(verified)
         return Checkpoint(Progress.from_json(metadata.pop("progress")), metadata, verified)
 

@@ -92,7 +92,7 @@ def test_hostile_manifests_are_refused(tmp_path: Path) -> None:
         hostile.mkdir()
         write_folder(tmp_path / f"made{index}", {"x": b"x"}, FACTS)
         manifest = (tmp_path / f"made{index}" / "manifest.json").read_text().replace('"x":', f'"{name}":')
-        seal(hostile, manifest)
+        write_manifest(hostile, manifest)
         with pytest.raises(BundleError, match="is not a plain file name; do not use this model"):
             read_folder(hostile)
     linked = tmp_path / "made0"
@@ -101,16 +101,16 @@ def test_hostile_manifests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="is a link; a model holds its files itself"):
         read_folder(linked)
     future = tmp_path / "made1"
-    seal(future, (future / "manifest.json").read_text().replace('"format": 1', '"format": 2'))
+    write_manifest(future, (future / "manifest.json").read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(BundleError, match="has format=2, but this version reads 1"):
         read_folder(future)
     for content in ("[1, 2]", '{"format": 1, "files": {"x": "y"}}', "{"):
-        seal(future, content)
-        with pytest.raises(BundleError, match="is no manifest"):
+        write_manifest(future, content)
+        with pytest.raises(BundleError, match="is not a valid manifest"):
             read_folder(future)
 
 
-def seal(folder: Path, manifest: str) -> None:
+def write_manifest(folder: Path, manifest: str) -> None:
     """Writes a manifest with its right sum, as an attacker would."""
     import hashlib
 
@@ -119,7 +119,7 @@ def seal(folder: Path, manifest: str) -> None:
 
 
 def test_files_that_do_not_fit_together_are_refused(bundle: Bundle, tmp_path: Path) -> None:
-    """Catches weights of another size, or a pickle in place of them, reaching torch's own errors."""
+    """Catches weights of another size, or a pickle instead of them, that reach torch's own errors."""
     save_bundle(tmp_path / "a", bundle)
     manifest, files = read_folder(tmp_path / "a")
     facts = {"family": manifest.family, "precision": manifest.precision, "tied": manifest.tied}

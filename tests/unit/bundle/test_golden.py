@@ -1,4 +1,4 @@
-"""Models that earlier versions saved: each format has one, which must load and translate for ever."""
+"""Models that earlier versions saved: each format has one, which must load and translate forever."""
 
 import json
 from pathlib import Path

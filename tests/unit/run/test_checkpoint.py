@@ -20,7 +20,7 @@ from transformer.run.run_folder import lock_run_folder, remove_on_failure, unuse
 from transformer.run.setup import environment_changes
 from transformer.runtime.machine import machine
 from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
-from transformer.storage.verified_folder import VerifiedFolder, write_sealed
+from transformer.storage.verified_folder import VerifiedFolder, write_verified_folder
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.monitoring.progress import Position, Progress, Window
 from transformer.training.monitoring.reporter import Reporter
@@ -197,7 +197,7 @@ def hostile(run: Path, name: str, write: Any) -> Path:
         write(folder / name)
 
     folder = run / "checkpoints" / "step-00000001"
-    write_sealed(folder, CHECKPOINT, {}, fill)
+    write_verified_folder(folder, CHECKPOINT, {}, fill)
     return folder
 
 
@@ -254,17 +254,17 @@ def test_hostile_records_are_refused(tmp_path: Path, name: str) -> None:
 def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     """Catches a link for a folder, a pipe that is waited for, a part that is not named, and a manifest of gigabytes."""
     folder = hostile(tmp_path, "progress.json", lambda path: None)
-    sealed = VerifiedFolder(folder, CHECKPOINT)
+    verified = VerifiedFolder(folder, CHECKPOINT)
     with pytest.raises(DamageError, match=r"manifest.json does not name ema.safetensors; a part of the checkpoint is"):
-        sealed.checked("ema.safetensors")
+        verified.verified_path("ema.safetensors")
     (folder / "model").rename(tmp_path / "elsewhere")
     (folder / "model").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DamageError, match="model is a link; a checkpoint holds its files itself"):
-        sealed.checked("model/weights")
+        verified.verified_path("model/weights")
     (folder / "progress.json").unlink()
     os.mkfifo(folder / "progress.json")
     with pytest.raises(DamageError, match=r"progress.json is not a file; do not use this checkpoint"):
-        read_record(sealed)
+        read_record(verified)
     with (folder / "manifest.json").open("r+b") as file:
         file.truncate(1 << 40)  # sparse: it takes no room on the disk
     with pytest.raises(DamageError, match=r"does not match manifest.sha256"):
