@@ -271,7 +271,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         "is not a safetensors file",
     ),
     "more layers than there is memory": (
-        change("config.json", encoder_layers=10**9), "encoder_layers=1000000000 is no size of a model"
+        change("config.json", encoder_layers=10**9), "encoder_layers=1000000000 is not a size of a model"
     ),
     "more tokens than there is memory": (change("config.json", vocab_size=10**12), "=1000000000000 is no size"),
     "more of the target": (change("config.json", decoder_vocab_size=10**12), "=1000000000000 is no size"),

@@ -51,7 +51,7 @@ def read_published(folder: Path) -> Bundle:
         tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
         if tokenizers:
             check_vocabulary_sizes(tokenizers, config)
-        published.refuse_unread()
+        published.check_all_read()
         state = weights.read_weights(config, tensors)
         with SkipInit():
             model = model_family.build(config)

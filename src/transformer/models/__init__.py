@@ -1,4 +1,4 @@
-"""The families of models, one folder each, found by looking."""
+"""The families of models, one folder each; the registry discovers them."""
 
 from transformer.models.registry import Family, family, family_names
 

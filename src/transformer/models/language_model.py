@@ -1,4 +1,4 @@
-"""A decoder alone: the stack of the paper's encoder, of which no position looks ahead."""
+"""Decoder-only language models: the stack of the paper's encoder with a causal mask."""
 
 from collections.abc import Callable
 
@@ -24,10 +24,10 @@ class LanguageModel(nn.Module):
     """Predicts the next token from those before it.
 
     Args:
-        embed: embeds tokens.
-        positions: adds positions, or `NoPositions` where attention knows them.
-        decoder: layers of causal self-attention; they attend to nothing else.
-        projection_layer: gives a logit a token; may share its matrix with `embed`.
+        embed: Embedding of tokens.
+        positions: Positional encoding, or `NoPositions` if attention encodes the positions.
+        decoder: Layers of causal self-attention, without cross-attention.
+        projection_layer: Projection to one logit per token; may share its matrix with `embed`.
 
     Source: Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training", Sec. 3.1, Eq. 2.
     """
@@ -42,11 +42,11 @@ class LanguageModel(nn.Module):
         self.projection_layer = projection_layer
         blocks = [part for part in decoder.modules() if isinstance(part, MultiHeadAttention)]
         self.cache_size_per_token = sum(2 * block.kv_heads * block.d_k for block in blocks)
-        """Of keys and values that a position keeps for those after it."""
+        """Number of elements of keys and values that are cached for each position."""
 
     @property
     def seq_len(self) -> int:
-        """Positions that the model has."""
+        """Maximum number of positions."""
         return self.positions.seq_len
 
     def decode(
@@ -58,12 +58,12 @@ class LanguageModel(nn.Module):
         """Returns the decoder's output at every position.
 
         Args:
-            tokens: of the text.
-            mask: which tokens are no padding. Padding that stands at the end needs none: nobody looks ahead.
-            positions: of the first token of each row, of models that add positions; 0 if not given.
+            tokens: Tokens of the text.
+            mask: True for tokens that are not padding. Padding at the end needs no mask, as attention is causal.
+            positions: Position of the first token of each row, for models that add positions; default: 0.
 
         Raises:
-            ConfigError: more tokens than positions.
+            ConfigError: There are more tokens than positions.
         """
         allowed = causal_mask(tokens.size(1), tokens.device)
         return self.decoder(self.positions(self.embed(tokens), positions), allowed if mask is None else allowed & mask)
@@ -71,23 +71,23 @@ class LanguageModel(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B 1 1 T"] | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Returns the logits of the token after each position; `mask` as in `decode`."""
+        """Returns the logits of the token after each position; for `mask`, see `decode`."""
         return self.project(self.decode(tokens, mask))
 
     def project(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns the logits of the decoder's output."""
+        """Returns the logits for the decoder's output."""
         return self.projection_layer(x)
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> CausalCache:
-        """Reads prompts without their last token, with which the first `step` goes on; they may be empty.
+        """Reads prompts without their last token, which is passed to the first `step`; they may be empty.
 
         Args:
-            src: prompts, padding at the end.
-            src_mask: which tokens are no padding.
-            limit: most tokens that `step` is called with.
+            src: Prompts, with padding at the end.
+            src_mask: True for tokens that are not padding.
+            limit: Maximum number of calls of `step`.
 
         Raises:
-            ConfigError: prompt and limit together exceed the positions.
+            ConfigError: Prompt and limit together exceed the number of positions.
         """
         if src.size(1) + limit > self.seq_len:
             raise ConfigError(
@@ -95,7 +95,7 @@ class LanguageModel(nn.Module):
                 "ask for fewer tokens, or shorten the prompt"
             )
         positions = src_mask.sum(dim=(1, 2, 3))
-        if not src.size(1):  # a pass over one token that is thrown away tells shapes and types of the caches
+        if not src.size(1):  # a pass over one dummy token determines the shapes and dtypes of the caches
             _, first = self.decoder.begin(self.positions(self.embed(torch.zeros_like(positions)[:, None])))
             caches = [type(cache).empty(cache.keys, min(limit, INITIAL_CAPACITY)) for cache in first]
             return CausalCache(caches, positions)
@@ -103,16 +103,16 @@ class LanguageModel(nn.Module):
         return CausalCache([_owned(cache) for cache in caches], positions, int(positions.max()))
 
     def step(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B V"], CausalCache]:
-        """Returns the logits after one more token a row, and the state to go on with.
+        """Returns the logits after one more token per row, and the state for the next step.
 
-        Equal, up to rounding, to the last position of `forward` over all tokens so far. The given state is changed in
-        place; do not use it again.
+        The logits equal, up to rounding, those of `forward` at the last position over all tokens so far. `state` is
+        modified in place and must not be used again.
         """
         x, state = self.step_hidden(tokens, state)
         return self.project(x), state
 
     def step_hidden(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B D"], CausalCache]:
-        """As `step`, up to the projection."""
+        """Same as `step`, but returns the decoder's output before the projection."""
         state.ensure_capacity()
         x = self.positions(self.embed(tokens[:, None]), state.positions)
         x = self.decoder.step(x, state)[:, 0]
@@ -120,10 +120,10 @@ class LanguageModel(nn.Module):
         return x, state
 
     def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
-        """The projection to some tokens alone; to all if none are given."""
+        """Returns the projection to the tokens `ids` only; None selects all tokens."""
         return self.projection_layer.output_subset(ids)
 
 
 def _owned(cache: KeyValueCache) -> KeyValueCache:
-    """The same with room for more, in memory of its own that steps can write to."""
+    """Copies a cache into larger memory that steps can write to."""
     return cache.grow(INITIAL_CAPACITY)

@@ -1,4 +1,4 @@
-"""How large a model is and what a token costs."""
+"""Parameter counts and floating-point operations per token."""
 
 from torch import nn
 
@@ -7,9 +7,9 @@ from transformer.transformer import Transformer
 
 
 def parameters_by_block(model: nn.Module) -> dict[str, int]:
-    """Parameters of each part of a model; one that stands in several places counts for the first.
+    """Returns the number of parameters of each child module; a shared parameter counts for the first one.
 
-    What the model holds itself, as the vector of a class that stands before all patches, is a part by its own name.
+    Parameters of the model itself, such as the class token of a Vision Transformer, are listed under their own names.
     """
     seen: set[int] = set()
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters(recurse=False)}
@@ -21,15 +21,15 @@ def parameters_by_block(model: nn.Module) -> dict[str, int]:
 
 
 def flops_per_token(model: nn.Module, length: int) -> dict[str, float]:
-    """Floating-point operations of one forward pass, divided by its tokens.
+    """Estimates the floating-point operations per token of one forward pass, by part of the model.
 
-    Counts two operations for each weight of a linear map and, for attention, the two products of `length` positions
-    with `length` positions. The encoder's figure is per source token; the decoder's per target token, the keys and
-    values it takes from a source as long as the target included.
+    Each weight of a linear layer counts as two operations. Attention counts as two matrix products of `length`
+    positions with `length` positions. The encoder's figure is per source token. The decoder's figure is per target token and
+    includes the keys and values of a source that is as long as the target.
 
     Args:
-        model: a `Transformer`; other models give an empty answer.
-        length: tokens of source and of target.
+        model: A `Transformer`; the result is empty for other models.
+        length: Number of source tokens, and of target tokens.
     """
     if not isinstance(model, Transformer):
         return {}

@@ -1,4 +1,4 @@
-"""Finds the families: a folder beside this file with `config.py` and `model.py` is one."""
+"""Discovers the model families: every folder beside this file with `config.py` and `model.py` is one."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,7 +11,7 @@ from transformer.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-    from transformer.models.huggingface.format import Format
+    from transformer.models.huggingface.format import HuggingFaceFormat
 
 
 @dataclass(frozen=True)
@@ -19,28 +19,28 @@ class Family:
     """One family of models.
 
     Attributes:
-        name: of its folder.
-        config: the class of its configuration, which has `presets()`.
+        name: Name of the family and of its folder.
+        config: Class of its configurations.
     """
 
     name: str
     config: type[Config]
 
     def build(self, config: Config) -> "nn.Module":
-        """A freshly initialized model of the given configuration."""
+        """Builds a freshly initialized model from a configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 
-    def weights(self) -> "Format":
-        """How its models are published."""
+    def weights(self) -> "HuggingFaceFormat":
+        """Returns the Hugging Face format of its models."""
         return import_module(f"transformer.models.{self.name}.weights").FORMAT
 
     def published_types(self) -> tuple[str, ...]:
-        """The `model_type`s of published configurations that it reads."""
+        """Returns the values of `model_type` in published configurations that it supports."""
         return self.weights().model_types
 
     @property
     def kind(self) -> str:
-        """What its models are: "encoder-decoder", "language model", "encoder" or "image encoder"."""
+        """Kind of its models: "encoder-decoder", "language model", "encoder" or "image encoder"."""
         return str(import_module(f"transformer.models.{self.name}.config").KIND)
 
     @property
@@ -49,20 +49,20 @@ class Family:
         return self.kind != "image encoder"
 
     def presets(self) -> dict[str, dict[str, Any]]:
-        """The named settings of the family; every family has one called `tiny`."""
+        """Returns the presets of the family; every family has one called `tiny`."""
         return import_module(f"transformer.models.{self.name}.config").PRESETS
 
 
 def family_names() -> list[str]:
-    """The names of all families, sorted."""
+    """Returns the names of all families, sorted."""
     return sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
 
 
 def family(name: str) -> Family:
-    """The family of a name.
+    """Returns the family with a name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: No family has this name.
     """
     if name not in family_names():
         raise ConfigError(f"model.family={name!r} is unknown; choose one of {', '.join(family_names())}")

@@ -251,7 +251,7 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
     """Catches a family that is not listed, and a model without text that cannot be shown."""
     listed = run("info").stdout
     keys = run("info", "t5").stdout
-    assert re.search(r"share_embeddings +inputs +what is one matrix", keys)
+    assert re.search(r"share_embeddings +inputs +shared matrices", keys)
     for name, kind in (("bert", "encoder"), ("vit", "image encoder"), ("llama", "language model")):
         assert f"{name}: {kind}; reads published" in listed
     assert "deep-shallow" in listed

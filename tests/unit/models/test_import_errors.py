@@ -19,7 +19,13 @@ from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import family
 from transformer.models.bert.weights import FORMAT as BERT
 from transformer.models.huggingface.config_audit import AuditedConfig
-from transformer.models.huggingface.key_mapping import Renamed, chosen, labels_of, read_renamed, refuse_beyond
+from transformer.models.huggingface.key_mapping import (
+    ParameterMapping,
+    check_size,
+    from_published,
+    map_choice,
+    read_labels,
+)
 from transformer.models.llama.weights import FORMAT as LLAMA
 from transformer.models.vit.weights import FORMAT as VIT
 from transformer.run.fine_tuning import load_pretrained
@@ -147,19 +153,19 @@ def test_a_t5_without_ranges_of_distances_is_refused() -> None:
 
 def test_published_settings_and_parameters_out_of_bounds() -> None:
     """Catches a damaged configuration that is built until memory is full, and two matrices that are taken for one."""
-    with pytest.raises(BundleError, match="hidden_size=-3 is no size of a model"):
-        refuse_beyond({"hidden_size": -3}, "hidden_size", 10)
+    with pytest.raises(BundleError, match="hidden_size=-3 is not a size of a model"):
+        check_size({"hidden_size": -3}, "hidden_size", 10)
     for name, value in (("hidden_size", 10**8), ("num_hidden_layers", 10**4), ("head_dim", 10**9)):
         with pytest.raises(BundleError, match=f"{name}={value} is no size"):
             LLAMA.read_config(family("llama").config, {name: value}, {}, [])
     with pytest.raises(BundleError, match="hidden_act='sine' is not known; only relu are"):
-        chosen({"hidden_act": "sine"}, "hidden_act", {"relu": "relu"}, "relu")
-    table = [Renamed("a", ("x",), aliases=("b",))]
+        map_choice({"hidden_act": "sine"}, "hidden_act", {"relu": "relu"}, "relu")
+    table = [ParameterMapping("a", ("x",), aliases=("b",))]
     with pytest.raises(BundleError, match="a, b differ"):
-        read_renamed(table, {"a": torch.zeros(2), "b": torch.ones(2)})
+        from_published(table, {"a": torch.zeros(2), "b": torch.ones(2)})
     many = {f"p{number:02d}": torch.zeros(1) for number in range(12)}
     with pytest.raises(BundleError, match=r"missing: a; unknown: p00, .*p07 and 4 more"):
-        read_renamed(table, many)
+        from_published(table, many)
     with pytest.raises(BundleError, match="rescale_factor=2 is not known"):
         VIT.read({}, [], {"preprocessor_config.json": b'{"rescale_factor": 2}'})
     for wrong in (b'{"do_normalize": false}', b'{"do_center_crop": true}', b'{"resample": 3}', b'{"size": 99}'):
@@ -167,7 +173,7 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
             VIT.read({}, [], {"preprocessor_config.json": wrong})
     with pytest.raises(BundleError, match="architectures='BertForTokenClassification' is not known"):
         BERT.read({"architectures": ["BertForTokenClassification"]}, [], {})
-    with pytest.raises(BundleError, match="num_labels=1: a model of one number"):
+    with pytest.raises(BundleError, match="num_labels=1: a model with one output"):
         BERT.read({"num_labels": 1}, ["classifier.weight"], {})
     modules = b'[{"type": "sentence_transformers.models.Pooling"}]'
     with pytest.raises(BundleError, match=r"1_Pooling/config\.json, which modules\.json names, is missing"):
@@ -199,7 +205,7 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
 
 def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
     """Catches two labels of one name, one tensor under two names, and rotations of which a part is passed over."""
-    assert labels_of({"id2label": {"0": "crane", "1": "b", "2": "crane"}}) == ("crane", "b", "crane (2)")
+    assert read_labels({"id2label": {"0": "crane", "1": "b", "2": "crane"}}) == ("crane", "b", "crane (2)")
     twice = {"pooler.dense.weight": torch.zeros(1), "bert.pooler.dense.weight": torch.zeros(1)}
     with pytest.raises(BundleError, match=r"bert\.pooler\.dense\.weight is there twice"):
         BERT.read_weights(family("bert").config(vocab_size=9), twice)
@@ -221,7 +227,7 @@ def test_models_of_other_classes_are_refused(name: str) -> None:
         published.read_config(family(name).config, {"architectures": ["BidirectionalModel"]}, {}, [])
     watched = AuditedConfig({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
     with pytest.raises(BundleError, match="not known here: auto_map="):
-        watched.refuse_unread()
+        watched.check_all_read()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "llama", "t5", "vit"])
@@ -298,8 +304,8 @@ def test_tensors_of_other_sizes_than_the_settings_are_named_as_published(tmp_pat
 
 def test_labels_beyond_counting_are_refused() -> None:
     """Catches a configuration of a few bytes whose names of labels fill the memory."""
-    with pytest.raises(BundleError, match="num_labels=10000000000 is no size of a model"):
-        labels_of({"num_labels": 10**10})
+    with pytest.raises(BundleError, match="num_labels=10000000000 is not a size of a model"):
+        read_labels({"num_labels": 10**10})
 
 
 def test_a_tokenizer_without_its_unknown_token_is_named() -> None:

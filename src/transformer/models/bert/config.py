@@ -1,4 +1,4 @@
-"""The sizes and choices of one BERT."""
+"""Configuration of a BERT."""
 
 from typing import Any, Final, Literal
 
@@ -10,7 +10,7 @@ KIND: Final = "encoder"
 
 
 class BertConfig(Config):
-    """A post-norm encoder with learned positions, and what stands on top of it."""
+    """A post-norm encoder with learned positions, and its heads."""
 
     family: Literal["bert"] = "bert"
     vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
@@ -19,7 +19,7 @@ class BertConfig(Config):
     N: int = Field(default=12, ge=1, description="layers")
     h: int = Field(default=12, ge=1, description="attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu", description="between the two maps")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu", description="activation function")
     token_types: int = Field(default=2, ge=1, description="kinds of tokens: 0 for the first text, 1 for the second")
     eps: float = Field(default=1e-12, gt=0, description="of the norms")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")

@@ -25,7 +25,7 @@ from transformer.models.bert.config import BertConfig
 
 
 class BertEmbedding(nn.Module):
-    """Norm of the sum of token, position and kind of token.
+    """The normalized sum of token, position and token type embeddings.
 
     Source: Devlin et al. 2019, "BERT", Sec. 3 and Fig. 2.
     """
@@ -41,15 +41,15 @@ class BertEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Int[Tensor, "B S"], types: Int[Tensor, "B S"] | None = None) -> Float[Tensor, "B S D"]:
-        """Returns the embedded tokens; all are of type 0 if not given."""
+        """Returns the embedded tokens; default token type: 0."""
         kinds = self.types.weight[0] if types is None else self.types(types)
         return self.dropout(self.norm(self.positions(self.tokens(tokens) + kinds)))
 
 
 class MaskedHead(nn.Module):
-    """Guesses the token at each position: a map, its activation, a norm, and the projection to the vocabulary.
+    """Predicts the token at each position: linear layer, activation, norm, and projection to the vocabulary.
 
-    Source: Devlin et al. 2019, Sec. 3.1, Task 1; the map and norm are those of the authors' code.
+    Source: Devlin et al. 2019, Sec. 3.1, Task 1; the linear layer and norm are those of the authors' code.
     """
 
     def __init__(
@@ -62,25 +62,25 @@ class MaskedHead(nn.Module):
         self.projection_layer = projection_layer
 
     def hidden(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Returns what is projected."""
+        """Returns the input of the projection to the vocabulary."""
         return self.norm(self.activation(self.transform(x)))
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Returns the logits of every position."""
+        """Returns the logits at every position."""
         return self.projection_layer(self.hidden(x))
 
 
 class Bert(nn.Module):
-    """An encoder of texts, and heads that read it.
+    """An encoder of texts, and its heads.
 
     Args:
-        embed: embeds tokens.
-        encoder: post-norm, looks both ways.
-        pooler: maps the first position; None where nothing reads it.
-        masked_head: guesses tokens, if there.
-        next_sentence_head: two logits, the second text follows or not, if there.
-        label_head: a logit a label, if there.
-        reads: what stands for a text: "mean", "first" or "pooled"; and the same of what the head over labels reads.
+        embed: Embedding of tokens, positions and token types.
+        encoder: Post-norm encoder without a causal mask.
+        pooler: Linear layer applied to the first position, or None.
+        masked_head: Head that predicts masked tokens, or None.
+        next_sentence_head: Projection to two logits, for whether the second text follows the first, or None.
+        label_head: Projection to one logit per label, or None.
+        reads: Pooling ("mean", "first" or "pooled") of text embeddings, and that of the classification head's input.
 
     Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", Sec. 3.
     """
@@ -106,7 +106,7 @@ class Bert(nn.Module):
 
     @property
     def labels_read(self) -> int | None:
-        """Positions that the head over labels reads; None for all."""
+        """Number of leading positions that the classification head reads; None for all."""
         return None if self.labelled == "mean" else 1
 
     def encode(
@@ -119,13 +119,13 @@ class Bert(nn.Module):
         """Returns the encoder's output.
 
         Args:
-            tokens: of the texts, with their frame ([CLS] ... [SEP]).
-            mask: which tokens are no padding.
-            types: kinds of tokens; 0 if not given.
-            n_queries: how many positions to compute, all if not given.
+            tokens: Tokens of the texts, including [CLS] and [SEP].
+            mask: True for tokens that are not padding.
+            types: Token types; default: 0.
+            n_queries: Number of leading positions to compute; default: all.
 
         Raises:
-            ConfigError: more tokens than positions.
+            ConfigError: There are more tokens than positions.
         """
         return self.encoder(self.embed(tokens, types), mask, n_queries)
 
@@ -135,7 +135,7 @@ class Bert(nn.Module):
         mask: Bool[Tensor, "B 1 1 S"] | None = None,
         types: Int[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B S D"]:
-        """As `encode`."""
+        """Same as `encode`."""
         return self.encode(tokens, mask, types)
 
     def pooled(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B D"]:
@@ -149,13 +149,13 @@ class Bert(nn.Module):
         mask: Bool[Tensor, "B 1 1 S"] | None = None,
         types: Int[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B labels"]:
-        """Returns a logit a label; arguments as of `encode`."""
+        """Returns one logit per label; for the arguments, see `encode`."""
         assert self.label_head is not None
         encoded = self.encode(tokens, mask, types, self.labels_read)
         return self.label_head(self._vector(self.labelled, encoded, mask))
 
     def embeddings(self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"]) -> Float[Tensor, "B D"]:
-        """Returns one vector of length 1 a text.
+        """Returns one vector of Euclidean length 1 per text.
 
         Source: Reimers and Gurevych 2019, "Sentence-BERT", Sec. 3 (mean and first position).
         """
@@ -164,7 +164,7 @@ class Bert(nn.Module):
     def _vector(
         self, kind: str, encoded: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B D"]:
-        """What stands for each text."""
+        """Returns one vector per text, by the given kind of pooling."""
         if kind == "mean" and mask is None:
             return encoded.mean(dim=1)
         if kind == "mean":
@@ -175,10 +175,10 @@ class Bert(nn.Module):
 
 
 def build(config: BertConfig) -> Bert:
-    """A freshly initialized model.
+    """Builds a freshly initialized model.
 
     Raises:
-        ConfigError: the vocabulary's size is not set.
+        ConfigError: The vocabulary size is not set.
     """
     if config.vocab_size is None:
         raise ConfigError("model.vocab_size is not set; give the tokenizer's vocabulary size")

@@ -1,4 +1,4 @@
-"""Between a BERT of ours and the published format."""
+"""Conversion between the BERT of this package and the published format."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -6,19 +6,19 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.models.bert.config import BertConfig
-from transformer.models.huggingface.format import INPUTS, Format
+from transformer.models.huggingface.format import INPUTS, HuggingFaceFormat
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
-    Renamed,
-    chosen,
-    labels_of,
+    ParameterMapping,
+    check_architectures,
+    check_heads,
+    check_settings,
     layer_norm,
     linear,
-    refuse_architectures,
-    refuse_headless,
-    refuse_unknown,
-    written_labels,
+    map_choice,
+    read_labels,
+    write_labels,
 )
 
 MODULES, POOLING, SENTENCES = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
@@ -46,27 +46,27 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The settings that are not only called otherwise; the parameters tell which heads there are."""
-    refuse_unknown(published, FIXED)
-    refuse_architectures(published, ARCHITECTURES)
-    refuse_headless(published, names, HEADS)
+    """Reads the settings that need more than another name; the parameter names determine the heads."""
+    check_settings(published, FIXED)
+    check_architectures(published, ARCHITECTURES)
+    check_heads(published, names, HEADS)
     has_labels = "classifier.weight" in names
     return {
-        "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
+        "activation": map_choice(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
         "pooler": "bert.pooler.dense.weight" in names,
         "masked": MASKED in names,
         "next_sentence": NEIGHBOURS in names,
-        "labels": labels_of(published) if has_labels else (),
+        "labels": read_labels(published) if has_labels else (),
         "embedding": _embedding(files),
         "text_tokens": _text_tokens(files),
     }
 
 
 def _text_tokens(files: Mapping[str, bytes]) -> int | None:
-    """The longest text that sentence-transformers read, if they say so.
+    """Returns the maximum text length in the sentence-transformers configuration, if any.
 
     Raises:
-        BundleError: texts are changed before they are read.
+        BundleError: The configuration changes texts before they are read.
     """
     sentences, prompts = (json.loads(files.get(name, b"{}")) for name in (SENTENCES, PROMPTS))
     if prompts.get("default_prompt_name"):
@@ -80,10 +80,10 @@ def _text_tokens(files: Mapping[str, bytes]) -> int | None:
 
 
 def _embedding(files: Mapping[str, bytes]) -> str:
-    """What stands for a text, as sentence-transformers write it; the mean where they say nothing.
+    """Returns the kind of pooling in the sentence-transformers configuration; default: the mean.
 
     Raises:
-        BundleError: something else than the mean, the first position or the pooler.
+        BundleError: The configuration asks for another kind of pooling than the mean or the first position.
     """
     modules = json.loads(files.get(MODULES, b"[]"))
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
@@ -106,7 +106,7 @@ def _embedding(files: Mapping[str, bytes]) -> str:
 
 
 def write_files(config: BertConfig) -> dict[str, Any]:
-    """What sentence-transformers read beside the model."""
+    """Returns the files that sentence-transformers reads beside the model."""
     modes = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token"}
     if config.embedding not in modes:
         return {}
@@ -125,10 +125,10 @@ def write_files(config: BertConfig) -> dict[str, Any]:
 
 
 def write(config: BertConfig) -> dict[str, Any]:
-    """What `read` reads.
+    """Returns the settings that `read` reads.
 
     Raises:
-        BundleError: the format has no such model.
+        BundleError: The format does not support the model.
     """
     if config.labels and config.labels_read != "pooler":
         raise BundleError("published models tell labels from the pooler; train with model.labels_read='pooler' for one")
@@ -140,40 +140,40 @@ def write(config: BertConfig) -> dict[str, Any]:
     }  # fmt: skip
     architecture = "BertForSequenceClassification" if config.labels else heads[config.masked, config.next_sentence]
     activation = PUBLISHED_ACTIVATIONS[config.activation]
-    return {"architectures": [architecture], "hidden_act": activation, **written_labels(config.labels)}
+    return {"architectures": [architecture], "hidden_act": activation, **write_labels(config.labels)}
 
 
-def table(config: BertConfig) -> list[Renamed]:
-    """Every parameter."""
+def table(config: BertConfig) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter."""
     embedding = "embed.tokens.embedding.weight"
     tied = ("masked_head.projection_layer.proj.weight",) if config.masked else ()
     entries = [
-        Renamed("bert.embeddings.word_embeddings.weight", (embedding,), tied=tied,
+        ParameterMapping("bert.embeddings.word_embeddings.weight", (embedding,), tied=tied,
                 aliases=("cls.predictions.decoder.weight",) if config.masked else ()),
-        Renamed("bert.embeddings.position_embeddings.weight", ("embed.positions.embedding.weight",)),
-        Renamed("bert.embeddings.token_type_embeddings.weight", ("embed.types.weight",)),
+        ParameterMapping("bert.embeddings.position_embeddings.weight", ("embed.positions.embedding.weight",)),
+        ParameterMapping("bert.embeddings.token_type_embeddings.weight", ("embed.types.weight",)),
         *layer_norm("bert.embeddings.LayerNorm", "embed.norm"),
     ]  # fmt: skip
     for number in range(config.N):
-        theirs, ours = f"bert.encoder.layer.{number}", f"encoder.layers.{number}"
+        hf_name, our_name = f"bert.encoder.layer.{number}", f"encoder.layers.{number}"
         for name, matrix in (
             ("self.query", "W_q"),
             ("self.key", "W_k"),
             ("self.value", "W_v"),
             ("output.dense", "W_o"),
         ):
-            entries += linear(f"{theirs}.attention.{name}", f"{ours}.self_attention_block.{matrix}")
+            entries += linear(f"{hf_name}.attention.{name}", f"{our_name}.self_attention_block.{matrix}")
         for name, matrix in (("intermediate.dense", "linear_1"), ("output.dense", "linear_2")):
-            entries += linear(f"{theirs}.{name}", f"{ours}.feed_forward_block.{matrix}")
+            entries += linear(f"{hf_name}.{name}", f"{our_name}.feed_forward_block.{matrix}")
         for place, name in enumerate(("attention.output.LayerNorm", "output.LayerNorm")):
-            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+            entries += layer_norm(f"{hf_name}.{name}", f"{our_name}.residual_connections.{place}.norm")
     if config.pooler:
         entries += linear("bert.pooler.dense", "pooler")
     if config.masked:
         entries += linear("cls.predictions.transform.dense", "masked_head.transform")
         entries += layer_norm("cls.predictions.transform.LayerNorm", "masked_head.norm")
         bias = "masked_head.projection_layer.proj.bias"
-        entries.append(Renamed("cls.predictions.bias", (bias,), aliases=("cls.predictions.decoder.bias",)))
+        entries.append(ParameterMapping("cls.predictions.bias", (bias,), aliases=("cls.predictions.decoder.bias",)))
     if config.next_sentence:
         entries += linear("cls.seq_relationship", "next_sentence_head")
     if config.labels:
@@ -181,7 +181,7 @@ def table(config: BertConfig) -> list[Renamed]:
     return entries
 
 
-FORMAT: Final = Format(
+FORMAT: Final = HuggingFaceFormat(
     ("bert",), SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
     heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", inputs=(*INPUTS, "token_type_ids"),
     frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},

@@ -1,4 +1,4 @@
-"""The sizes and choices of one GPT."""
+"""Configuration of a GPT."""
 
 from typing import Any, Final, Literal
 
@@ -20,7 +20,7 @@ class GptConfig(Config):
     h: int = Field(default=12, ge=1, description="attention heads")
     d_ff: int | None = Field(default=None, ge=1, description="inner width of the feed-forward networks; 4 d_model")
     activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="gelu_tanh", description="between the two maps"
+        default="gelu_tanh", description="activation function"
     )
     eps: float = Field(default=1e-5, gt=0, description="of the norms")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections")

@@ -23,10 +23,10 @@ from transformer.models.language_model import LanguageModel
 
 
 def build(config: GptConfig) -> LanguageModel:
-    """A freshly initialized model.
+    """Builds a freshly initialized model.
 
     Raises:
-        ConfigError: the vocabulary's size is not set.
+        ConfigError: The vocabulary size is not set.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", Sec. 2.3.
     """

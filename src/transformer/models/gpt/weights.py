@@ -1,20 +1,20 @@
-"""Between a GPT of ours and the published GPT-2 format."""
+"""Conversion between the GPT of this package and the published GPT-2 format."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from transformer.models.gpt.config import GptConfig
-from transformer.models.huggingface.format import Format
-from transformer.models.huggingface.generation_config import files_of_continuing
+from transformer.models.huggingface.format import HuggingFaceFormat
+from transformer.models.huggingface.generation_config import language_model_files
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
-    Renamed,
-    chosen,
+    ParameterMapping,
+    check_architectures,
+    check_settings,
     embedding_and_output,
     layer_norm,
-    refuse_architectures,
-    refuse_unknown,
+    map_choice,
 )
 
 SETTINGS: Final = {
@@ -27,42 +27,46 @@ SETTINGS: Final = {
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The settings that are not only called otherwise."""
+    """Reads the settings that need more than another name."""
     del names, files
-    refuse_architectures(published, ("GPT2LMHeadModel", "GPT2Model"))
-    refuse_unknown(published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,)})
-    return {"activation": chosen(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
+    check_architectures(published, ("GPT2LMHeadModel", "GPT2Model"))
+    check_settings(published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,)})
+    return {"activation": map_choice(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
 
 
 def write(config: GptConfig) -> dict[str, Any]:
-    """What `read` reads."""
+    """Returns the settings that `read` reads."""
     activation = PUBLISHED_ACTIVATIONS[config.activation]
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
     return {"architectures": ["GPT2LMHeadModel"], "activation_function": activation, "embd_pdrop": dropout}
 
 
-def table(config: GptConfig) -> list[Renamed]:
-    """Every parameter; matrices but those of embeddings are stored transposed, queries, keys and values as one."""
+def table(config: GptConfig) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter.
+
+    All matrices except embeddings are published transposed, and those of queries, keys and values as one.
+    """
     entries = embedding_and_output("transformer.wte.weight", "lm_head.weight", shared=config.share_embeddings)
-    entries += [Renamed("transformer.wpe.weight", ("positions.embedding.weight",))]
+    entries += [ParameterMapping("transformer.wpe.weight", ("positions.embedding.weight",))]
     for number in range(config.N):
-        theirs, ours = f"transformer.h.{number}", f"decoder.layers.{number}"
-        attention = [f"{ours}.self_attention_block.{matrix}" for matrix in ("W_q", "W_k", "W_v")]
+        hf_name, our_name = f"transformer.h.{number}", f"decoder.layers.{number}"
+        attention = [f"{our_name}.self_attention_block.{matrix}" for matrix in ("W_q", "W_k", "W_v")]
         maps = {
-            "attn.c_attn": attention, "attn.c_proj": [f"{ours}.self_attention_block.W_o"],
-            "mlp.c_fc": [f"{ours}.feed_forward_block.linear_1"], "mlp.c_proj": [f"{ours}.feed_forward_block.linear_2"],
+            "attn.c_attn": attention, "attn.c_proj": [f"{our_name}.self_attention_block.W_o"],
+            "mlp.c_fc": [f"{our_name}.feed_forward_block.linear_1"],
+            "mlp.c_proj": [f"{our_name}.feed_forward_block.linear_2"],
         }  # fmt: skip
         for name, matrices in maps.items():
             for kind in ("weight", "bias"):
                 parameters = tuple(f"{matrix}.{kind}" for matrix in matrices)
-                entries.append(Renamed(f"{theirs}.{name}.{kind}", parameters, transposed=kind == "weight"))
+                entries.append(ParameterMapping(f"{hf_name}.{name}.{kind}", parameters, transposed=kind == "weight"))
         for place, name in enumerate(("ln_1", "ln_2")):
-            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+            entries += layer_norm(f"{hf_name}.{name}", f"{our_name}.residual_connections.{place}.norm")
     return [*entries, *layer_norm("transformer.ln_f", "decoder.norm")]
 
 
-FORMAT: Final = Format(
+FORMAT: Final = HuggingFaceFormat(
     ("gpt2",), SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
     ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
-    write_files=files_of_continuing, ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
+    write_files=language_model_files, ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )  # fmt: skip

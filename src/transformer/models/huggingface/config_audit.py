@@ -1,4 +1,4 @@
-"""Settings of a published configuration that nothing here looks at."""
+"""Detection of settings in a published configuration that the reader does not use."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 
-SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
+IGNORED: Final = frozenset(re.findall(r"\w+", """
     architectures model_type transformers_version torch_dtype dtype attn_implementation tokenizer_class
     name_or_path finetuning_task task_specific_params return_dict use_return_dict use_cache output_attentions
     output_hidden_states initializer_range initializer_factor init_std gradient_checkpointing chunk_size_feed_forward
@@ -22,42 +22,44 @@ SAYS_NOTHING: Final = frozenset(re.findall(r"\w+", """
     summary_first_dropout pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
     pooler_type
 """))  # fmt: skip
-"""Names that do not change what a model computes of its inputs: how it was stored and trained; how texts are generated,
-which is asked for anew here; what heads that are not read would be."""
+"""Settings that do not change what a model computes from its inputs.
+
+They concern storage and training, text generation, which is configured at each call here, and heads that are not read.
+"""
 
 
 class AuditedConfig(Mapping[str, Any]):
-    """A configuration that remembers which of its settings were looked at."""
+    """A configuration that records which of its settings were read."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._content = content
         self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
-        """A setting."""
+        """Returns a setting and records that it was read."""
         self._read.add(name)
         return self._content[name]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of all."""
+        """Iterates over the names of all settings."""
         return iter(self._content)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns the number of settings."""
         return len(self._content)
 
-    def refuse_unread(self) -> None:
-        """Refuses settings that no one has looked at and that may say something.
+    def check_all_read(self) -> None:
+        """Checks that every setting that may change the model was read.
+
+        Settings that are null, false or empty are ignored.
 
         Raises:
-            BundleError: there are some. Those without a value, or off, say nothing.
+            BundleError: A setting was not read.
         """
         unread = {
             name: value
             for name, value in self._content.items()
-            if name not in self._read | SAYS_NOTHING
-            and not name.startswith("_")
-            and value not in (None, False, "", [], {})
+            if name not in self._read | IGNORED and not name.startswith("_") and value not in (None, False, "", [], {})
         }
         if unread:
             named = ", ".join(f"{name}={value!r}"[:80] for name, value in unread.items())

@@ -1,4 +1,4 @@
-"""What a published folder says of how its model writes: what is known here, and what is written for others."""
+"""Reading and writing of the generation settings in a published folder."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,20 @@ REFUSED: Final = (
     "forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
     "stop_strings", "exponential_decay_length_penalty",
 )  # fmt: skip
-"""Settings that change what every text holds. Others, such as beams and lengths, are asked for anew at each call."""
+"""Settings that change every generated text. Others, such as beams and lengths, are options of each call."""
 
 
-def refuse_several_ends(published: Mapping[str, Any]) -> None:
-    """Refuses several ends, of which a model here has one.
+def check_single_eos(published: Mapping[str, Any]) -> None:
+    """Checks that the configuration names a single end-of-sequence token.
 
     Raises:
-        BundleError: config.json names a list of them.
+        BundleError: config.json names a list of tokens.
     """
     if isinstance(several := published.get("eos_token_id"), list):
         raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
 
 
-def refuse_other_writing(
+def check_generation(
     published: Mapping[str, Any],
     files: Mapping[str, bytes],
     *,
@@ -32,17 +32,17 @@ def refuse_other_writing(
     end: int | None,
     never: Iterable[int | None],
 ) -> None:
-    """Refuses a folder whose model writes in a way that is not known here.
+    """Checks that the generation settings of a published folder are supported.
 
     Args:
-        published: content of config.json.
-        files: the other small files by name.
-        start: what its decoder begins with; None for models that go on from a text.
-        end: what ends a text.
-        never: tokens that are never written here.
+        published: Content of config.json.
+        files: The other small files, by name.
+        start: Start token of the decoder; None for models that continue a text.
+        end: End-of-sequence token.
+        never: Tokens that are never generated here.
 
     Raises:
-        BundleError: another begin, another end, or tokens that are forced or ruled out.
+        BundleError: The folder names another start or end token, or forces or forbids tokens.
     """
     generation: dict[str, Any] = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
@@ -63,30 +63,30 @@ def refuse_other_writing(
             )
 
 
-def files_of_continuing(config: Any) -> dict[str, Any]:
-    """As `described_writing`, of a model that goes on from a text, with the file's name; the text counts as well."""
+def language_model_files(config: Any) -> dict[str, Any]:
+    """Returns generation_config.json, by its name, for a language model; `max_length` includes the prompt."""
     values = config.model_dump()
     bos, eos, pad = (values[f"{role}_id"] for role in ("bos", "eos", "pad"))
     ids = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
     known = {name: token for name, token in ids.items() if token is not None}
-    return {GENERATION: {**known, "max_length": values["seq_len"], **_ruled_out((pad, bos), eos)}}
+    return {GENERATION: {**known, "max_length": values["seq_len"], **_bad_words((pad, bos), eos)}}
 
 
-def described_writing(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, Any]:
-    """The content of generation_config.json with which `transformers` writes as is done here.
+def generation_config(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, Any]:
+    """Returns a generation_config.json with which `transformers` generates the same texts as this package.
 
     Args:
-        start: what the decoder begins with; never written.
-        end: what ends a text.
-        pad: what fills rows up; never written.
-        most: tokens that a text may have; `transformers` counts what the decoder begins with too.
+        start: Start token of the decoder; never generated.
+        end: End-of-sequence token.
+        pad: Padding token; never generated.
+        most: Maximum number of tokens of a text; `transformers` also counts the start token.
     """
     return {
         "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": most + 1,
-        **_ruled_out((pad, start), end),
+        **_bad_words((pad, start), end),
     }  # fmt: skip
 
 
-def _ruled_out(never: Iterable[int | None], end: int | None) -> dict[str, Any]:
+def _bad_words(never: Iterable[int | None], end: int | None) -> dict[str, Any]:
     words = [[token] for token in dict.fromkeys(never) if token is not None and token != end]
     return {"bad_words_ids": words} if words else {}

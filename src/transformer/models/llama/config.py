@@ -1,4 +1,4 @@
-"""The sizes and choices of one Llama."""
+"""Configuration of a Llama."""
 
 from typing import Final, Literal
 
@@ -21,8 +21,8 @@ class LlamaConfig(Config):
     kv_heads: int | None = Field(default=None, ge=1, description="heads of keys and values; h if not set")
     d_k: int | None = Field(default=None, ge=2, description="width of a head; d_model / h if not set")
     d_ff: int = Field(default=1376, ge=1, description="inner width of the feed-forward networks")
-    attention_bias: bool = Field(default=False, description="biases of the maps of attention")
-    network_bias: bool = Field(default=False, description="biases of the maps of the networks")
+    attention_bias: bool = Field(default=False, description="biases of the linear layers of attention")
+    network_bias: bool = Field(default=False, description="biases of the linear layers of the networks")
     base: float = Field(default=10000.0, gt=0, description="of the frequencies of positions")
     eps: float = Field(default=1e-6, gt=0, description="of the norms")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="of residual connections and embeddings")

@@ -22,10 +22,10 @@ from transformer.models.llama.config import LlamaConfig
 
 
 def build(config: LlamaConfig) -> LanguageModel:
-    """A freshly initialized model.
+    """Builds a freshly initialized model.
 
     Raises:
-        ConfigError: the vocabulary's size is not set, or sizes do not fit together.
+        ConfigError: The vocabulary size is not set, or sizes do not fit together.
 
     Source: Touvron et al. 2023, "LLaMA", Sec. 2.2; "Llama 2", Sec. 2.2 (shared key heads).
     """

@@ -1,17 +1,17 @@
-"""Between a Llama of ours and the published format."""
+"""Conversion between the Llama of this package and the published format."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.models.huggingface.format import Format
-from transformer.models.huggingface.generation_config import files_of_continuing
+from transformer.models.huggingface.format import HuggingFaceFormat
+from transformer.models.huggingface.generation_config import language_model_files
 from transformer.models.huggingface.key_mapping import (
-    Renamed,
+    ParameterMapping,
+    check_architectures,
+    check_settings,
     embedding_and_output,
     linear,
-    refuse_architectures,
-    refuse_unknown,
 )
 from transformer.models.llama.config import LlamaConfig
 
@@ -25,39 +25,43 @@ SETTINGS: Final = {
 
 
 def read(published: Mapping[str, Any], *_: Any) -> dict[str, Any]:
-    """The base of the frequencies."""
-    refuse_architectures(published, ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"))
-    refuse_unknown(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
+    """Reads the base of the rotary frequencies and checks the other settings."""
+    check_architectures(published, ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"))
+    check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
     rope = (published.get("rope_parameters") or {}) | (published.get("rope_scaling") or {})
-    refuse_unknown(rope, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
+    check_settings(rope, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
     if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
         raise BundleError(f"{', '.join(sorted(more))}: rotary positions with more than rope_theta are not known")
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 
 def write(config: LlamaConfig) -> dict[str, Any]:
-    """What `read` reads."""
+    """Returns the settings that `read` reads."""
     rope = {"rope_theta": config.base, "rope_type": "default"}
     return {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_parameters": rope}
 
 
-def table(config: LlamaConfig) -> list[Renamed]:
-    """Every parameter."""
+def table(config: LlamaConfig) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter."""
     entries = embedding_and_output("model.embed_tokens.weight", "lm_head.weight", shared=config.share_embeddings)
     for number in range(config.N):
-        theirs, ours = f"model.layers.{number}", f"decoder.layers.{number}"
+        hf_name, our_name = f"model.layers.{number}", f"decoder.layers.{number}"
         for name, matrix in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("o_proj", "W_o")):
-            place = f"{theirs}.self_attn.{name}", f"{ours}.self_attention_block.{matrix}"
+            place = f"{hf_name}.self_attn.{name}", f"{our_name}.self_attention_block.{matrix}"
             entries += linear(*place, bias=config.attention_bias)
         for name, matrix in (("gate_proj", "gate"), ("up_proj", "linear_1"), ("down_proj", "linear_2")):
-            entries += linear(f"{theirs}.mlp.{name}", f"{ours}.feed_forward_block.{matrix}", bias=config.network_bias)
+            entries += linear(
+                f"{hf_name}.mlp.{name}", f"{our_name}.feed_forward_block.{matrix}", bias=config.network_bias
+            )
         for place, name in enumerate(("input_layernorm", "post_attention_layernorm")):
-            entries += [Renamed(f"{theirs}.{name}.weight", (f"{ours}.residual_connections.{place}.norm.alpha",))]
-    return [*entries, Renamed("model.norm.weight", ("decoder.norm.alpha",))]
+            entries += [
+                ParameterMapping(f"{hf_name}.{name}.weight", (f"{our_name}.residual_connections.{place}.norm.alpha",))
+            ]
+    return [*entries, ParameterMapping("model.norm.weight", ("decoder.norm.alpha",))]
 
 
-FORMAT: Final = Format(
+FORMAT: Final = HuggingFaceFormat(
     ("llama",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, ignored=r".*rotary_emb\.inv_freq",
     ids={"bos_id": ("bos_token_id", 1), "eos_id": ("eos_token_id", 2), "pad_id": ("pad_token_id", None)},
-    write_files=files_of_continuing,
+    write_files=language_model_files,
 )  # fmt: skip

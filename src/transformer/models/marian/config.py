@@ -1,4 +1,4 @@
-"""The sizes and choices of one Marian model."""
+"""Configuration of a Marian model."""
 
 from typing import Any, Final, Literal
 
@@ -31,9 +31,9 @@ class MarianConfig(Config):
     d_ff: int = Field(default=2048, ge=1, description="inner width of the feed-forward networks")
     encoder_d_ff: int | None = Field(default=None, ge=1, description="that of the encoder; d_ff if not set")
     decoder_d_ff: int | None = Field(default=None, ge=1, description="that of the decoder; d_ff if not set")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="silu", description="between the two maps")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="silu", description="activation function")
     scale_embedding: bool = Field(default=True, description="multiply embeddings by sqrt(d_model)")
-    share_embeddings: Literal["none", "target", "all"] = Field(default="all", description="what is one matrix")
+    share_embeddings: Literal["none", "target", "all"] = Field(default="all", description="matrices that are shared")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
     activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")

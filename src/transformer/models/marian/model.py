@@ -30,10 +30,10 @@ EPSILON: Final = 1e-5
 
 
 def build(config: MarianConfig) -> Transformer:
-    """A freshly initialized model.
+    """Builds a freshly initialized model.
 
     Raises:
-        ConfigError: a vocabulary size is not set, or two that differ shall share a matrix.
+        ConfigError: A vocabulary size is not set, or vocabularies of different sizes are to share a matrix.
 
     Source: Junczys-Dowmunt et al. 2018, "Marian: Fast Neural Machine Translation in C++".
     """

@@ -1,4 +1,4 @@
-"""Between a Marian model of ours and the published format: names, numbering of tokens, configuration."""
+"""Conversion between the Marian model of this package and the published format: names, token ids, configuration."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -10,19 +10,19 @@ from torch import Tensor
 from transformer.blocks import halved_sinusoid
 from transformer.config import Config
 from transformer.errors import BundleError
-from transformer.models.huggingface.format import MOST, Format
-from transformer.models.huggingface.generation_config import GENERATION, described_writing
+from transformer.models.huggingface.format import MAX_SIZE, HuggingFaceFormat
+from transformer.models.huggingface.generation_config import GENERATION, generation_config
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
-    Renamed,
-    chosen,
-    given,
+    ParameterMapping,
+    check_architectures,
+    check_settings,
+    check_size,
     layer_norm,
     linear,
-    refuse_architectures,
-    refuse_beyond,
-    refuse_unknown,
+    map_choice,
+    setting,
 )
 from transformer.models.marian.config import MarianConfig
 from transformer.models.transformer.config import TransformerConfig
@@ -34,10 +34,13 @@ SOURCE, TARGET, OUTPUT = "src_embed.embedding.weight", "tgt_embed.embedding.weig
 BIAS: Final = "projection_layer.proj.bias"
 SHARED, HEAD = "model.shared.weight", "lm_head.weight"
 OWN: Final = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-MOST_POSITIONS: Final = 10**5
-"""Their sinusoids are computed."""
-NEVER: Final = -100.0
-"""The logit of BOS, which published models do not have: as good as never, and little in the mean of smoothed labels."""
+MAX_POSITIONS: Final = 10**5
+"""Limit on the number of positions, as the table of their sinusoids is computed."""
+SUPPRESSED_LOGIT: Final = -100.0
+"""Output bias of BOS, which published models lack.
+
+It makes BOS practically impossible, yet contributes little to the mean of smoothed labels.
+"""
 SETTINGS: Final = {
     "src_vocab_size": ("vocab_size", 58101), "d_model": ("d_model", 1024), "encoder_layers": ("encoder_layers", 12),
     "decoder_layers": ("decoder_layers", 12), "encoder_h": ("encoder_attention_heads", 16),
@@ -55,40 +58,42 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "is_encoder_decoder": (True,), "is_decoder": (False,), "encoder_layerdrop": (0, 0.0), "decoder_layerdrop": (0, 0.0),
     "forced_bos_token_id": (None,),
 }  # fmt: skip
-"""Settings of which only these values are known; the others of a configuration say nothing of what is computed."""
+"""Settings that must have one of these values; the other settings of a configuration do not affect the computation."""
 SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
     "source.spm", "target.spm", "vocab.json", "target_vocab.json"
 )  # fmt: skip
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The settings that are not only called otherwise; vocabularies are counted in our numbering."""
+    """Reads the settings that need more than another name; vocabulary sizes are in the ids of this package."""
     del names
-    refuse_architectures(published, ("MarianMTModel", "MarianModel"))
-    refuse_unknown(published, FIXED)
+    check_architectures(published, ("MarianMTModel", "MarianModel"))
+    check_settings(published, FIXED)
     shares_inputs = published.get("share_encoder_decoder_embeddings", True)
     shared = ("all" if shares_inputs else "target") if published.get("tie_word_embeddings", True) else "none"
-    refuse_beyond(published, SETTINGS["src_seq_len"][0], MOST_POSITIONS)
-    found = {
-        "tgt_seq_len": given(published, *SETTINGS["src_seq_len"]), "share_embeddings": shared,
-        "activation": chosen(published, "activation_function", ACTIVATION_NAMES, "gelu"),
+    check_size(published, SETTINGS["src_seq_len"][0], MAX_POSITIONS)
+    settings = {
+        "tgt_seq_len": setting(published, *SETTINGS["src_seq_len"]), "share_embeddings": shared,
+        "activation": map_choice(published, "activation_function", ACTIVATION_NAMES, "gelu"),
         "unk_id": _vocabulary(files, VOCABULARY_FILE)["<unk>"],
     }  # fmt: skip
     ids = {name: published.get(*named) for name, named in IDS.items()}
-    source: int = given(published, *SETTINGS["src_vocab_size"])
-    refuse_beyond(published, "decoder_vocab_size", MOST)
+    source: int = setting(published, *SETTINGS["src_vocab_size"])
+    check_size(published, "decoder_vocab_size", MAX_SIZE)
     target: int = published.get("decoder_vocab_size") or source
     if None in ids.values():
-        raise BundleError(f"{', '.join(theirs for theirs, _ in IDS.values())} must all be there; complete config.json")
+        raise BundleError(
+            f"{', '.join(hf_name for hf_name, _ in IDS.values())} must all be there; complete config.json"
+        )
     if (most := max(ids.values())) >= target:
         raise BundleError(f"{most} is a control token, but none of the {target:,} tokens of the target")
-    numbered = MarianConfig(**found, **ids)
+    numbered = MarianConfig(**settings, **ids)
     sizes = {f"{side}_vocab_size": len(published_order(numbered, n)) for side, n in (("src", source), ("tgt", target))}
-    return found | sizes
+    return settings | sizes
 
 
 def write(config: MarianConfig) -> dict[str, Any]:
-    """What `read` reads."""
+    """Returns the settings that `read` reads."""
     return {
         "architectures": ["MarianMTModel"], "activation_function": PUBLISHED_ACTIVATIONS[config.activation],
         "vocab_size": published_size(config, config.src_vocab_size),
@@ -104,26 +109,28 @@ def write(config: MarianConfig) -> dict[str, Any]:
 
 
 def published_order(config: MarianConfig, size: int) -> list[int]:
-    """For each of our ids, that of the published model: the control ids, then all others in their order.
+    """Returns the published id of each id of this package: special tokens first, then all others in their order.
 
-    What the decoder begins with stands twice where it is padding, as in every OPUS-MT model: as PAD and as BOS.
+    If the decoder starts with padding, as in every OPUS-MT model, that id occurs twice: as PAD and as BOS.
     """
     control = {PAD_ID: config.pad_id, BOS_ID: config.start_id, EOS_ID: config.eos_id, UNK_ID: config.unk_id}
     taken = set(control.values())
-    return [control[each] for each in range(N_SPECIAL_TOKENS)] + [each for each in range(size) if each not in taken]
+    return [control[token] for token in range(N_SPECIAL_TOKENS)] + [
+        token for token in range(size) if token not in taken
+    ]
 
 
 def published_size(config: MarianConfig, size: int | None) -> int:
-    """How many tokens the published model has where ours has `size`."""
+    """Returns the vocabulary size of the published model for a vocabulary of `size` tokens in this package."""
     assert size is not None
     return size - N_SPECIAL_TOKENS + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
 
 
 def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
-    """The tokenizers of a published model.
+    """Reads the tokenizers of a published model.
 
     Raises:
-        BundleError: a file is missing, or does not go with the configuration.
+        BundleError: A file is missing or does not match the configuration.
     """
     assert isinstance(config, MarianConfig)
     sides: list[SentencePieceTokenizer] = []
@@ -142,59 +149,63 @@ def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair
         if not 0 <= (most := max(pieces)) < tokens:
             raise BundleError(f"{pieces[most]!r} is {most} in {name}, none of the {tokens:,} tokens of the model")
         order = published_order(config, tokens)[N_SPECIAL_TOKENS:]
-        sides.append(SentencePieceTokenizer(files[model], [pieces.get(each, f"<{each}>") for each in order]))
+        sides.append(SentencePieceTokenizer(files[model], [pieces.get(token, f"<{token}>") for token in order]))
     return TokenizerPair(*sides)
 
 
 def _vocabulary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
     if name not in files:
         raise BundleError(f"{name} is missing; copy the whole folder")
-    found = json.loads(files[name])
-    if not isinstance(found, dict) or "<unk>" not in found:
-        raise BundleError(f"{name} is no vocabulary with <unk>; copy it again")
-    return {str(piece): int(token) for piece, token in found.items()}
+    content = json.loads(files[name])
+    if not isinstance(content, dict) or "<unk>" not in content:
+        raise BundleError(f"{name} is not a vocabulary with <unk>; copy it again")
+    return {str(piece): int(token) for piece, token in content.items()}
 
 
-def layers(config: MarianConfig | TransformerConfig) -> list[Renamed]:
-    """The parameters of the layers."""
-    entries: list[Renamed] = []
+def layers(config: MarianConfig | TransformerConfig) -> list[ParameterMapping]:
+    """Returns the mapping of the parameters of all layers."""
+    entries: list[ParameterMapping] = []
     for side, depth in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         attentions = [("self_attn", "self_attention_block"), ("encoder_attn", "cross_attention_block")]
         attentions = attentions[: 2 if side == "decoder" else 1]
         norms = [*(f"{name}_layer_norm" for name, _ in attentions), "final_layer_norm"]
         for number in range(depth or config.N):
-            theirs, ours = f"model.{side}.layers.{number}", f"{side}.layers.{number}"
+            hf_name, our_name = f"model.{side}.layers.{number}", f"{side}.layers.{number}"
             for name, block in attentions:
-                for matrix, own in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("out_proj", "W_o")):
-                    entries += linear(f"{theirs}.{name}.{matrix}", f"{ours}.{block}.{own}")
-            for name, own in (("fc1", "linear_1"), ("fc2", "linear_2")):
-                entries += linear(f"{theirs}.{name}", f"{ours}.feed_forward_block.{own}")
+                for matrix, layer in (("q_proj", "W_q"), ("k_proj", "W_k"), ("v_proj", "W_v"), ("out_proj", "W_o")):
+                    entries += linear(f"{hf_name}.{name}.{matrix}", f"{our_name}.{block}.{layer}")
+            for name, layer in (("fc1", "linear_1"), ("fc2", "linear_2")):
+                entries += linear(f"{hf_name}.{name}", f"{our_name}.feed_forward_block.{layer}")
             for place, name in enumerate(norms):
-                entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+                entries += layer_norm(f"{hf_name}.{name}", f"{our_name}.residual_connections.{place}.norm")
     return entries
 
 
-def matrices(share_embeddings: str) -> list[Renamed]:
-    """The matrices of the source, the target and the output, of which some are one."""
+def matrices(share_embeddings: str) -> list[ParameterMapping]:
+    """Returns the mapping of the source, target and output matrices, some of which may be shared."""
     if share_embeddings == "all":
-        return [Renamed(SHARED, (SOURCE,), tied=(TARGET, OUTPUT), aliases=(*OWN, HEAD))]
+        return [ParameterMapping(SHARED, (SOURCE,), tied=(TARGET, OUTPUT), aliases=(*OWN, HEAD))]
     if share_embeddings == "target":
-        return [Renamed(OWN[0], (SOURCE,)), Renamed(OWN[1], (TARGET,), tied=(OUTPUT,), aliases=(HEAD,))]
-    return [Renamed(OWN[0], (SOURCE,)), Renamed(OWN[1], (TARGET,)), Renamed(HEAD, (OUTPUT,))]
+        return [
+            ParameterMapping(OWN[0], (SOURCE,)),
+            ParameterMapping(OWN[1], (TARGET,), tied=(OUTPUT,), aliases=(HEAD,)),
+        ]
+    return [ParameterMapping(OWN[0], (SOURCE,)), ParameterMapping(OWN[1], (TARGET,)), ParameterMapping(HEAD, (OUTPUT,))]
 
 
-def table(config: MarianConfig) -> list[Renamed]:
-    """Every parameter; tokens are numbered as published."""
+def table(config: MarianConfig) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter, with token ids as published."""
     return [
-        *layers(config), *matrices(config.share_embeddings), Renamed("final_logits_bias", (BIAS,), added_axes=1)
+        *layers(config), *matrices(config.share_embeddings),
+        ParameterMapping("final_logits_bias", (BIAS,), added_axes=1),
     ]  # fmt: skip
 
 
 def write_tokenizers(config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
-    """The files that `read_tokenizers` reads.
+    """Returns the files that `read_tokenizers` reads.
 
     Raises:
-        BundleError: they are not those of SentencePiece.
+        BundleError: A tokenizer is not a SentencePiece model.
     """
     assert isinstance(config, MarianConfig)
     files: dict[str, bytes] = {}
@@ -217,65 +228,65 @@ def write_tokenizers(config: Config, tokenizers: TokenizerPair) -> dict[str, byt
     return files
 
 
-class MarianFormat(Format):
-    """As `Format`, with tokens that are numbered anew and two tokenizers of SentencePiece."""
+class MarianFormat(HuggingFaceFormat):
+    """The Marian format, which has other token ids and two SentencePiece tokenizers."""
 
     def read_weights(self, config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As of `Format`."""
+        """Implements `HuggingFaceFormat.read_weights`."""
         assert isinstance(config, MarianConfig)
-        given = dict(tensors)
+        named = dict(tensors)
         for side in ("encoder", "decoder"):
             name = f"model.{side}.embed_positions.weight"
-            positions = given.pop(name, None)
+            positions = named.pop(name, None)
             if positions is not None and not torch.allclose(
                 positions.float(), halved_sinusoid(*positions.shape), atol=1e-3
             ):
                 raise BundleError(f"{name} is not the table of sinusoids; learned positions are not known here")
-        if config.share_embeddings == "none" and SHARED in given:
-            shared = given.pop(SHARED)  # of both sides, or of neither where they have their own
-            given = dict.fromkeys(OWN, shared) | given
-        found = super().read_weights(config, given)
+        if config.share_embeddings == "none" and SHARED in named:
+            shared = named.pop(SHARED)  # for the sides that have no matrix of their own
+            named = dict.fromkeys(OWN, shared) | named
+        state = super().read_weights(config, named)
         for name, size in (
             (SOURCE, config.src_vocab_size), (TARGET, config.tgt_vocab_size), (OUTPUT, config.tgt_vocab_size),
             (BIAS, config.tgt_vocab_size),
         ):  # fmt: skip
             expected = published_size(config, size)
-            if len(found[name]) != expected:
-                raise BundleError(f"{name} has {len(found[name]):,} rows, not the {expected:,} of the configuration")
-            found[name] = found[name][published_order(config, expected)]
+            if len(state[name]) != expected:
+                raise BundleError(f"{name} has {len(state[name]):,} rows, not the {expected:,} of the configuration")
+            state[name] = state[name][published_order(config, expected)]
         if config.start_id == config.pad_id:
-            found[BIAS][BOS_ID] = NEVER
-        return found
+            state[BIAS][BOS_ID] = SUPPRESSED_LOGIT
+        return state
 
     def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As of `Format`; every matrix once."""
+        """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
         assert isinstance(config, MarianConfig)
-        names = [entry.ours[0] for entry in matrices(config.share_embeddings)]
+        names = [entry.parameters[0] for entry in matrices(config.share_embeddings)]
         numbered = {name: _renumbered(config, state[name], start=BOS_ID) for name in names}
         bias = _renumbered(config, state[BIAS], start=PAD_ID)
         return super().write_weights(config, {**state, **numbered, BIAS: bias})
 
     def read_tokenizers(self, config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
-        """As of `Format`."""
+        """Implements `HuggingFaceFormat.read_tokenizers`."""
         return read_tokenizers(config, files)
 
     def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
-        """As of `Format`."""
+        """Implements `HuggingFaceFormat.write_tokenizers`."""
         return write_tokenizers(config, tokenizers)
 
 
 def _renumbered(config: MarianConfig, rows: Tensor, start: int) -> Tensor:
-    """Rows in the published order; `start` is of which of our two ids the published one is that stands twice."""
+    """Returns rows in the published order; `start` is the id whose row is used if PAD and BOS are the same token."""
     order = published_order(config, published_size(config, len(rows)))
-    found = rows.new_zeros(len(rows) - N_SPECIAL_TOKENS + len(set(order[:N_SPECIAL_TOKENS])), *rows.shape[1:])
-    found[order] = rows
-    found[config.start_id] = rows[start if config.start_id == config.pad_id else BOS_ID]
-    return found
+    published_rows = rows.new_zeros(len(rows) - N_SPECIAL_TOKENS + len(set(order[:N_SPECIAL_TOKENS])), *rows.shape[1:])
+    published_rows[order] = rows
+    published_rows[config.start_id] = rows[start if config.start_id == config.pad_id else BOS_ID]
+    return published_rows
 
 
 def write_files(config: MarianConfig) -> dict[str, Any]:
-    """How translations are written."""
-    return {GENERATION: described_writing(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
+    """Returns the generation settings for translations."""
+    return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 
 
 FORMAT: Final = MarianFormat(("marian",), SETTINGS, table, read, write, ids=IDS, write_files=write_files)

@@ -1,4 +1,4 @@
-"""The sizes and choices of one T5."""
+"""Configuration of a T5."""
 
 from typing import Any, Final, Literal
 
@@ -32,7 +32,7 @@ class T5Config(Config):
     activation_dropout: float = Field(default=0.1, ge=0, lt=1, description="inside the feed-forward networks")
     share_embeddings: Literal["all", "inputs"] = Field(
         default="inputs",
-        description="what is one matrix: both embeddings, as of version 1.1, or the output too, which learns slower",
+        description="shared matrices: both embeddings, as of version 1.1, or the output too, which learns slower",
     )
     scale_output: bool | None = Field(
         default=None, description="multiply the decoder's output by d_model^-0.5; if not set, where it is one matrix"

@@ -27,10 +27,10 @@ from transformer.transformer import Transformer
 
 
 def build(config: T5Config) -> Transformer:
-    """A freshly initialized model.
+    """Builds a freshly initialized model.
 
     Raises:
-        ConfigError: the vocabulary's size is not set, or h does not divide d_model and d_k is not set.
+        ConfigError: The vocabulary size is not set, or h does not divide d_model and d_k is not set.
 
     Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
     Sec. 2.1; the scale of the output is that of the authors' code, where embeddings and output are one matrix.

@@ -1,16 +1,16 @@
-"""Between a T5 of ours and the published format."""
+"""Conversion between the T5 of this package and the published format."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from transformer.models.huggingface.format import Format
-from transformer.models.huggingface.generation_config import GENERATION, described_writing
+from transformer.models.huggingface.format import HuggingFaceFormat
+from transformer.models.huggingface.generation_config import GENERATION, generation_config
 from transformer.models.huggingface.key_mapping import (
     PUBLISHED_ACTIVATIONS,
-    Renamed,
-    given,
-    refuse_architectures,
-    refuse_unknown,
+    ParameterMapping,
+    check_architectures,
+    check_settings,
+    setting,
 )
 from transformer.models.t5.config import T5Config
 
@@ -30,33 +30,39 @@ FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "feed_forward_proj": tuple(NETWORKS), "is_encoder_decoder": (True,), "is_decoder": (False,)
 }  # fmt: skip
 ARCHITECTURES: Final = ("T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model")
-"""The last has no output of its own, which is no loss where that is the embedding; otherwise it is missing."""
+"""Supported architectures.
+
+`T5Model` lacks an output projection. That is complete if the projection shares its matrix with the embedding.
+"""
 OUTPUT: Final = "lm_head.weight"
 OWN_RATES: Final = ("attention_dropout", "activation_dropout")
-"""Where they differ from the published format's one rate of dropout, which other readers take for them."""
+"""Dropout rates that may differ from `dropout_rate`, the only rate of the published format.
+
+Other readers of the format use `dropout_rate` instead.
+"""
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The settings that are not only called otherwise."""
+    """Reads the settings that need more than another name."""
     del files
     has_output = OUTPUT in names  # which says more than the configuration: transformers 5 writes "tied" of all models
-    refuse_unknown(published, FIXED)
-    refuse_architectures(published, ARCHITECTURES)
+    check_settings(published, FIXED)
+    check_architectures(published, ARCHITECTURES)
     named = published.get("feed_forward_proj", "relu")
     gated, activation = NETWORKS[named]
     plain = {"gated-gelu": "gelu_new"}.get(named, named.removeprefix("gated-"))
-    refuse_unknown(published, {"dense_act_fn": (plain, None), "is_gated_act": (gated, None)})
-    dropout = given(published, "dropout_rate", 0.1)
+    check_settings(published, {"dense_act_fn": (plain, None), "is_gated_act": (gated, None)})
+    dropout = setting(published, "dropout_rate", 0.1)
     return {
-        "tgt_seq_len": given(published, "n_positions", 512), "gated": gated, "activation": activation,
-        **{name: given(published, name, dropout) for name in OWN_RATES},
+        "tgt_seq_len": setting(published, "n_positions", 512), "gated": gated, "activation": activation,
+        **{name: setting(published, name, dropout) for name in OWN_RATES},
         "share_embeddings": "inputs" if has_output or published.get("tie_word_embeddings") is False else "all",
         "scale_output": published.get("scale_decoder_outputs", published.get("tie_word_embeddings") is not False),
     }  # fmt: skip
 
 
 def write(config: T5Config) -> dict[str, Any]:
-    """What `read` reads."""
+    """Returns the settings that `read` reads."""
     plain = {"gelu_tanh": "gelu"} if config.gated else PUBLISHED_ACTIVATIONS
     network = plain.get(config.activation, config.activation)
     return {
@@ -69,52 +75,56 @@ def write(config: T5Config) -> dict[str, Any]:
 
 
 def write_files(config: T5Config) -> dict[str, Any]:
-    """How texts are written."""
-    return {GENERATION: described_writing(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
+    """Returns the generation settings for texts."""
+    return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 
 
-def table(config: T5Config) -> list[Renamed]:
-    """Every parameter."""
+def table(config: T5Config) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter."""
     shares_output = config.share_embeddings == "all"
     projection = "projection_layer.proj.weight"
     tied = ("tgt_embed.embedding.weight",) + ((projection,) if shares_output else ())
     aliases = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-    entries = [Renamed("shared.weight", ("src_embed.embedding.weight",), tied=tied, aliases=aliases)]
-    entries += [] if shares_output else [Renamed(OUTPUT, (projection,))]
+    entries = [ParameterMapping("shared.weight", ("src_embed.embedding.weight",), tied=tied, aliases=aliases)]
+    entries += [] if shares_output else [ParameterMapping(OUTPUT, (projection,))]
     norm_of_decoder = "decoder.norm.0.alpha" if config.scale_output else "decoder.norm.alpha"
     entries += [
-        Renamed("encoder.final_layer_norm.weight", ("encoder.norm.alpha",)),
-        Renamed("decoder.final_layer_norm.weight", (norm_of_decoder,)),
+        ParameterMapping("encoder.final_layer_norm.weight", ("encoder.norm.alpha",)),
+        ParameterMapping("decoder.final_layer_norm.weight", (norm_of_decoder,)),
     ]
     for side, layers in (("encoder", config.N), ("decoder", config.decoder_layers or config.N)):
         first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        entries.append(Renamed(first, (f"{side}.position_bias.embedding.weight",)))
+        entries.append(ParameterMapping(first, (f"{side}.position_bias.embedding.weight",)))
         for number in range(layers):
             entries += _layer(config, f"{side}.block.{number}.layer", f"{side}.layers.{number}")
     return entries
 
 
-def _layer(config: T5Config, theirs: str, ours: str) -> list[Renamed]:
-    """The parameters of a layer of either side."""
+def _layer(config: T5Config, hf_name: str, our_name: str) -> list[ParameterMapping]:
+    """Returns the mapping of the parameters of an encoder or decoder layer."""
     attentions = [("SelfAttention", "self_attention_block")]
-    if theirs.startswith("decoder"):
+    if hf_name.startswith("decoder"):
         attentions.append(("EncDecAttention", "cross_attention_block"))
-    entries: list[Renamed] = []
+    entries: list[ParameterMapping] = []
     for place, (name, block) in enumerate(attentions):
         for matrix in ("q", "k", "v", "o"):
-            entries.append(Renamed(f"{theirs}.{place}.{name}.{matrix}.weight", (f"{ours}.{block}.W_{matrix}.weight",)))
+            entries.append(
+                ParameterMapping(
+                    f"{hf_name}.{place}.{name}.{matrix}.weight", (f"{our_name}.{block}.W_{matrix}.weight",)
+                )
+            )
     gated = (("wi_0", "gate"), ("wi_1", "linear_1"), ("wo", "linear_2"))
     last = len(attentions)
     for name, matrix in gated if config.gated else (("wi", "linear_1"), ("wo", "linear_2")):
-        ours_there = f"{ours}.feed_forward_block.{matrix}.weight"
-        entries.append(Renamed(f"{theirs}.{last}.DenseReluDense.{name}.weight", (ours_there,)))
+        ours_there = f"{our_name}.feed_forward_block.{matrix}.weight"
+        entries.append(ParameterMapping(f"{hf_name}.{last}.DenseReluDense.{name}.weight", (ours_there,)))
     for place in range(last + 1):
-        alpha = f"{ours}.residual_connections.{place}.norm.alpha"
-        entries.append(Renamed(f"{theirs}.{place}.layer_norm.weight", (alpha,)))
+        alpha = f"{our_name}.residual_connections.{place}.norm.alpha"
+        entries.append(ParameterMapping(f"{hf_name}.{place}.layer_norm.weight", (alpha,)))
     return entries
 
 
-FORMAT: Final = Format(
+FORMAT: Final = HuggingFaceFormat(
     ("t5",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, frame="$A [EOS]",
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)

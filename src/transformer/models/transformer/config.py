@@ -1,4 +1,4 @@
-"""The sizes and choices of one Transformer; the recipe's `model` section."""
+"""Configuration of a Transformer; the recipe's `model` section."""
 
 from typing import Any, Final, Literal
 
@@ -10,9 +10,9 @@ KIND: Final = "encoder-decoder"
 
 
 class TransformerConfig(Config):
-    """What `build_transformer` needs, under the paper's names.
+    """The arguments of `build_transformer`, under the paper's names.
 
-    A recipe leaves the vocabulary sizes out: the run sets them from its tokenizers.
+    A recipe omits the vocabulary sizes; the run sets them from its tokenizers.
     """
 
     family: Literal["transformer"] = "transformer"
@@ -34,7 +34,7 @@ class TransformerConfig(Config):
         default="xavier", description="first values; with norm_order post, fairseq's learn faster"
     )
     share_embeddings: Literal["none", "target", "all"] = Field(
-        default="all", description="what is one matrix; all is the paper"
+        default="all", description="matrices that are shared; the paper shares all"
     )
 
     @model_validator(mode="after")

@@ -6,10 +6,10 @@ from transformer.transformer import Transformer, build_transformer
 
 
 def build(config: TransformerConfig) -> Transformer:
-    """A freshly initialized Transformer.
+    """Builds a freshly initialized Transformer.
 
     Raises:
-        ConfigError: a vocabulary size is not set, or sizes do not fit together.
+        ConfigError: A vocabulary size is not set, or sizes do not fit together.
     """
     values = config.model_dump(exclude={"family"})
     for side in ("src_vocab_size", "tgt_vocab_size"):

@@ -1,8 +1,8 @@
-"""Our own models in published formats: post-norm as Marian, pre-norm as Pegasus.
+"""Export of the paper's model to published formats: post-norm models as Marian, pre-norm models as Pegasus.
 
-Both add sinusoids whose sines come first, where ours alternate with cosines: every vector of width d_model is
-reordered. Their norms have an epsilon of 1e-5 in place of our 1e-6, which moves a logit by about as much as rounding
-does.
+Both formats add sinusoids whose sines come first, while sines and cosines alternate in this package, so every vector of
+width d_model is reordered. Their norms have an epsilon of 1e-5 instead of 1e-6, which changes a logit by about as much
+as rounding does.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from transformer.config import Config
 from transformer.errors import BundleError
-from transformer.models.huggingface.format import Format
-from transformer.models.huggingface.generation_config import GENERATION, described_writing
-from transformer.models.huggingface.key_mapping import Renamed, layer_norm, write_renamed
+from transformer.models.huggingface.format import HuggingFaceFormat
+from transformer.models.huggingface.generation_config import GENERATION, generation_config
+from transformer.models.huggingface.key_mapping import ParameterMapping, layer_norm, to_published
 from transformer.models.marian.weights import BIAS, layers, matrices
 from transformer.models.transformer.config import TransformerConfig
 from transformer.tokenizers.huggingface import write_tokenizer
@@ -24,19 +24,19 @@ from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 INPUTS: Final = ("W_q.weight", "W_k.weight", "W_v.weight", "linear_1.weight", "embedding.weight", "proj.weight")
-"""What the names of parameters end with whose second axis is d_model."""
+"""Suffixes of the parameters whose second axis is d_model."""
 OUTPUTS: Final = ("W_o.weight", "W_o.bias", "linear_2.weight", "linear_2.bias", "norm.alpha", "norm.beta")
-"""Those whose first axis is."""
+"""Suffixes of the parameters whose first axis is d_model."""
 
 
-class OwnFormat(Format):
-    """Writes Marian and Pegasus folders; what is published in them is read as those."""
+class TransformerFormat(HuggingFaceFormat):
+    """Writes the Marian and Pegasus formats; published folders in them are read as models of those families."""
 
     def write_config(self, config: Config) -> dict[str, Any]:
-        """As of `Format`.
+        """Implements `HuggingFaceFormat.write_config`.
 
         Raises:
-            BundleError: the format has no such model.
+            BundleError: The format does not support the model.
         """
         assert isinstance(config, TransformerConfig)
         is_post = config.norm_order == "post"
@@ -67,37 +67,37 @@ class OwnFormat(Format):
         }  # fmt: skip
 
     def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As of `Format`; every matrix once."""
+        """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
         assert isinstance(config, TransformerConfig)
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-        ours = {name: _reordered(name, tensor, order) for name, tensor in state.items()}
-        ours.setdefault(BIAS, torch.zeros(config.tgt_vocab_size or 0))
+        our_name = {name: _reordered(name, tensor, order) for name, tensor in state.items()}
+        our_name.setdefault(BIAS, torch.zeros(config.tgt_vocab_size or 0))
         table = [*layers(config), *matrices(config.share_embeddings)]
         if config.norm_order == "pre":
             for side in ("encoder", "decoder"):
                 table += layer_norm(f"model.{side}.layer_norm", f"{side}.norm")
-        return write_renamed([*table, Renamed("final_logits_bias", (BIAS,), added_axes=1)], ours)
+        return to_published([*table, ParameterMapping("final_logits_bias", (BIAS,), added_axes=1)], our_name)
 
     def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
-        """As of `Format`; where each side has its own, that of the target stands in the folder `target`."""
+        """Implements `HuggingFaceFormat.write_tokenizers`; a separate target tokenizer goes into `target`."""
         del config
         files = write_tokenizer(tokenizers.source, "$A [EOS]")
         if not tokenizers.is_joint:
-            own = write_tokenizer(tokenizers.target, "$A [EOS]")
-            files |= {f"target/{name}": content for name, content in own.items()}
+            target_files = write_tokenizer(tokenizers.target, "$A [EOS]")
+            files |= {f"target/{name}": content for name, content in target_files.items()}
         return files
 
 
 def _reordered(name: str, tensor: Tensor, order: Int[Tensor, " D"]) -> Tensor:
-    """A parameter with the axis of d_model in another order."""
+    """Returns a parameter with its d_model axis in another order."""
     if name.endswith(INPUTS):
         return tensor[:, order]
     return tensor[order] if name.endswith(OUTPUTS) else tensor
 
 
 def write_files(config: TransformerConfig) -> dict[str, Any]:
-    """How translations are written."""
-    return {GENERATION: described_writing(BOS_ID, EOS_ID, PAD_ID, config.tgt_seq_len)}
+    """Returns the generation settings for translations."""
+    return {GENERATION: generation_config(BOS_ID, EOS_ID, PAD_ID, config.tgt_seq_len)}
 
 
-FORMAT: Final = OwnFormat((), write_files=write_files)
+FORMAT: Final = TransformerFormat((), write_files=write_files)

@@ -1,4 +1,4 @@
-"""The sizes and choices of one Vision Transformer."""
+"""Configuration of a Vision Transformer."""
 
 from typing import Any, Final, Literal
 
@@ -12,20 +12,24 @@ Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
 
 
 class VitConfig(Config):
-    """A pre-norm encoder of patches, and what stands on top of it."""
+    """A pre-norm encoder of image patches and its heads."""
 
     family: Literal["vit"] = "vit"
     image_size: Pair = Field(default=(224, 224), description="height and width of images in pixels")
     patch_size: Pair = Field(default=(16, 16), description="height and width of patches in pixels")
     channels: int = Field(default=3, ge=1, description="of images: 3 for colours, 1 for grey")
-    mean: tuple[float, ...] = Field(default=(0.5,), description="of each channel, taken off pixels from 0 to 1")
-    deviation: tuple[float, ...] = Field(default=(0.5,), description="of each channel, which pixels are divided by")
+    mean: tuple[float, ...] = Field(
+        default=(0.5,), description="mean of each channel, subtracted from pixels from 0 to 1"
+    )
+    deviation: tuple[float, ...] = Field(
+        default=(0.5,), description="standard deviation of each channel, by which pixels are divided"
+    )
     d_model: int = Field(default=768, ge=1, description="width of the model")
     N: int = Field(default=12, ge=1, description="layers")
     h: int = Field(default=12, ge=1, description="attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
-    activation: Activation = Field(default="gelu", description="between the two maps")
-    attention_bias: bool = Field(default=True, description="biases of the maps of queries, keys and values")
+    activation: Activation = Field(default="gelu", description="activation function")
+    attention_bias: bool = Field(default=True, description="biases of W_q, W_k and W_v")
     eps: float = Field(default=1e-12, gt=0, description="of the norms")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="of residual connections and embeddings")
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
@@ -41,7 +45,7 @@ class VitConfig(Config):
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
         if any(not 0 < patch <= image for patch, image in zip(self.patch_size, self.image_size, strict=True)):
             raise ValueError(f"patch_size={self.patch_size} does not fit into image_size={self.image_size}")
-        if any(len(each) not in (1, self.channels) for each in (self.mean, self.deviation)):
+        if any(len(values) not in (1, self.channels) for values in (self.mean, self.deviation)):
             raise ValueError(f"mean and deviation have one number, or one of each of the {self.channels} channels")
         if min(self.deviation) <= 0:
             raise ValueError(f"deviation={self.deviation} is not above 0; pixels are divided by it")

@@ -27,12 +27,12 @@ class Vit(nn.Module):
     """An encoder of images, and heads that read it.
 
     Args:
-        patches: cuts images into patches and embeds them.
-        positions: adds positions to the learned first vector and the patches.
-        encoder: pre-norm, looks everywhere.
-        pooler: maps the first position, if there.
-        label_head: a logit a label, if there.
-        image_size: height and width in pixels.
+        patches: Embedding of image patches.
+        positions: Learned positions of the class token and the patches.
+        encoder: Pre-norm encoder without a mask.
+        pooler: Transformation of the first position, or None.
+        label_head: Projection to one logit per label, or None.
+        image_size: Height and width of an image in pixels.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", Sec. 3.1, Eq. 1-4.
     """
@@ -56,26 +56,26 @@ class Vit(nn.Module):
         self.image_size = image_size
 
     labels_read: Final = 1
-    """Positions that the head over labels reads."""
+    """Number of leading positions that the classification head reads."""
 
     def encode(self, images: Float[Tensor, "B C height width"], n_queries: int | None = None) -> Float[Tensor, "B T D"]:
-        """Returns the encoder's output: the first vector's, then one a patch.
+        """Returns the encoder's output: one vector for the class token, then one per patch.
 
         Args:
-            images: normalized pixels.
-            n_queries: how many positions to compute, all if not given.
+            images: Normalized pixels.
+            n_queries: Number of leading positions to compute; default: all.
 
         Raises:
-            ConfigError: the images have another size, so that positions would be of other patches.
+            ConfigError: The images have another size, for which the learned positions would be wrong.
         """
-        if (given := tuple(images.shape[2:])) != self.image_size:
-            raise ConfigError(f"images of {given} pixels, but the model's are {self.image_size}; resize them")
+        if (size := tuple(images.shape[2:])) != self.image_size:
+            raise ConfigError(f"images of {size} pixels, but the model's are {self.image_size}; resize them")
         patches = self.patches(images)
         start = self.first.expand(len(patches), 1, -1)
         return self.encoder(self.positions(torch.cat([start, patches], dim=1)), None, n_queries)
 
     def forward(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B S D"]:
-        """As `encode`."""
+        """Same as `encode`."""
         return self.encode(images)
 
     def pooled(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B pooled"]:
@@ -84,14 +84,14 @@ class Vit(nn.Module):
         return self.pooler(encoded[:, 0])
 
     def label_logits(self, images: Float[Tensor, "B C height width"], mask: None = None) -> Float[Tensor, "B labels"]:
-        """Returns a logit a label; images have no padding to be masked."""
+        """Returns one logit per label; `mask` is ignored because images have no padding."""
         del mask
         assert self.label_head is not None
         return self.label_head(self.encode(images, self.labels_read)[:, 0])
 
 
 def build(config: VitConfig) -> Vit:
-    """A freshly initialized model."""
+    """Builds a freshly initialized model."""
     d_model, norm = config.d_model, partial(LayerNormalization, eps=config.eps)
     bias = "all" if config.attention_bias else "output"
 
@@ -115,7 +115,11 @@ def build(config: VitConfig) -> Vit:
 
 
 def _initialize(model: Vit) -> None:
-    """First values as in the authors' code: Xavier for all maps, patches by their inputs, small positions, biases 0."""
+    """Initializes as the authors' code does.
+
+    Linear layers use Xavier's initialization, the patch projection scales with its inputs, positions are small, and
+    biases and the classification head are 0.
+    """
     initialize_xavier_uniform(model)
     for name, parameter in model.named_parameters():
         if name.endswith("bias") or name.startswith("label_head"):

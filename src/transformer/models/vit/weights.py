@@ -1,24 +1,24 @@
-"""Between a Vision Transformer of ours and the published format."""
+"""Conversion between the Vision Transformer of this package and the published format."""
 
 import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.models.huggingface.format import Format
+from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
-    Renamed,
-    chosen,
-    given,
-    labels_of,
+    ParameterMapping,
+    check_architectures,
+    check_heads,
+    check_settings,
     layer_norm,
     linear,
-    refuse_architectures,
-    refuse_headless,
-    refuse_unknown,
-    written_labels,
+    map_choice,
+    read_labels,
+    setting,
+    write_labels,
 )
 from transformer.models.vit.config import VitConfig
 
@@ -40,14 +40,17 @@ POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
-    """The settings that are not only called otherwise."""
-    sizes = {ours: given(published, ours, default) for ours, default in (("image_size", 224), ("patch_size", 16))}
+    """Reads the settings that need more than another name."""
+    sizes = {
+        our_name: setting(published, our_name, default)
+        for our_name, default in (("image_size", 224), ("patch_size", 16))
+    }
     processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
-    refuse_unknown(published, {"problem_type": (None, "single_label_classification")})
-    refuse_architectures(published, ("ViTModel", "ViTForImageClassification"))
-    refuse_headless(published, names, {"ViTForImageClassification": ["classifier.weight"]})
+    check_settings(published, {"problem_type": (None, "single_label_classification")})
+    check_architectures(published, ("ViTModel", "ViTForImageClassification"))
+    check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
     more = {name: (False, None) for name in processor if name.startswith("do_") and name not in PROCESSED}
-    refuse_unknown(processor, {**PROCESSED, **more})
+    check_settings(processor, {**PROCESSED, **more})
     wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
     size = processor.get("size", wanted)
     made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
@@ -56,39 +59,39 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     if "vit.embeddings.mask_token" in names:
         raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
     has_pooler = "vit.pooler.dense.weight" in names
-    pooler_size = published.get("pooler_output_size") or given(published, "hidden_size", 768)
+    pooler_size = published.get("pooler_output_size") or setting(published, "hidden_size", 768)
     return {
         **{name: (size, size) if isinstance(size, int) else size for name, size in sizes.items()},
-        "activation": chosen(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
+        "activation": map_choice(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
         "pooler_size": pooler_size if has_pooler else None,
-        "pooler_activation": chosen(published, "pooler_act", POOLED, "tanh"),
-        "labels": labels_of(published) if "classifier.weight" in names else (),
-        **{ours: _least(processor[theirs]) for ours, theirs in CHANNELS.items() if theirs in processor},
+        "pooler_activation": map_choice(published, "pooler_act", POOLED, "tanh"),
+        "labels": read_labels(published) if "classifier.weight" in names else (),
+        **{our_name: _least(processor[hf_name]) for our_name, hf_name in CHANNELS.items() if hf_name in processor},
     }
 
 
 def _least(numbers: list[float]) -> tuple[float, ...]:
-    """One number where all channels have the same."""
+    """Returns a single number if all channels have the same."""
     return tuple(numbers if len(set(numbers)) > 1 else numbers[:1])
 
 
 def write(config: VitConfig) -> dict[str, Any]:
-    """What `read` reads."""
+    """Returns the settings that `read` reads."""
     return {
         "architectures": ["ViTForImageClassification" if config.labels else "ViTModel"],
         "image_size": _one(config.image_size), "patch_size": _one(config.patch_size),
         "hidden_act": PUBLISHED_ACTIVATIONS[config.activation],
         "pooler_output_size": config.pooler_size or config.d_model, "pooler_act": config.pooler_activation,
-        **written_labels(config.labels),
+        **write_labels(config.labels),
     }  # fmt: skip
 
 
 def write_files(config: VitConfig) -> dict[str, Any]:
-    """How images are made ready."""
+    """Returns the settings of image preprocessing."""
     height, width = config.image_size
     mean, deviation = (
-        list(each if len(each) == config.channels else each * config.channels)
-        for each in (config.mean, config.deviation)
+        list(values if len(values) == config.channels else values * config.channels)
+        for values in (config.mean, config.deviation)
     )
     facts = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True, "do_normalize": True}
     return {
@@ -97,28 +100,28 @@ def write_files(config: VitConfig) -> dict[str, Any]:
 
 
 def _one(size: tuple[int, int]) -> int | list[int]:
-    """A square by one number."""
+    """Returns the size of a square as one number."""
     return size[0] if size[0] == size[1] else list(size)
 
 
-def table(config: VitConfig) -> list[Renamed]:
-    """Every parameter."""
+def table(config: VitConfig) -> list[ParameterMapping]:
+    """Returns the mapping of every parameter."""
     entries = [
-        Renamed("vit.embeddings.cls_token", ("first",), added_axes=2),
-        Renamed("vit.embeddings.position_embeddings", ("positions.embedding.weight",), added_axes=1),
+        ParameterMapping("vit.embeddings.cls_token", ("first",), added_axes=2),
+        ParameterMapping("vit.embeddings.position_embeddings", ("positions.embedding.weight",), added_axes=1),
         *linear("vit.embeddings.patch_embeddings.projection", "patches.projection"),
         *layer_norm("vit.layernorm", "encoder.norm"),
     ]
     for number in range(config.N):
-        theirs, ours = f"vit.encoder.layer.{number}", f"encoder.layers.{number}"
+        hf_name, our_name = f"vit.encoder.layer.{number}", f"encoder.layers.{number}"
         for name, matrix in (("query", "W_q"), ("key", "W_k"), ("value", "W_v")):
-            place = f"{theirs}.attention.attention.{name}", f"{ours}.self_attention_block.{matrix}"
+            place = f"{hf_name}.attention.attention.{name}", f"{our_name}.self_attention_block.{matrix}"
             entries += linear(*place, bias=config.attention_bias)
-        entries += linear(f"{theirs}.attention.output.dense", f"{ours}.self_attention_block.W_o")
+        entries += linear(f"{hf_name}.attention.output.dense", f"{our_name}.self_attention_block.W_o")
         for name, matrix in (("intermediate.dense", "linear_1"), ("output.dense", "linear_2")):
-            entries += linear(f"{theirs}.{name}", f"{ours}.feed_forward_block.{matrix}")
+            entries += linear(f"{hf_name}.{name}", f"{our_name}.feed_forward_block.{matrix}")
         for place, name in enumerate(("layernorm_before", "layernorm_after")):
-            entries += layer_norm(f"{theirs}.{name}", f"{ours}.residual_connections.{place}.norm")
+            entries += layer_norm(f"{hf_name}.{name}", f"{our_name}.residual_connections.{place}.norm")
     if config.pooler_size:
         entries += linear("vit.pooler.dense", "pooler.0")
     if config.labels:
@@ -126,6 +129,6 @@ def table(config: VitConfig) -> list[Renamed]:
     return entries
 
 
-FORMAT: Final = Format(
+FORMAT: Final = HuggingFaceFormat(
     ("vit",), SETTINGS, table, read, write, prefix="vit.", heads=("classifier.",), write_files=write_files
 )
