@@ -24,8 +24,8 @@ def flops_per_token(model: nn.Module, length: int) -> dict[str, float]:
     """Estimates the floating-point operations per token of one forward pass, by part of the model.
 
     Each weight of a linear layer counts as two operations. Attention counts as two matrix products of `length`
-    positions with `length` positions. The encoder's figure is per source token. The decoder's figure is per target token and
-    includes the keys and values of a source that is as long as the target.
+    positions with `length` positions. The encoder's figure is per source token. The decoder's figure is per target
+    token and includes the keys and values of a source that is as long as the target.
 
     Args:
         model: A `Transformer`; the result is empty for other models.
