@@ -1,4 +1,4 @@
-"""The program: its commands, and how errors reach the user."""
+"""The command-line program: its commands, and how errors are reported."""
 
 import sys
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ COMMANDS: Final = (
     "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report",
 )  # fmt: skip
 MODULES: Final = {"import": "import_model"}
-"""Each command is a function of its name in a module of its name, but for those whose name Python does not allow."""
+"""Each command is a function in a module of the same name, except those whose name is a Python keyword."""
 
 
 def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The program with some of its commands, whose modules alone are loaded."""
+    """Creates the program with some of its commands; only their modules are imported."""
     app = typer.Typer(
         name="transformer",
         help="Train a translator from two text files, and translate with it; other models for text and images too.",
@@ -40,17 +40,17 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
 
 
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of errors")] = False,
 ) -> None:
-    """Options of every command; `main` looks for --debug itself."""
+    """Options of all commands; `main` checks for --debug itself."""
 
 
 def main() -> None:
-    """Runs a command; whatever is refused is one line on standard error and exit code 2."""
+    """Runs a command; an error is reported as one line on standard error with exit code 2."""
     open_streams()
-    named = next((each for each in sys.argv[1:] if not each.startswith("-")), "")
+    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        sys.exit(make_app([named] if named in COMMANDS else COMMANDS)(standalone_mode=False))
+        sys.exit(make_app([command] if command in COMMANDS else COMMANDS)(standalone_mode=False))
     except UsageError as error:
         _refuse(error, f"{error.format_message()} See transformer --help.")
     except TransformerError as error:

@@ -1,4 +1,4 @@
-"""`transformer average`: several checkpoints to one model."""
+"""`transformer average`: averages several checkpoints of one training."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +9,10 @@ from transformer.errors import ConfigError
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(help="a run folder with --last or --best; or models, oldest first")],
+    models: Annotated[list[Path], typer.Argument(help="run folder, with --last or --best; or models, oldest first")],
     out: Annotated[Path, typer.Option(help="folder of the averaged model; must not exist")],
-    last: Annotated[int | None, typer.Option(min=1, help="average the last so many checkpoints of the run")] = None,
-    best: Annotated[int | None, typer.Option(min=1, help="average the best so many on validation")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="number of latest checkpoints of the run to average")] = None,
+    best: Annotated[int | None, typer.Option(min=1, help="number of best checkpoints on validation to average")] = None,
 ) -> None:
     """Average the parameters of several models of one training.
 
@@ -58,7 +58,7 @@ def _of_run(models: list[Path], last: int | None, best: int | None) -> list[Path
 
 
 def _best_steps(run: Path) -> list[int]:
-    """The validated steps that the run keeps, best first."""
+    """Returns the validated steps whose checkpoints the run keeps, best first."""
     from transformer.training.checkpoint import CheckpointManager  # loads torch
 
     newest = CheckpointManager(run).latest()

@@ -1,4 +1,4 @@
-"""`transformer check`: what is wrong with a corpus, before anything is trained on it."""
+"""`transformer check`: examines a corpus for problems before training."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,8 @@ def check(
     source: Annotated[Path, typer.Argument(help="text to translate from, plain or .gz, one sentence a line")],
     target: Annotated[Path, typer.Argument(help="its translation, line by line")],
     tests: Annotated[
-        list[Path] | None, typer.Option("--test", help="test file of either side, to find in the text; may be repeated")
+        list[Path] | None,
+        typer.Option("--test", help="test file of either side to look for in the text; may be repeated"),
     ] = None,
     output_format: Annotated[str, typer.Option("--format", help="'text', 'json' or 'html' (one page)")] = "text",
     out: Annotated[Path | None, typer.Option("--out", help="file to write; standard output if not given")] = None,
@@ -50,8 +51,8 @@ def check(
 
 
 def _spelled_out(report: str) -> str:
-    """JSON of which no character steers a terminal."""
-    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in report)
+    """Escapes control characters of JSON, which could manipulate a terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in report)
 
 
 def _escaped(character: str) -> str:

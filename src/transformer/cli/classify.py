@@ -1,4 +1,4 @@
-"""`transformer classify`: labels of texts or of images."""
+"""`transformer classify`: classifies texts or images."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def classify(
         Path | None,
         typer.Option(help="labelled examples: text<TAB>label, or a folder or IDX file of images; prints the accuracy"),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="of --evaluate: IDX file of the images' labels")] = None,
+    labels: Annotated[Path | None, typer.Option(help="with --evaluate: IDX file of the images' labels")] = None,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
@@ -56,23 +56,23 @@ def classify(
         raise ConfigError("--labels are those of --evaluate; name the images too")
     if given and input_path is not None:
         raise ConfigError("there are texts or images, and --input; give one of them")
-    found: Any = loaded(model, TextEncoder | ImageClassifier, "model of labels", precision=precision)
+    pipeline: Any = loaded(model, TextEncoder | ImageClassifier, "classifier", precision=precision)
     if evaluate is not None:
-        _evaluate(found, evaluate, labels, invalid_utf8)
+        _evaluate(pipeline, evaluate, labels, invalid_utf8)
         return
-    if isinstance(found, ImageClassifier) and not given:
+    if isinstance(pipeline, ImageClassifier) and not given:
         raise ConfigError("no images; name the files to classify")
-    if isinstance(found, TextEncoder):
+    if isinstance(pipeline, TextEncoder):
         for text in given or ():
             check_utf8(text, "a text")
     items = given or read_texts(input_path, invalid_utf8)
     with written_to(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
-            for item, label in zip(chunk, found.classify(chunk), strict=True):
+            for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
                 sink.write(_shown(item, label, output_format).encode(errors="surrogateescape") + b"\n")
             done(len(chunk))
-    if isinstance(found, TextEncoder):
-        say_cut(found)
+    if isinstance(pipeline, TextEncoder):
+        say_cut(pipeline)
 
 
 def _shown(item: str, label: "Label", kind: str) -> str:
@@ -86,19 +86,19 @@ def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
     yield from (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 
-def _evaluate(found: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str) -> None:
+def _evaluate(pipeline: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str) -> None:
     """Prints the accuracy on labelled examples."""
     from transformer.pipelines.classification import TextEncoder
 
-    wanted, names = _told(found, path, labels, invalid_utf8)
+    wanted, names = _predict(pipeline, path, labels, invalid_utf8)
     right = sum(name == label for name, label in zip(names, wanted, strict=True))
     typer.echo(f"accuracy {100 * right / len(wanted):.2f} %  ({right:,} of {len(wanted):,})")
-    if isinstance(found, TextEncoder):
-        say_cut(found)
+    if isinstance(pipeline, TextEncoder):
+        say_cut(pipeline)
 
 
-def _told(
-    found: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str
+def _predict(
+    pipeline: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str
 ) -> tuple[list[str], list[str]]:
     """The labels of examples, and those that the model gives them.
 
@@ -113,26 +113,28 @@ def _told(
     from transformer.errors import DataError
     from transformer.pipelines.classification import TextEncoder
 
-    if isinstance(found, TextEncoder):
+    if isinstance(pipeline, TextEncoder):
         rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text and its label a line")
-        label_ids([label for _, label in rows], found.config["labels"], str(path))
-        told: list[str] = []
+        label_ids([label for _, label in rows], pipeline.config["labels"], str(path))
+        predicted: list[str] = []
         with counted("texts", len(rows)) as done:
             for chunk in _chunks([text for text, _ in rows]):
-                told += [label.name for label in found.classify(chunk)]
+                predicted += [label.name for label in pipeline.classify(chunk)]
                 done(len(chunk))
-        return [label for _, label in rows], told
+        return [label for _, label in rows], predicted
     if not path.is_dir() and labels is None:
-        raise DataError(f"{path} is no folder; of an IDX file give the labels too, with --labels")
-    names = found.config["labels"]
-    images = ImageFolder(path, found.pictures) if labels is None else IdxImages(path, labels, names, found.pictures)
+        raise DataError(f"{path} is not a folder; for an IDX file give --labels too")
+    names = pipeline.config["labels"]
+    images = (
+        ImageFolder(path, pipeline.pictures) if labels is None else IdxImages(path, labels, names, pipeline.pictures)
+    )
     label_ids(images.names, names, str(path))
-    given: list[str] = []
+    image_labels: list[str] = []
     with counted("images", len(images.labels)) as done:
         for start in range(0, len(images.labels), CHUNK):
             numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
-            given += [label.name for label in found.classify_pixels(images.take(numbers))]
+            image_labels += [label.name for label in pipeline.classify_pixels(images.take(numbers))]
             done(len(numbers))
-    return [images.names[number] for number in images.labels.tolist()], given
+    return [images.names[number] for number in images.labels.tolist()], image_labels

@@ -1,4 +1,4 @@
-"""`transformer embed`: texts as vectors."""
+"""`transformer embed`: embeds texts as vectors."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformer.pipelines.classification import TextEncoder
 
 CHUNK = 4096
-"""Texts that are sorted by length together."""
+"""Number of texts that are sorted by length together."""
 
 
 def embed(
@@ -34,9 +34,9 @@ def embed(
         typer.Option("--output", help=".npy for an array of float32, else JSON, an object a line; standard output"),
     ] = None,
     nearest: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="print the lines nearest to this text in place of vectors")
+        str | None, typer.Option(metavar="TEXT", help="print the lines nearest to this text instead of vectors")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="of --nearest: how many")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="with --nearest: number of lines")] = 10,
     evaluate: Annotated[
         Path | None,
         typer.Option(
@@ -59,7 +59,7 @@ def embed(
         raise ConfigError("--evaluate reads its own texts and prints; leave out --input, --output and --nearest")
     if nearest is not None:
         if output_path is not None:
-            raise ConfigError("--nearest prints lines in place of vectors; leave out --output")
+            raise ConfigError("--nearest prints lines instead of vectors; leave out --output")
         check_utf8(nearest, "the text of --nearest")
     encoder = loaded_encoder(model, precision)
     if evaluate is not None:
@@ -83,7 +83,7 @@ def embed(
 
 
 def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[NDArray[Any], 'n D']":
-    """The vectors of texts, which are counted on a terminal."""
+    """Returns the vectors of texts, and shows progress."""
     import numpy as np
 
     parts: list[Any] = [encoder.embed([])]
@@ -95,10 +95,10 @@ def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[NDArray[An
 
 
 def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
-    """Prints how many texts are nearest to the one that they stand with, from either side.
+    """Prints how often the nearest text is the paired one, in both directions.
 
     Raises:
-        DataError: there are none.
+        DataError: The file is empty.
     """
     from transformer.data.labelled import read_rows
     from transformer.errors import DataError
@@ -109,27 +109,27 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts that mean the same a line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
-    for name, found in (
+    for name, matches in (
         ("first", count_nearest_matches(first, second)),
         ("second", count_nearest_matches(second, first)),
     ):
-        typer.echo(f"{name} texts next to their own: {100 * found / len(rows):.2f} %  ({found:,} of {len(rows):,})")
+        typer.echo(f"{name} texts next to their own: {100 * matches / len(rows):.2f} %  ({matches:,} of {len(rows):,})")
     say_cut(encoder)
 
 
 def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
-    """The encoder of a folder.
+    """Loads a text encoder.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: The model is not a text encoder.
     """
     from transformer.pipelines.classification import TextEncoder  # loads torch
 
-    return loaded(model, TextEncoder, "encoder of texts", precision=precision)
+    return loaded(model, TextEncoder, "text encoder", precision=precision)
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
-    """The lines of a file, or of standard input."""
+    """Reads the lines of a file, or of standard input."""
     from transformer.text.lines import decode_lines, read_lines
 
     invalid = invalid_choice(invalid_utf8)
@@ -139,12 +139,12 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
 
 
 def say_cut(encoder: "TextEncoder") -> None:
-    """Tells how many texts lost their end."""
+    """Reports the number of truncated texts on standard error."""
     if encoder.n_truncated:
         from transformer.data.labelled import max_text_tokens
 
         most = max_text_tokens(encoder.config)
         print(
-            f"note: {encoder.n_truncated:,} texts are longer than the model's {most} tokens; their ends are not read",
+            f"note: {encoder.n_truncated:,} texts exceed the model's {most} tokens and were truncated",
             file=sys.stderr,
         )

@@ -1,4 +1,4 @@
-"""`transformer export`: one of our models in a published format."""
+"""`transformer export`: writes a model in a published format."""
 
 import json
 from pathlib import Path

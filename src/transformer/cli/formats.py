@@ -1,4 +1,4 @@
-"""How translations are written: as text, several a line, or as JSON."""
+"""Output formats of translations: text, n-best lists, and JSON."""
 
 import json
 from collections.abc import Callable
@@ -12,28 +12,30 @@ Shown = Callable[[int, str, "Translation"], str]
 
 
 def shown_as(output_format: Format, *, all_of_them: bool) -> Shown:
-    """What a line's number, source and translation are written as."""
+    """Returns the function that formats a line's number, source and translation."""
     if output_format == "jsonl":
         return as_json
     return as_list if all_of_them else as_text
 
 
 def as_text(number: int, source: str, translation: "Translation") -> str:
-    """The best translation."""
+    """Returns the best translation."""
     return translation.text
 
 
 def as_list(number: int, source: str, translation: "Translation") -> str:
-    """All alternatives, one a line: `line ||| translation ||| what it was ranked by`."""
-    return "\n".join(f"{number} ||| {each.text} ||| {each.value:.4f}" for each in translation.alternatives)
+    """Returns all alternatives, one per line: `line ||| translation ||| ranking score`."""
+    return "\n".join(
+        f"{number} ||| {alternative.text} ||| {alternative.value:.4f}" for alternative in translation.alternatives
+    )
 
 
 def as_json(number: int, source: str, translation: "Translation") -> str:
-    """One object, on one line."""
+    """Returns a JSON object on one line."""
     alternatives = [
-        {"text": each.text, "score": each.score, "value": each.value, "pieces": each.pieces,
-         "finish": "end" if each.finished else "limit"}
-        for each in translation.alternatives
+        {"text": alternative.text, "score": alternative.score, "value": alternative.value, "pieces": alternative.pieces,
+         "finish": "end" if alternative.finished else "limit"}
+        for alternative in translation.alternatives
     ]  # fmt: skip
-    found = {"line": number, "source": source, "translation": translation.text, "flags": translation.flags}
-    return json.dumps({**found, "alternatives": alternatives}, ensure_ascii=False)
+    fields = {"line": number, "source": source, "translation": translation.text, "flags": translation.flags}
+    return json.dumps({**fields, "alternatives": alternatives}, ensure_ascii=False)

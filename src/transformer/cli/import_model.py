@@ -1,4 +1,4 @@
-"""`transformer import`: a published model becomes one of ours."""
+"""`transformer import`: converts a published model to a model folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,9 @@ from transformer.cli.progress import shown_while
 
 
 def import_model(
-    folder: Annotated[Path, typer.Argument(help="with config.json, safetensors and tokenizer, as on Hugging Face")],
+    folder: Annotated[
+        Path, typer.Argument(help="folder with config.json, safetensors and tokenizer, as on Hugging Face")
+    ],
     out: Annotated[Path, typer.Option(help="folder of the model; must not exist")],
 ) -> None:
     """Read a published model, and write it as a model of this program, which all of its commands take.

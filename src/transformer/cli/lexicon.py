@@ -1,4 +1,4 @@
-"""The options that bind translations to words and spans."""
+"""Command-line options for terminology."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +14,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TerminologyOptions:
-    """What translations are bound to, and the files that say so."""
+    """The terminology of translations, and the files that it was read from."""
 
     terminology: "Terminology"
     files: list[Path | None]
 
 
 def terminology_of(
-    ban: Annotated[Path | None, typer.Option(help="file with words and phrases that are never written")] = None,
+    ban: Annotated[
+        Path | None, typer.Option(help="file of words and phrases that must not be generated, one per line")
+    ] = None,
     glossary: Annotated[
         Path | None,
-        typer.Option(help="file of source term, tab, target term: how terms must be translated; # begins a note"),
+        typer.Option(
+            help="file of required translations: source term, tab, target term; lines that begin with # are comments"
+        ),
     ] = None,
     protect: Annotated[
-        str, typer.Option(help="spans to keep as they are: any of placeholders,tags,entities,urls,numbers, or all")
+        str, typer.Option(help="spans to keep unchanged: any of placeholders,tags,entities,urls,numbers, or all")
     ] = "",
 ) -> TerminologyOptions:
-    """What the files and kinds bind translations to.
+    """Reads the terminology from the options.
 
     Raises:
-        ConfigError: an unknown kind.
-        DataError: a file that cannot be read, or a line of it that binds nothing.
+        ConfigError: A kind of span is unknown.
+        DataError: A file cannot be read, or has an invalid line.
     """
     from transformer.pipelines.translation.terminology import PATTERNS, Terminology, read_glossary
     from transformer.text.lines import read_lines

@@ -1,4 +1,4 @@
-"""The model that a command asks for."""
+"""Loading of the model of a command."""
 
 from pathlib import Path
 from types import UnionType
@@ -8,22 +8,22 @@ from transformer.errors import ConfigError
 
 
 def loaded(model: Path, wanted: type | UnionType, name: str, **options: Any) -> Any:
-    """A model ready to work, in a process that keeps its memory.
+    """Loads a pipeline, and keeps freed memory in the process for reuse.
 
     Args:
-        model: its folder.
-        wanted: what does its job, or several.
-        name: of that, for people: "language model".
-        options: of `load`.
+        model: Folder of the model.
+        wanted: Class of the pipeline, or several.
+        name: Kind of model for messages, e.g. "language model".
+        options: Options of `load`.
 
     Raises:
-        ConfigError: it does another job.
+        ConfigError: The model is of another kind.
     """
     from transformer.pipelines.auto import load  # loads torch
     from transformer.runtime.allocator import retain_heap
 
     retain_heap()
-    found: Any = load(model, **options)
-    if not isinstance(found, wanted):
-        raise ConfigError(f"{model} is no {name}; see `transformer info {model}` for what it is")
-    return found
+    pipeline: Any = load(model, **options)
+    if not isinstance(pipeline, wanted):
+        raise ConfigError(f"{model} is not a {name}; see `transformer info {model}` for its task")
+    return pipeline

@@ -1,4 +1,4 @@
-"""How far a command is, on a terminal."""
+"""Progress of a command, shown on a terminal."""
 
 import os
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def counted_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """As `counted`, but silent where results are printed on the same terminal.
+    """Same as `counted`, but silent if results are printed on the same terminal.
 
     Args:
-        output: the file of the results; None is standard output.
-        what: as of `counted`.
-        total: as of `counted`.
+        output: File of the results; None is standard output.
+        what: See `counted`.
+        total: See `counted`.
     """
     if output is None and sys.stdout.isatty():
         return nullcontext(lambda more: None)
@@ -22,10 +22,10 @@ def counted_beside(output: Path | None, what: str, total: int) -> AbstractContex
 
 @contextmanager
 def shown_while(what: str) -> Generator[None]:
-    """Says on standard error what is being done, and for how long; silent where that is no terminal.
+    """Shows an action and its duration on standard error; silent if that is not a terminal.
 
     Args:
-        what: e.g. "reading model".
+        what: Description of the action, e.g. "reading model".
     """
     if not _is_shown():
         yield
@@ -41,11 +41,13 @@ def shown_while(what: str) -> Generator[None]:
 
 @contextmanager
 def counted(what: str, total: int | None = None) -> Generator[Callable[[int], None]]:
-    """A counter on standard error with the rate, to be told how many more are done; silent where that is no terminal.
+    """Shows a counter with its rate on standard error; silent if that is not a terminal.
+
+    Yields a function that adds to the counter.
 
     Args:
-        what: is counted, e.g. "lines".
-        total: how many there are, if that is known; there is a bar then, and the time left.
+        what: Name of the counted items, e.g. "lines".
+        total: Number of items, if known; it adds a bar and the remaining time.
     """
     if not _is_shown():
         yield lambda more: None
@@ -73,5 +75,5 @@ def counted(what: str, total: int | None = None) -> Generator[Callable[[int], No
 
 
 def _is_shown() -> bool:
-    """Whether there is a terminal, and one whose lines can be written anew."""
+    """Whether standard error is a terminal whose lines can be overwritten."""
     return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

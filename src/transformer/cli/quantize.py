@@ -1,4 +1,4 @@
-"""`transformer quantize`: a model in a quarter of the memory, and what that costs."""
+"""`transformer quantize`: converts a model to int8, and measures the loss of quality."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def quantize(
     source: Annotated[Path, typer.Option(help="held-out source, plain or .gz: not the test set, nor seen in training")],
     reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
     out: Annotated[Path, typer.Option(help="folder of the quantized model; must not exist")],
-    tolerance: Annotated[float, typer.Option(help="most BLEU that int8 may lose")] = 0.5,
+    tolerance: Annotated[float, typer.Option(help="maximum loss of BLEU by int8, in points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
     tokenize: Annotated[Tokenization, typer.Option(help="how BLEU splits words, as for evaluate")] = "13a",
     workers: WorkersOption = None,
@@ -45,25 +45,25 @@ def quantize(
     typer.echo(f"next: transformer translate {out}")
 
 
-def _print(found: "Mapping[str, Comparison]") -> None:
-    for name, *cells in _rows(found):
+def _print(comparisons: "Mapping[str, Comparison]") -> None:
+    for name, *cells in _rows(comparisons):
         typer.echo(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
 
 
-def _rows(found: "Mapping[str, Comparison]") -> Iterator[list[str]]:
-    """Float32 and what it is compared with, then what that changes."""
-    compared = list(found.values())
-    before, after = compared[0].before, [each.after for each in compared]
-    yield ["", "float32", *found, *(f"Δ {name}" for name in found)]
+def _rows(comparisons: "Mapping[str, Comparison]") -> Iterator[list[str]]:
+    """Yields the rows of the table: figures of each precision, then the changes."""
+    compared = list(comparisons.values())
+    before, after = compared[0].before, [comparison.after for comparison in compared]
+    yield ["", "float32", *comparisons, *(f"Δ {name}" for name in comparisons)]
     for place, score in enumerate(before.scores):
-        values = [each.scores[place].value for each in (before, *after)]
+        values = [quality.scores[place].value for quality in (before, *after)]
         yield [
             score.name,
             *(f"{value:.2f}" for value in values),
             *(f"{value - values[0]:+.2f}" for value in values[1:]),
         ]
-    speeds = [f"{each.lines_per_second:.1f}" for each in (before, *after)]
-    yield ["lines/s", *speeds, *(f"{each.speed_up:.2f} x" for each in compared)]
-    sizes = [f"{each.weight_bytes / 2**20:.1f}" for each in (before, *after)]
-    yield ["weights, MiB", *sizes, *(f"{each.weight_bytes / before.weight_bytes:.0%}" for each in after)]
-    yield ["the same lines", *[""] * (1 + len(after)), *(f"{each.agreement:.1%}" for each in compared)]
+    speeds = [f"{quality.lines_per_second:.1f}" for quality in (before, *after)]
+    yield ["lines/s", *speeds, *(f"{comparison.speed_up:.2f} x" for comparison in compared)]
+    sizes = [f"{quality.weight_bytes / 2**20:.1f}" for quality in (before, *after)]
+    yield ["weights, MiB", *sizes, *(f"{quality.weight_bytes / before.weight_bytes:.0%}" for quality in after)]
+    yield ["the same lines", *[""] * (1 + len(after)), *(f"{comparison.agreement:.1%}" for comparison in compared)]

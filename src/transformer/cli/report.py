@@ -1,4 +1,4 @@
-"""`transformer report`: a run as one page."""
+"""`transformer report`: writes the report of a run."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`transformer score`: how probable a model finds given translations."""
+"""`transformer score`: scores given translations."""
 
 import json
 from itertools import islice
@@ -34,7 +34,7 @@ def score(
         bool, typer.Option("--per-token", help="divide by the number of tokens: long lines compare with short ones")
     ] = False,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a line, with every token")
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per line, with all tokens")
     ] = "text",
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
@@ -59,21 +59,21 @@ def score(
     number = 0
     with written_to(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):
-            for found in score_pairs(translator, chunk):
+            for result in score_pairs(translator, chunk):
                 number += 1
-                value = found.per_token if per_token else found.score
-                line = _as_json(number, found) if output_format == "jsonl" else f"{value:.4f}"
+                value = result.per_token if per_token else result.score
+                line = _as_json(number, result) if output_format == "jsonl" else f"{value:.4f}"
                 sink.write(line.encode() + b"\n")
-                print_flags(number, found.flags)
+                print_flags(number, result.flags)
             sink.flush()
 
 
-def _as_json(number: int, found: "PairScore") -> str:
-    """One object, on one line; what is no number is null."""
-    score = found.score if found.token_scores else None
-    tokens = [{"piece": piece, "score": value} for piece, value in zip(found.pieces, found.token_scores, strict=True)]
-    per_token = found.per_token if found.token_scores else None
+def _as_json(number: int, result: "PairScore") -> str:
+    """Returns a JSON object on one line; NaN becomes null."""
+    score = result.score if result.token_scores else None
+    tokens = [{"piece": piece, "score": value} for piece, value in zip(result.pieces, result.token_scores, strict=True)]
+    per_token = result.per_token if result.token_scores else None
     return json.dumps(
-        {"line": number, "score": score, "per_token": per_token, "flags": found.flags, "tokens": tokens},
+        {"line": number, "score": score, "per_token": per_token, "flags": result.flags, "tokens": tokens},
         ensure_ascii=False,
     )

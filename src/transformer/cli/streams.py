@@ -1,4 +1,4 @@
-"""Standard streams that a program can rely on, whatever it was started with."""
+"""Standard streams that are always open, whatever the program was started with."""
 
 import errno
 import io
@@ -7,14 +7,14 @@ import sys
 from typing import Final
 
 LOST: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
-"""Why what is said cannot arrive any more: no reader, no room, no terminal."""
+"""Errors that mean that output is lost: no reader, no disk space, no terminal."""
 
 
 class LossyStderr(io.TextIOWrapper):
-    """Standard error, whose reader may leave, or disk be full: what is said then is lost, and the work goes on."""
+    """Standard error that drops output if its reader has left or the disk is full, so that the work continues."""
 
     def write(self, text: str, /) -> int:
-        """As of a file."""
+        """Same as for a file, but drops output that cannot be written."""
         try:
             return super().write(text)
         except OSError as error:
@@ -22,7 +22,7 @@ class LossyStderr(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """As of a file."""
+        """Same as for a file, but drops output that cannot be written."""
         try:
             super().flush()
         except OSError as error:

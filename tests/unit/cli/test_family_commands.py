@@ -79,7 +79,7 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     refused = run("generate", models["gpt"])
     assert refused.returncode == 2
     assert "give a prompt, or a file of them" in refused.stderr
-    assert "is no language model" in run("generate", models["bert"], "a").stderr
+    assert "is not a language model" in run("generate", models["bert"], "a").stderr
     for command in (("translate",), ("score", "--source", prompts, "--target", prompts)):
         refused = run(command[0], models["gpt"], *command[1:])
         assert refused.returncode == 2
@@ -172,7 +172,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     source, out = write_lines(tmp_path / "lines", lines), tmp_path / "v.npy"
     ended = run("embed", models["bert"], "--input", source, "--output", out)
     assert ended.returncode == 0, ended.stderr
-    assert "1 texts are longer than the model's 24 tokens" in ended.stderr
+    assert "1 texts exceed the model's 24 tokens" in ended.stderr
     vectors = np.load(out, allow_pickle=False)
     encoder = load(models["bert"], precision="bf16" if kind_of_kernels() in ("amx", "avx512") else "float32")
     np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
