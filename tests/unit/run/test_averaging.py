@@ -87,7 +87,7 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
     third = store(tmp_path / "c", other, 1)
     with pytest.raises(ConfigError, match=r"differ \(tokenizer.json\)"):
         average_bundles([first, third])
-    with pytest.raises(ConfigError, match="no models to average"):
+    with pytest.raises(ConfigError, match="there is nothing to average"):
         average_bundles([])
 
 

@@ -141,7 +141,7 @@ def test_other_tasks_refuse_it(tmp_path: Path) -> None:
         "data": {"task": "language-model", "text": str(text)},
         "training": {"max_steps": 1, "r_drop": 5.0},
     }
-    with pytest.raises(ConfigError, match=r"training\.r_drop is of data\.task=.translation."):
+    with pytest.raises(ConfigError, match=r"training\.r_drop works with data\.task=.translation. only"):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)
 
 
