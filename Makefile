@@ -1,4 +1,4 @@
-# `make demo` and `make test` are all a newcomer needs; both make .venv first.
+# Start with `make demo` or `make test`; both create .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -9,7 +9,7 @@ KERNEL_TESTS := tests/unit/kernels tests/unit/inference tests/unit/training/cpu_
 	tests/unit/training/objectives/test_r_drop.py
 WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_quantization.py \
 	tests/unit/decoding/test_shortlist.py
-SLOWER_SETS := 'from transformer.kernels.library import KINDS, kind; k = [*KINDS, None]; print(*k[k.index(kind()) + 1 : -1])'
+SLOWER_SETS := 'from transformer.kernels.library import INSTRUCTION_SETS, instruction_set; k = [*INSTRUCTION_SETS, None]; print(*k[k.index(instruction_set()) + 1 : -1])'
 
 .PHONY: demo check test soak lint format install clean
 

@@ -1,6 +1,7 @@
-"""The compiled kernels: the same sources for AVX-512, with AMX or not, and for AVX2; a machine takes what it can run.
+"""Builds the compiled kernels; everything else is configured in pyproject.toml.
 
-Everything else is in pyproject.toml.
+The same sources are compiled for AVX-512 (with or without AMX) and for AVX2. The fastest variant that the processor
+supports is chosen when the kernels are loaded.
 """
 
 from pathlib import Path
@@ -9,30 +10,31 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("src/transformer/kernels/csrc")
-KINDS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
+VARIANTS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
 
 
-class OneByOne(build_ext):
-    """The objects of both kinds have the same names."""
+class SerialBuildExt(build_ext):
+    """Builds one extension at a time, because the object files of both have the same names."""
 
     def finalize_options(self) -> None:
-        """As the command's own, whatever number of jobs is configured."""
+        """Ignores the configured number of parallel jobs."""
         super().finalize_options()
         self.parallel = None
 
 
 setup(
-    cmdclass={"build_ext": OneByOne},
+    cmdclass={"build_ext": SerialBuildExt},
     ext_modules=[
         Extension(
             f"transformer.kernels.{name}",
             sources=sorted(str(path) for path in FOLDER.glob("*.cpp")),
             depends=sorted(str(path) for path in FOLDER.glob("*.h")),
             define_macros=macros,
-            # OpenMP is the one that torch brings; a sum is rounded alike wherever the compiler puts it
+            # The OpenMP runtime is the one loaded by torch. Without contraction, a sum is rounded the same way in every
+            # context.
             extra_compile_args=["-std=c++17", "-O3", "-fopenmp", "-ffp-contract=off", "-Wno-maybe-uninitialized"],
-            optional=True,  # without a compiler, torch computes the same
+            optional=True,  # without a compiler, PyTorch computes the same functions
         )
-        for name, macros in KINDS.items()
+        for name, macros in VARIANTS.items()
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 TARGETS = {
     "activation_checkpointing.trim_heap": "transformer.training.activation_checkpointing.trim_heap",
     "attention.library": "transformer.kernels.attention.library",
-    "backend.CompiledProducts": "transformer.training.backend.CompiledProducts",
-    "backend.kind": "transformer.training.backend.kind",
+    "backend.CpuKernelMode": "transformer.training.backend.CpuKernelMode",
+    "backend.instruction_set": "transformer.training.backend.instruction_set",
     "batches.CHUNK": "transformer.data.batches.CHUNK",
     "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",
     "gemm.library": "transformer.kernels.gemm.library",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from transformer.kernels import PackedMatrix, Precision, Weight
+from transformer.kernels import PackedLinear, Precision, Weight
 from transformer.runtime.allocator import retain_heap
 
 BYTES = {"float32": 4, "bf16": 2, "int8": 1}
@@ -32,9 +32,11 @@ class Rates:
 
 def measure(precision: Precision) -> Rates:
     """The rates of the compiled products, which were compared with oneDNN's (`docs/experiments/kernels-avx512.md`)."""
-    matrix, x = PackedMatrix(Weight.of(torch.randn(2048, 512), precision)), torch.randn(1792, 512)
+    matrix, x = PackedLinear(Weight.from_tensor(torch.randn(2048, 512), precision)), torch.randn(1792, 512)
     operations = 2 * 1792 * 512 * 2048 / _seconds(lambda: matrix(x))
-    large = [PackedMatrix(Weight.of(torch.randn(32000, 512), precision)) for _ in range(8 // BYTES[precision] + 2)]
+    large = [
+        PackedLinear(Weight.from_tensor(torch.randn(32000, 512), precision)) for _ in range(8 // BYTES[precision] + 2)
+    ]
     row = torch.randn(1, 512)
     seconds = _seconds(lambda: [multiply(row) for multiply in large])
     return Rates(operations, len(large) * 32000 * 512 * BYTES[precision] / seconds)
@@ -63,8 +65,8 @@ def rate_of_products(
     network = [(F, D), (D, F)]
     encoder, decoder = [(3 * D, D), (D, D), *network], [(3 * D, D), (D, D), (D, D), (D, D), *network]
 
-    def matrices(shapes: list[tuple[int, int]]) -> list[PackedMatrix]:
-        return [PackedMatrix(Weight.of(torch.randn(shape), precision)) for shape in shapes]
+    def matrices(shapes: list[tuple[int, int]]) -> list[PackedLinear]:
+        return [PackedLinear(Weight.from_tensor(torch.randn(shape), precision)) for shape in shapes]
 
     of_source, of_step = matrices(N * [*encoder, (2 * D, D)]), matrices(N * decoder)
     (projection,) = matrices([(V, D)])
@@ -76,7 +78,7 @@ def rate_of_products(
         for _ in range(target):
             for matrix in of_step:
                 matrix(inputs[batch * beam, matrix.inner])
-            projection.best(inputs[batch * beam, D], 2 * beam)
+            projection.top_k(inputs[batch * beam, D], 2 * beam)
 
     retain_heap()
     if workers == 1:

@@ -36,7 +36,7 @@ KINDS = {
     "products": ["training.cpu_ops.linear.matmul", "training.objectives.cross_entropy.matmul"],
     "attention": ["kernels.attention_autograd.AttentionInputs._call"],
     "GELU": ["training.cpu_ops.linear.gelu", "training.cpu_ops.dispatch.gelu"],
-    "sums of columns": ["training.cpu_ops.linear.sum_columns"],
+    "sums of columns": ["training.cpu_ops.linear.column_sums"],
     "loss": ["kernels.cross_entropy.to_gradient"],
 }
 """What is kept of a step, by the names under which it is called."""

@@ -23,19 +23,19 @@ class KernelCounter:
 
     def __enter__(self) -> "KernelCounter":
         self.drawn: dict[int, int] = {}
-        self.kernel, self.kernel_with_norm = elementwise.drop_out, normalization.add_dropped_norm
-        elementwise.drop_out, normalization.add_dropped_norm = self.drop_out, self.add_dropped_norm
+        self.kernel, self.kernel_with_norm = elementwise.drop_out, normalization.dropout_add_norm
+        elementwise.drop_out, normalization.dropout_add_norm = self.drop_out, self.dropout_add_norm
         return self
 
     def __exit__(self, *_: object) -> None:
-        elementwise.drop_out, normalization.add_dropped_norm = self.kernel, self.kernel_with_norm
+        elementwise.drop_out, normalization.dropout_add_norm = self.kernel, self.kernel_with_norm
 
     def drop_out(self, y: Tensor, levels: int, seed: int, **options: Any) -> Tensor:
         """Records the draw and calls the kernel."""
         self.drawn[seed] = y.numel()
         return self.kernel(y, levels, seed, **options)
 
-    def add_dropped_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
+    def dropout_add_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
         """Records the draw and calls the kernel."""
         *_, levels, seed = others
         if levels:

@@ -57,13 +57,13 @@ class ResidualConnection(nn.Module):
         residual = x if n_queries is None else x[:, :n_queries]
         if self.order == "pre":
             return self.dropout.add_dropout(residual, sublayer(self.norm(x)))
-        return normalized_sum(residual, sublayer(x), self.dropout, self.norm)
+        return add_norm(residual, sublayer(x), self.dropout, self.norm)
 
 
-def normalized_sum(
+def add_norm(
     x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"], dropout: Dropout, norm: nn.Module
 ) -> Float[Tensor, "B T D"]:
     """Returns norm(`x` + dropout(`y`)); like `attention`, it can be overridden within a context."""
     if has_torch_function((x, y)):
-        return handle_torch_function(normalized_sum, (x, y), x, y, dropout, norm)
+        return handle_torch_function(add_norm, (x, y), x, y, dropout, norm)
     return norm(dropout.add_dropout(x, y))

@@ -65,7 +65,7 @@ def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     def weight_of(parameter: Tensor) -> Weight:
         name = names[id(parameter)]
-        rounded[name] = Weight.of(parameter, "int8")
+        rounded[name] = Weight.from_tensor(parameter, "int8")
         return rounded[name]
 
     pack(model, "int8", weight_of)
@@ -104,7 +104,7 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
         name = names[id(parameter)]
         left.discard(name)
         stored = Weight(tensors[name], tensors[name + SCALES])
-        return stored if precision == "int8" else Weight.of(stored.numbers(), precision)
+        return stored if precision == "int8" else Weight.from_tensor(stored.dequantize(), precision)
 
     pack(model, precision, weight_of)
     if left:

@@ -84,14 +84,14 @@ def translate(
     refuse_same([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.pipelines.translation.terminology import TerminologyCounts
-    from transformer.runtime.allocator import leave_out_of_collections, trim_heap
+    from transformer.runtime.allocator import freeze_gc, trim_heap
 
     if bound.terminology.requires_phrases and search.beam == 1:
         search = replace(search, beam=BOUND_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
     translator = loading.translator(model, search, terminology=bound.terminology)
-    leave_out_of_collections()
+    freeze_gc()
     shown = shown_as(output_format, all_of_them=n_best is not None)
     number, tally = 0, TerminologyCounts()
     with ExitStack() as files:

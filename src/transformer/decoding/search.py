@@ -45,7 +45,7 @@ from transformer.decoding.sampling import Sampling, draw
 from transformer.decoding.shortlist import ShortlistModel, SupportsOutputSubset, active_shortlist, best_shortlisted
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
-from transformer.kernels import PackedMatrix, best_tokens
+from transformer.kernels import PackedLinear, best_tokens
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 LogP = Float[Tensor, "N W V"]
@@ -222,10 +222,10 @@ def top_k_tokens(
     if isinstance(model, ShortlistModel):
         mask = token_mask(never, model.shortlist.vocab_size, tokens.device)
         log_p, best, state = model.step_top_k(tokens, state, k, mask)
-    elif isinstance(projection, PackedMatrix):
+    elif isinstance(projection, PackedLinear):
         size = projection.columns
         x, state = cast(SupportsOutputSubset, model).step_hidden(tokens.flatten(), state)
-        log_p, best = projection.best(x, min(k, size), token_mask(never, size, x.device))
+        log_p, best = projection.top_k(x, min(k, size), token_mask(never, size, x.device))
     else:
         logits, state = model.step(tokens.flatten(), state)
         if (lists := active_shortlist(state)) is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformer.decoding.ensemble import EnsembleState
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
-from transformer.kernels import MOST_RANKED, ListedMatrix, best_tokens
+from transformer.kernels import MAX_TOP_K, ShortlistProjection, best_tokens
 from transformer.tokenizers.special_tokens import EOS_ID, PAD_ID
 
 Projection = Callable[[Tensor], Tensor]
@@ -157,7 +157,7 @@ class ShortlistModel:
 
     def __init__(self, model: SupportsOutputSubset, shortlist: Shortlist, *, fused: bool = True) -> None:
         self.model, self.shortlist = model, shortlist
-        self.output_weights = ListedMatrix.of(model.output_subset(None)) if fused else None
+        self.output_weights = ShortlistProjection.from_projection(model.output_subset(None)) if fused else None
         size = (
             shortlist.vocab_size
             if self.output_weights is None
@@ -196,14 +196,14 @@ class ShortlistModel:
                 -inf, or are left out at the end of all rows.
             never: Mask that is True for tokens that are never generated.
         """
-        if self.output_weights is None or k > MOST_RANKED:
+        if self.output_weights is None or k > MAX_TOP_K:
             logits, state = self.step(tokens.flatten(), state)
             log_p, best = best_shortlisted(logits, state.lists.ids, k, never)
             return log_p.unflatten(0, tokens.shape), best.unflatten(0, tokens.shape), state
         x, inner = self.model.step_hidden(tokens.flatten(), state.inner)
         lists, list_of = state.lists, state.list_of[:: tokens.size(1)]
         x = x.unflatten(0, tokens.shape)
-        log_p, best = self.output_weights.best(x, lists.tokens, lists.starts, list_of, k, never)
+        log_p, best = self.output_weights.top_k(x, lists.tokens, lists.starts, list_of, k, never)
         return log_p, best, replace(state, inner=inner)
 
 

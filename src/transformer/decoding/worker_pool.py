@@ -27,7 +27,7 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import search_all
 from transformer.errors import WorkerError
 from transformer.interfaces import GenerativeModel
-from transformer.runtime.allocator import leave_out_of_collections, retain_heap, trim_heap
+from transformer.runtime.allocator import freeze_gc, retain_heap, trim_heap
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 MAX_DEFAULT_WORKERS: Final = 8
@@ -164,7 +164,7 @@ def _initialize_worker(model: GenerativeModel, search: Search, special_tokens: S
     Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     retain_heap()
-    leave_out_of_collections()
+    freeze_gc()
     _inference_mode.__enter__()
     _arguments[:] = [(model, search, special_tokens)]
 

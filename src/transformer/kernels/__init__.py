@@ -1,30 +1,36 @@
-"""What decoding computes most, compiled; and the same with torch where that is not possible."""
+"""Compiled kernels for the most expensive operations of decoding and training, with fallbacks to PyTorch."""
 
-from transformer.kernels.attention import cached, fetch, remember, reorder, supports_attention
+from transformer.kernels.attention import (
+    append_to_cache,
+    attention_args,
+    cached_attention,
+    reorder_cache,
+    supports_attention,
+)
 from transformer.kernels.layer_step import LayerStep
-from transformer.kernels.library import for_gpus, kind, library, unavailable_reason
+from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
-from transformer.kernels.packed_linear import PRECISIONS, PackedMatrix, Precision, Weight
-from transformer.kernels.shortlist_topk import ListedMatrix
-from transformer.kernels.topk import MOST_RANKED, best_tokens
+from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight
+from transformer.kernels.shortlist_topk import ShortlistProjection
+from transformer.kernels.topk import MAX_TOP_K, best_tokens
 
 __all__ = [
-    "MOST_RANKED",
+    "MAX_TOP_K",
     "PRECISIONS",
     "LayerStep",
-    "ListedMatrix",
-    "PackedMatrix",
+    "PackedLinear",
     "Precision",
+    "ShortlistProjection",
     "Weight",
     "add_norm",
+    "append_to_cache",
+    "attention_args",
     "best_tokens",
-    "cached",
-    "fetch",
-    "for_gpus",
-    "kind",
+    "cached_attention",
+    "instruction_set",
     "library",
-    "remember",
-    "reorder",
+    "reorder_cache",
     "supports_attention",
+    "triton_module",
     "unavailable_reason",
 ]

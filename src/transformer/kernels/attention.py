@@ -1,4 +1,4 @@
-"""Attention of cached keys and values without a matrix of weights."""
+"""Attention over cached keys and values that never stores the full matrix of attention weights."""
 
 import ctypes
 import math
@@ -7,18 +7,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.kernels.library import library, rounds, threads_for
+from transformer.kernels.library import library, supports_bf16, threads_for
 
-WIDEST_HEAD = 128
+MAX_HEAD_WIDTH = 128
 
 
 def supports_attention(width: int, mask: Bool[Tensor, "..."] | None) -> bool:
-    """Whether there is a kernel for heads of such a width and such a mask."""
-    return library() is not None and width <= WIDEST_HEAD and (mask is None or (mask.dim() == 4 and mask.size(1) == 1))
+    """Whether the kernel supports heads of this width and a mask of this shape."""
+    is_shared_by_heads = mask is None or (mask.dim() == 4 and mask.size(1) == 1)
+    return library() is not None and width <= MAX_HEAD_WIDTH and is_shared_by_heads
 
 
-class Attention(ctypes.Structure):
-    """What the kernel is asked; the same fields in the same order as `Attention` in kernels.h."""
+class AttentionArgs(ctypes.Structure):
+    """Arguments of the kernel, with the fields of the C++ struct `Attention` in kernels.h, in its order."""
 
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
@@ -26,38 +27,46 @@ class Attention(ctypes.Structure):
         *((name, ctypes.c_long) for name in (
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
-            "holders_stride",
+            "indirection_stride",
         )),
         ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_whole", ctypes.c_int),
         ("may_round", ctypes.c_int),
     )  # fmt: skip
 
 
-def fetch(
+def cached_attention(
     query: Float[Tensor, "B T D"],
     keys: Float[Tensor, "B H S E"],
     values: Float[Tensor, "B H S E"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
-    is_whole: bool = False,
-    may_round: bool = False,
+    is_full_sequence: bool = False,
+    allow_bf16: bool = False,
 ) -> Float[Tensor, "B T D"] | None:
-    """softmax(Q K^T / sqrt(E)) V of all heads, side by side in the last axis; None where the kernel cannot.
+    """Computes softmax(Q K^T / sqrt(E)) V for all heads, concatenated along the last axis.
 
     Args:
-        query: all heads side by side, float32; of whole sequences that may be rounded, bfloat16 where keys are and
-            products take it: the result is bfloat16, too.
-        keys: float32 or bfloat16; a position's elements lie side by side.
-        values: likewise.
-        mask: True = may attend; (B or 1, 1, T or 1, S).
-        is_whole: several queries at a time share what is read, which pays where there are many; the result of a query
-            is another one in the last bits, but does not depend on how many there are either. For float32 and, as said,
-            bfloat16.
-        may_round: of whole sequences, products may be those of bfloat16, where that is faster; sums are float32.
+        query: Queries of all heads, concatenated; float32. With `is_full_sequence` and `allow_bf16`, bfloat16 queries
+            are used directly if the keys are bfloat16 and the processor multiplies bfloat16; the result is then
+            bfloat16 too.
+        keys: Keys, float32 or bfloat16, contiguous along the last axis.
+        values: Values, with the dtype and layout of the keys.
+        mask: Attention mask of shape (B or 1, 1, T or 1, S); True = may attend.
+        is_full_sequence: Whether several queries are processed together, which is faster if there are many of them.
+            The result of a query differs in its last bits from that of the other mode, but it does not depend on the
+            number of queries. Available for float32 and, under the conditions above, bfloat16.
+        allow_bf16: Whether products over full sequences may be computed in bfloat16 where that is faster. Sums are
+            float32.
+
+    Returns:
+        The attended values, or None if the kernel does not support the inputs.
+
+    Raises:
+        ValueError: The shapes or dtypes of query, keys and values do not match.
     """
     compiled = library()
-    is_known = keys.dtype in (torch.float32, torch.bfloat16)
-    if compiled is None or not is_known or not supports_attention(keys.size(3), mask):
+    is_supported_dtype = keys.dtype in (torch.float32, torch.bfloat16)
+    if compiled is None or not is_supported_dtype or not supports_attention(keys.size(3), mask):
         return None
     batch, heads, positions, width = keys.shape
     queries = query.size(1)
@@ -65,22 +74,28 @@ def fetch(
         mask = mask.expand(-1, -1, -1, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
-    is_rounded = is_whole and may_round and rounds() and query.dtype == keys.dtype == torch.bfloat16
-    query = query if is_rounded else query.float()
+    is_bf16 = is_full_sequence and allow_bf16 and supports_bf16() and query.dtype == keys.dtype == torch.bfloat16
+    query = query if is_bf16 else query.float()
     if query.size(-1) != heads * width or values.shape != keys.shape or values.dtype != keys.dtype:
-        raise ValueError(f"queries of {query.size(-1)} do not go with {tuple(keys.shape)} keys of {heads} heads")
+        raise ValueError(
+            f"query.size(-1)={query.size(-1)} and values={tuple(values.shape)} ({values.dtype}) do not match "
+            f"keys={tuple(keys.shape)} ({keys.dtype}); pass {heads * width} features and values like the keys"
+        )
     if query.stride(-1) != 1 or keys.stride(-1) != 1 or values.stride(-1) != 1:
         query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
     out = torch.empty(batch, queries, heads * width, dtype=query.dtype, device="cpu")
-    asked = cached(keys, values, positions, queries, mask=mask)
-    asked.query, asked.out = query.data_ptr(), out.data_ptr()
-    asked.is_whole, asked.may_round = is_rounded or (is_whole and keys.dtype == torch.float32), may_round
-    asked.query_batch, asked.query_stride = query.stride()[:2]
-    compiled.transformer_attention(ctypes.byref(asked), threads_for(4 * batch * heads * queries * positions * width))
+    args = attention_args(keys, values, positions, queries, mask=mask)
+    args.query, args.out = query.data_ptr(), out.data_ptr()
+    args.is_full_sequence, args.allow_bf16 = (
+        is_bf16 or (is_full_sequence and keys.dtype == torch.float32),
+        allow_bf16,
+    )
+    args.query_batch, args.query_stride = query.stride()[:2]
+    compiled.transformer_attention(ctypes.byref(args), threads_for(4 * batch * heads * queries * positions * width))
     return out
 
 
-def cached(
+def attention_args(
     keys: Float[Tensor, "C H L E"],
     values: Float[Tensor, "C H L E"],
     positions: int,
@@ -89,23 +104,24 @@ def cached(
     mask: Bool[Tensor, "..."] | None = None,
     last: Int[Tensor, " B"] | None = None,
     cache_indirection: Int[Tensor, "B L"] | None = None,
-) -> Attention:
-    """Attention to the first `positions` of a cache; the queries and the place for the result are still to be given.
+) -> AttentionArgs:
+    """Describes attention over the first `positions` of a cache; the caller then sets `query` and `out`.
 
     Args:
-        keys: float32 or bfloat16; a position's elements lie side by side. Of as many rows as there are, if there are no
-            holders.
-        values: likewise.
-        positions: most that any row attends to.
-        queries: of each row.
-        mask: True = may attend; (B or 1, 1, T or 1, S), a row's elements side by side.
-        last: position that each row attends up to.
-        cache_indirection: which row of the cache holds each position of a row, int32; its own if not given.
+        keys: Cached keys, float32 or bfloat16, contiguous along the last axis. Without `cache_indirection`, the cache
+            has one row for each row of the batch.
+        values: Cached values, with the dtype and layout of the keys.
+        positions: Largest number of positions that any row attends to.
+        queries: Number of queries per row.
+        mask: Attention mask of shape (B or 1, 1, T or 1, S), contiguous along the last axis; True = may attend.
+        last: Last position that each row attends to.
+        cache_indirection: Index of the cache row that holds each position of a row, int32. By default each row of the
+            batch reads its own row of the cache.
     """
     batch, heads, _, width = keys.shape
     batch = batch if cache_indirection is None else len(cache_indirection)
     mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
-    return Attention(
+    return AttentionArgs(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
         None if last is None else last.data_ptr(),
         None if cache_indirection is None else cache_indirection.data_ptr(), None,
@@ -116,31 +132,40 @@ def cached(
     )  # fmt: skip
 
 
-def remember(fresh: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], positions: Int[Tensor, " B"]) -> None:
-    """Writes the keys or values of one new position a row into a cache, in place; row b at `positions[b]`.
+def append_to_cache(new: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], positions: Int[Tensor, " B"]) -> None:
+    """Writes the key or value of one new position per row into a cache, in place.
 
     Args:
-        fresh: all heads side by side.
-        cache: float32 or bfloat16.
-        positions: smaller than L.
+        new: New keys or values of all heads, concatenated.
+        cache: Cached keys or values, float32 or bfloat16.
+        positions: Position at which each row is written, less than L.
     """
     compiled = library()
     rows, heads, _, width = cache.shape
     if compiled is None:
-        cache[torch.arange(rows), :, positions] = fresh.unflatten(1, (heads, width)).to(cache.dtype)
+        cache[torch.arange(rows), :, positions] = new.unflatten(1, (heads, width)).to(cache.dtype)
         return
     positions = positions.long().contiguous()
-    fresh = fresh.float()
+    new = new.float()
     compiled.transformer_remember(
-        fresh.data_ptr(), fresh.stride(0), cache.data_ptr(), rows, heads, width,
+        new.data_ptr(), new.stride(0), cache.data_ptr(), rows, heads, width,
         *cache.stride()[:3], positions.data_ptr(), cache.dtype == torch.bfloat16,
     )  # fmt: skip
 
 
-def reorder(cache: Float[Tensor, "B H L E"], rows: Int[Tensor, " R"], length: int) -> Float[Tensor, "R H L E"] | None:
-    """The given rows of a cache, in place, of which the first `length` positions count; None where the kernel cannot.
+def reorder_cache(
+    cache: Float[Tensor, "B H L E"], rows: Int[Tensor, " R"], length: int
+) -> Float[Tensor, "R H L E"] | None:
+    """Selects rows of a cache in place, copying the first `length` positions only.
 
-    A row may be wanted more than once; there are no more of them than the cache has.
+    Args:
+        cache: Cached keys or values.
+        rows: Indices of the rows to select. They may repeat.
+        length: Number of positions in use.
+
+    Returns:
+        A view of the first R rows of the cache. None if the kernel does not support the layout, or if more rows are
+        selected than the cache has.
     """
     compiled = library()
     n_rows, heads, _, width = cache.shape

@@ -1,4 +1,4 @@
-"""Attention with a gradient, one head at a time, so that scores and weights stay in the cache."""
+"""Attention with a gradient, computed one head at a time so that scores and weights stay in the CPU cache."""
 
 import ctypes
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from transformer.kernels.library import library, threads_for
 POINTER, LONG = ctypes.c_void_p, ctypes.c_long
 
 
-class Heads(ctypes.Structure):
-    """Queries, keys or values in memory; the same fields in the same order as `Heads` in kernels.h."""
+class HeadsArgs(ctypes.Structure):
+    """Address and strides of queries, keys or values, with the fields of the C++ struct `Heads` in kernels.h."""
 
     _fields_ = (("data", POINTER), ("batch", LONG), ("head", LONG), ("position", LONG))
 
     @classmethod
-    def of(cls, x: Float[Tensor, "B H T E"]) -> "Heads":
-        """Strides as they are."""
+    def from_tensor(cls, x: Float[Tensor, "B H T E"]) -> "HeadsArgs":
+        """Describes a tensor by its address and strides."""
         return cls(x.data_ptr(), *x.stride()[:3])
 
 
-class TrainedAttention(ctypes.Structure):
-    """What the kernel is asked; the same fields in the same order as `TrainedAttention` in kernels.h."""
+class TrainingAttentionArgs(ctypes.Structure):
+    """Arguments of the kernel, with the fields of the C++ struct `TrainedAttention` in kernels.h, in its order."""
 
     _fields_ = (
-        *((name, Heads) for name in ("query", "keys", "values", "d_query", "d_keys", "d_values")),
+        *((name, HeadsArgs) for name in ("query", "keys", "values", "d_query", "d_keys", "d_values")),
         *((name, POINTER) for name in ("mask", "weights", "out")),
         *((name, LONG) for name in (
             "batch", "heads", "queries", "positions", "width", "mask_batch", "mask_query"
@@ -38,16 +38,16 @@ class TrainedAttention(ctypes.Structure):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What attention reads, forward and backward.
+    """Inputs of attention, shared by the forward and the backward pass.
 
     Attributes:
-        query: float32 or bfloat16, as keys and values; a head's elements lie side by side.
-        keys: likewise.
-        values: likewise.
-        mask: True = may attend; (B or 1, 1, T or 1, S).
-        scale: of the products, positive.
-        levels: 65536 p of the probability p that a weight is dropped.
-        seed: of what is dropped.
+        query: Queries, float32 or bfloat16, contiguous along the last axis.
+        keys: Keys, with the dtype of the queries, contiguous along the last axis.
+        values: Values, with the dtype of the queries, contiguous along the last axis.
+        mask: Attention mask of shape (B or 1, 1, T or 1, S); True = may attend.
+        scale: Factor of the dot products, positive.
+        levels: Dropout probability of the attention weights, in units of 1/65536.
+        seed: Seed of the dropout mask.
     """
 
     query: Float[Tensor, "B H T E"]
@@ -59,7 +59,10 @@ class AttentionInputs:
     seed: int = 0
 
     def forward(self) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T even"]]:
-        """softmax(scale * Q K^T) V, and the weights before dropout, which have one more column where S is odd.
+        """Computes softmax(scale * Q K^T) V.
+
+        Returns:
+            The attended values, and the attention weights before dropout, padded to an even number of columns.
 
         Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
         """
@@ -73,17 +76,18 @@ class AttentionInputs:
     def backward(
         self, weights: Float[Tensor, "B H T even"], d_out: Float[Tensor, "B H T E"]
     ) -> tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H S E"], Float[Tensor, "B H S E"]]:
-        """The gradients of query, keys and values from that of the result.
+        """Computes the gradients of query, keys and values from the gradient of the result.
 
-        Those of as many positions lie side by side, as those of maps that are multiplied together next.
+        Gradients with the same number of positions are interleaved in one buffer. The backward pass of the fused
+        projection that comes next can then multiply them as a single matrix.
         """
         (batch, heads, queries, width), positions = self.query.shape, self.keys.size(2)
         if queries == positions:
-            found = self.query.new_empty(batch, positions, 3, heads, width).unbind(2)
+            gradients = self.query.new_empty(batch, positions, 3, heads, width).unbind(2)
         else:
-            of_keys_and_values = self.keys.new_empty(batch, positions, 2, heads, width).unbind(2)
-            found = (self.query.new_empty(batch, queries, heads, width), *of_keys_and_values)
-        d_query, d_keys, d_values = (x.transpose(1, 2) for x in found)
+            keys_and_values = self.keys.new_empty(batch, positions, 2, heads, width).unbind(2)
+            gradients = (self.query.new_empty(batch, queries, heads, width), *keys_and_values)
+        d_query, d_keys, d_values = (x.transpose(1, 2) for x in gradients)
         self._call(weights, d_out.transpose(1, 2).contiguous(), d_query, d_keys, d_values)
         return d_query, d_keys, d_values
 
@@ -94,18 +98,19 @@ class AttentionInputs:
         if mask is not None:
             mask = mask.expand(batch, 1, queries, positions)
             mask = mask if mask.stride(3) == 1 else mask.contiguous()
-        asked = TrainedAttention(
-            *map(Heads.of, (self.query, self.keys, self.values)), *([Heads.of(x) for x in gradients] or [Heads()] * 3),
+        args = TrainingAttentionArgs(
+            *map(HeadsArgs.from_tensor, (self.query, self.keys, self.values)),
+            *([HeadsArgs.from_tensor(x) for x in gradients] or [HeadsArgs()] * 3),
             None if mask is None else mask.data_ptr(), weights.data_ptr(), out.data_ptr(),
             batch, heads, queries, positions, width, *((0, 0) if mask is None else (mask.stride(0), mask.stride(2))),
             self.scale, self.query.dtype == torch.bfloat16, self.levels, self.seed % 2**64,
         )  # fmt: skip
         threads = threads_for(batch * heads * queries * positions * width)
-        compiled.transformer_trained_attention(ctypes.byref(asked), len(gradients) > 0, threads)
+        compiled.transformer_trained_attention(ctypes.byref(args), len(gradients) > 0, threads)
 
 
-def attends(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:
-    """Whether the kernel takes these tensors, of which `multiplies` is true."""
+def supports_attention_inputs(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:
+    """Whether the kernel supports these inputs, given that `supports_tensors` accepts each of them."""
     return (
         query.dtype == keys.dtype == values.dtype
         and (query.shape[:2], query.size(3)) == (keys.shape[:2], keys.size(3))

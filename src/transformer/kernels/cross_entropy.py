@@ -1,4 +1,4 @@
-"""The loss of logits and their gradient in one pass."""
+"""The cross-entropy of logits and its gradient in one pass."""
 
 import torch
 from jaxtyping import Float, Int
@@ -11,24 +11,31 @@ from transformer.kernels.library import library, threads_for
 def to_gradient(
     logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon: float, divergence: float = 0.0
 ) -> Float[Tensor, "N 2"]:
-    """Overwrites logits by the gradient of the summed label-smoothed cross-entropy, see `smoothed_cross_entropy`.
+    """Overwrites logits with the gradient of the summed label-smoothed cross-entropy.
+
+    See `smoothed_cross_entropy` for the loss.
 
     Args:
-        logits: of what `multiplies` says the kernels take; a row's elements lie side by side.
-        labels: the column that each row should choose.
-        epsilon: label smoothing.
-        divergence: as there; where it is more than 0, rows 2i and 2i + 1 belong together.
+        logits: Logits accepted by `supports_tensors`, contiguous along the last axis.
+        labels: Correct class of each row.
+        epsilon: Label smoothing.
+        divergence: Weight of the divergence between two forward passes (R-Drop). If it is positive, rows 2i and
+            2i + 1 are the two predictions for the same label.
 
     Returns:
-        The smoothed loss of each row and the unsmoothed one, in nats, float64.
+        The smoothed and the unsmoothed loss of each row, in nats, float64.
 
     Raises:
-        IndexError: a label is no column; nothing is changed.
+        ValueError: The shapes of logits and labels do not match, or the logits are not contiguous.
+        IndexError: A label is out of range. The logits are unchanged in this case.
     """
     compiled = library()
     assert compiled is not None
     if labels.shape != (len(logits),) or logits.stride(1) != 1 or (divergence and len(logits) % 2):
-        raise ValueError(f"{tuple(labels.shape)} labels do not go with logits of {tuple(logits.shape)}")
+        raise ValueError(
+            f"labels={tuple(labels.shape)} do not match logits={tuple(logits.shape)}; pass one label per row, "
+            "contiguous rows, and an even number of rows if there is a divergence"
+        )
     labels = labels.long().contiguous()
     losses = torch.empty(len(logits), 2, dtype=torch.float64, device="cpu")
     is_bf16, threads = logits.dtype == torch.bfloat16, threads_for(COST * logits.numel())
@@ -43,5 +50,5 @@ def to_gradient(
         losses.data_ptr(),
         threads,
     ):
-        raise IndexError(f"labels {int(labels.min())} to {int(labels.max())} are not all of 0 to {logits.size(1) - 1}")
+        raise IndexError(f"labels {int(labels.min())} to {int(labels.max())} are not all in 0 to {logits.size(1) - 1}")
     return losses

@@ -1,4 +1,4 @@
-"""Products of matrices as they lie in memory, which training needs: its weights change with every step."""
+"""Products of matrices that are not packed in advance, for training, where weights change with every step."""
 
 import ctypes
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from torch import Tensor
 from transformer.kernels.library import library, threads_for
 
 
-class Layout(ctypes.Structure):
-    """What the kernel knows of a matrix; the same fields in the same order as `Layout` in kernels.h."""
+class MatrixArgs(ctypes.Structure):
+    """Address and layout of a matrix, with the fields of the C++ struct `Layout` in kernels.h, in its order."""
 
     _fields_ = (
         ("data", ctypes.c_void_p), ("stride", ctypes.c_long), ("is_bfloat16", ctypes.c_int),
@@ -20,72 +20,97 @@ class Layout(ctypes.Structure):
     )  # fmt: skip
 
     @classmethod
-    def of(cls, x: Float[Tensor, "M N"], is_padded: bool = False) -> "Layout":
-        """Elements of a row, or of a column, lie side by side; `is_padded` as in `matmul`."""
+    def from_tensor(cls, x: Float[Tensor, "M N"], is_padded: bool = False) -> "MatrixArgs":
+        """Describes a matrix whose rows or columns are contiguous; see `matmul` for `is_padded`.
+
+        Raises:
+            ValueError: Neither rows nor columns are contiguous.
+        """
         is_transposed = x.size(1) > 1 and x.stride(1) != 1  # a single column may have any stride
         if is_transposed and x.size(0) > 1 and x.stride(0) != 1:
-            raise ValueError(f"neither rows nor columns of {tuple(x.shape)} lie side by side, but {x.stride()} apart")
+            raise ValueError(
+                f"x.stride()={x.stride()} of shape {tuple(x.shape)} has neither contiguous rows nor contiguous "
+                "columns; copy it first"
+            )
         return cls(x.data_ptr(), x.stride(int(is_transposed)), x.dtype == torch.bfloat16, is_transposed, is_padded)
 
 
-class FinishFields(ctypes.Structure):
-    """`Finish` for the kernel; the same fields in the same order as there in kernels.h."""
+class EpilogueArgs(ctypes.Structure):
+    """An `Epilogue`, with the fields of the C++ struct `Epilogue` in kernels.h, in its order."""
 
     _fields_ = (
-        ("bias", ctypes.c_void_p), ("gate", ctypes.c_void_p), ("gate_stride", ctypes.c_long),
-        ("factor", ctypes.c_float), ("is_slope", ctypes.c_int), ("is_added", ctypes.c_int),
-        ("is_rectified", ctypes.c_int), ("row_sums", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p), ("factor_matrix", ctypes.c_void_p), ("factor_stride", ctypes.c_long),
+        ("factor", ctypes.c_float), ("has_derivatives", ctypes.c_int), ("accumulate", ctypes.c_int),
+        ("relu", ctypes.c_int), ("row_sums", ctypes.c_void_p),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Finish:
-    """What becomes of the sums of a product, in this order, before they are written.
+class Epilogue:
+    """Operations applied to a product before it is written, in the order of the attributes up to `derivatives`.
 
     Attributes:
-        bias: is added to each row, float32.
-        is_added: so is what is there, float32.
-        is_rectified: max(0, y) is taken.
-        gate: of the result's shape and the product's precision: where it is not above 0, the result is 0.
-        factor: of a result with a gate.
-        slopes: in place of a gate, what the result is multiplied by.
-        row_sums: where the sums of A's rows go, float32; with `is_added`, they are added to what is there.
+        bias: Bias added to each row, float32.
+        accumulate: Whether the previous contents of the output, float32, are added.
+        relu: Whether ReLU is applied.
+        relu_output: Output of the ReLU whose gradient is computed, with the result's shape and the product's
+            precision. The result is 0 where this is not positive.
+        factor: Factor of the result if `relu_output` is given.
+        derivatives: Matrix to multiply the result with, element by element; excludes `relu_output`.
+        row_sums: Output for the sums of the rows of A, float32. With `accumulate`, they are added to its contents.
     """
 
     bias: Float[Tensor, " N"] | None = None
-    is_added: bool = False
-    is_rectified: bool = False
-    gate: Float[Tensor, "M N"] | None = None
+    accumulate: bool = False
+    relu: bool = False
+    relu_output: Float[Tensor, "M N"] | None = None
     factor: float = 1.0
-    slopes: Float[Tensor, "M N"] | None = None
+    derivatives: Float[Tensor, "M N"] | None = None
     row_sums: Float[Tensor, " M"] | None = None
 
-    def of(self, out: Float[Tensor, "M N"], precision: torch.dtype) -> FinishFields:
-        """For the kernel, which is to write to `out`."""
-        bias, gate, row_sums = self.bias, self.gate if self.slopes is None else self.slopes, self.row_sums
-        if self.gate is not None and self.slopes is not None:
-            raise ValueError("a gate and slopes cannot go together")
+    def to_args(self, out: Float[Tensor, "M N"], precision: torch.dtype) -> EpilogueArgs:
+        """Converts the epilogue of a product that is written to `out` to the arguments of the kernel.
+
+        Raises:
+            ValueError: The epilogue does not fit the output or the precision.
+        """
+        bias, row_sums = self.bias, self.row_sums
+        factors = self.relu_output if self.derivatives is None else self.derivatives
+        if self.relu_output is not None and self.derivatives is not None:
+            raise ValueError("relu_output and derivatives are both set and cannot be combined; pass one of them")
         if bias is not None and (bias.shape, bias.dtype, bias.stride()) != (out.shape[1:], torch.float32, (1,)):
-            raise ValueError(f"a bias of {bias.dtype}, {tuple(bias.shape)}, {bias.stride()} apart, cannot go with it")
-        if self.is_added and out.dtype != torch.float32:
-            raise ValueError(f"sums cannot go to what is there as {out.dtype}")
-        if gate is not None and (gate.shape, gate.dtype, gate.stride(1)) != (out.shape, precision, 1):
-            raise ValueError(f"a gate of {gate.dtype}, {tuple(gate.shape)}, cannot go with {tuple(out.shape)}")
+            raise ValueError(
+                f"bias={tuple(bias.shape)} ({bias.dtype}, strides {bias.stride()}) cannot be added to "
+                f"{tuple(out.shape)}; pass one contiguous float32 number per column"
+            )
+        if self.accumulate and out.dtype != torch.float32:
+            raise ValueError(f"accumulate=True cannot be combined with out.dtype={out.dtype}; pass a float32 output")
+        if factors is not None and (factors.shape, factors.dtype, factors.stride(1)) != (out.shape, precision, 1):
+            raise ValueError(
+                f"relu_output or derivatives={tuple(factors.shape)} ({factors.dtype}) cannot be applied to "
+                f"{tuple(out.shape)} in {precision}; pass the same shape and dtype with contiguous rows"
+            )
         if row_sums is not None and (row_sums.shape, row_sums.dtype, row_sums.stride()) != (
             out.shape[:1], torch.float32, (1,),
         ):  # fmt: skip
-            raise ValueError(f"sums of rows cannot go to {row_sums.dtype}, {tuple(row_sums.shape)}")
-        of_bias, of_gate, of_sums = (None if each is None else each.data_ptr() for each in (bias, gate, row_sums))
-        stride = 0 if gate is None else gate.stride(0)
-        is_slope = self.slopes is not None
-        return FinishFields(of_bias, of_gate, stride, self.factor, is_slope, self.is_added, self.is_rectified, of_sums)
+            raise ValueError(
+                f"row_sums={tuple(row_sums.shape)} ({row_sums.dtype}) cannot hold the sums of {out.size(0)} rows; "
+                "pass one contiguous float32 number per row"
+            )
+        bias_address, factors_address, sums_address = (
+            None if tensor is None else tensor.data_ptr() for tensor in (bias, factors, row_sums)
+        )
+        return EpilogueArgs(
+            bias_address, factors_address, 0 if factors is None else factors.stride(0), self.factor,
+            self.derivatives is not None, self.accumulate, self.relu, sums_address,
+        )  # fmt: skip
 
 
-PLAIN: Final = Finish()
+NO_EPILOGUE: Final = Epilogue()
 
 
-def multiplies(*matrices: Tensor) -> bool:
-    """Whether the kernel takes these: real tensors of a CPU, in float32 or bfloat16."""
+def supports_tensors(*matrices: Tensor) -> bool:
+    """Whether the kernels support these tensors: plain tensors or parameters on a CPU, in float32 or bfloat16."""
     return library() is not None and all(
         type(x) in (Tensor, torch.nn.Parameter)
         and x.device.type == "cpu"
@@ -97,33 +122,45 @@ def multiplies(*matrices: Tensor) -> bool:
 def matmul(
     a: Float[Tensor, "M K"],
     b: Float[Tensor, "K N"],
-    finish: Finish = PLAIN,
+    epilogue: Epilogue = NO_EPILOGUE,
     *,
     precision: torch.dtype,
     out: Float[Tensor, "M N"],
     is_padded: bool = False,
 ) -> Float[Tensor, "M N"]:
-    """A B, finished, by the compiled kernel, for what `multiplies` says it takes; sums are float32.
+    """Computes A B with the compiled kernel, applies an epilogue, and writes the result to `out`.
+
+    The inputs must pass `supports_tensors`. Products are summed in float32.
 
     Args:
-        a: in float32, or bfloat16 where the precision is.
-        b: likewise; both with rows or columns that lie side by side.
-        finish: what becomes of the sums.
-        precision: float32, or bfloat16, to which the inputs are rounded.
-        out: where the result goes; float32 or bfloat16, its rows side by side.
-        is_padded: a zero follows each row of `a` if its length is odd, so that it is read where it lies.
+        a: Left factor with contiguous rows or columns; float32, or bfloat16 if that is the precision.
+        b: Right factor, under the same conditions.
+        epilogue: Operations applied before the result is written.
+        precision: Precision of the products, float32 or bfloat16. Inputs are rounded to it.
+        out: Output with contiguous rows, float32 or bfloat16.
+        is_padded: Whether each row of `a` is followed by a zero if its length is odd, so that it need not be copied.
+
+    Raises:
+        ValueError: The shapes, dtypes or layouts do not match.
     """
     compiled = library()
     assert compiled is not None
     (m, k), n = a.shape, b.size(1)
     is_bf16, out_is_bf16 = precision == torch.bfloat16, out.dtype == torch.bfloat16
     if (b.size(0), out.shape) != (k, (m, n)) or out.stride(1) != 1:
-        raise ValueError(f"{tuple(a.shape)} times {tuple(b.shape)} do not give {tuple(out.shape)}")
-    is_known = {precision, a.dtype, b.dtype, out.dtype} <= {torch.float32, torch.bfloat16}
-    if not is_known or (not is_bf16 and torch.bfloat16 in (a.dtype, b.dtype)):
-        raise ValueError(f"{a.dtype} times {b.dtype} in {precision} cannot go to {out.dtype}")
+        raise ValueError(
+            f"out={tuple(out.shape)} with strides {out.stride()} cannot hold {tuple(a.shape)} times {tuple(b.shape)}; "
+            "pass matrices of matching shapes and contiguous rows"
+        )
+    is_supported = {precision, a.dtype, b.dtype, out.dtype} <= {torch.float32, torch.bfloat16}
+    if not is_supported or (not is_bf16 and torch.bfloat16 in (a.dtype, b.dtype)):
+        raise ValueError(
+            f"precision={precision} cannot be used with {a.dtype} times {b.dtype} to {out.dtype}; pass float32 or "
+            "bfloat16, and bfloat16 inputs with precision bfloat16 only"
+        )
     compiled.transformer_matmul(
-        ctypes.byref(Layout.of(a, is_padded)), ctypes.byref(Layout.of(b)), ctypes.byref(finish.of(out, precision)),
-        out.data_ptr(), out_is_bf16, out.stride(0), m, n, k, is_bf16, threads_for(m * n * k),
+        ctypes.byref(MatrixArgs.from_tensor(a, is_padded)), ctypes.byref(MatrixArgs.from_tensor(b)),
+        ctypes.byref(epilogue.to_args(out, precision)), out.data_ptr(), out_is_bf16,
+        out.stride(0), m, n, k, is_bf16, threads_for(m * n * k),
     )  # fmt: skip
     return out

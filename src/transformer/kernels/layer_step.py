@@ -1,4 +1,4 @@
-"""A step of a whole decoder layer in one call."""
+"""One decoding step of a whole decoder layer in a single call."""
 
 import ctypes
 from typing import Final
@@ -7,70 +7,70 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.kernels.attention import WIDEST_HEAD, Attention
+from transformer.kernels.attention import MAX_HEAD_WIDTH, AttentionArgs
 from transformer.kernels.library import library
-from transformer.kernels.packed_linear import PackedMatrix
+from transformer.kernels.packed_linear import PackedLinear
 
-SOURCE: Final = 4
-"""Matrices of a layer before those of a source."""
+N_SELF_ATTENTION_MATRICES: Final = 4
+"""Number of matrices of a layer without cross-attention, which come first."""
 
 
-class Norm(ctypes.Structure):
-    """The same fields in the same order as `Norm` in kernels.h."""
+class NormArgs(ctypes.Structure):
+    """Parameters of a layer normalization, with the fields of the C++ struct `Norm` in kernels.h, in its order."""
 
     _fields_ = (("alpha", ctypes.c_void_p), ("beta", ctypes.c_void_p), ("eps", ctypes.c_float))
 
 
-class Layer(ctypes.Structure):
-    """The same fields in the same order as `Layer` in kernels.h."""
+class LayerArgs(ctypes.Structure):
+    """Weights of a decoder layer, with the fields of the C++ struct `Layer` in kernels.h, in its order."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
             "queries_keys_values", "self_out", "linear_1", "linear_2", "source_query", "source_out",
         )),
-        ("norms", Norm * 3), ("is_pre", ctypes.c_int),
+        ("norms", NormArgs * 3), ("is_pre", ctypes.c_int),
     )  # fmt: skip
 
 
 class LayerStep:
-    """Self-attention, attention to the source if there is one, and a feed-forward network for one new position a row.
+    """A decoder layer for one new position per row: self-attention, optional cross-attention and feed-forward network.
 
     Args:
-        matrices: the projection to queries, keys and values and that of the heads; the two of the feed-forward network;
-            with a source, that of its query and that of its heads.
-        norms: gain, bias and epsilon of each of the two or three residual connections.
-        is_pre: whether the norms stand before the sub-layers.
+        matrices: Fused projection to queries, keys and values and output projection of self-attention; the two
+            matrices of the feed-forward network; query and output projections of cross-attention, if present.
+        norms: Gain, bias and epsilon of the normalization in each of the two or three residual connections.
+        is_pre: Whether the layer is pre-norm.
     """
 
     def __init__(
-        self, matrices: list[PackedMatrix], norms: list[tuple[Tensor, Tensor, float]], *, is_pre: bool
+        self, matrices: list[PackedLinear], norms: list[tuple[Tensor, Tensor, float]], *, is_pre: bool
     ) -> None:
-        self.matrices, self.norms = matrices, norms  # what the kernel reads must stay
-        described = [Norm(alpha.data_ptr(), beta.data_ptr(), eps) for alpha, beta, eps in norms]
-        addresses = [matrix.address for matrix in matrices] + [None] * (SOURCE - len(matrices) + 2)
-        self._layer = Layer(*addresses, (Norm * 3)(*described), is_pre)
+        self.matrices, self.norms = matrices, norms  # keeps the memory that the kernel reads alive
+        norm_args = [NormArgs(alpha.data_ptr(), beta.data_ptr(), eps) for alpha, beta, eps in norms]
+        addresses = [matrix.address for matrix in matrices] + [None] * (N_SELF_ATTENTION_MATRICES - len(matrices) + 2)
+        self._layer = LayerArgs(*addresses, (NormArgs * 3)(*norm_args), is_pre)
         self._compiled = library()
 
     @staticmethod
-    def can_be(width: int) -> bool:
-        """Whether the kernel can, for heads of a width."""
-        return library() is not None and width <= WIDEST_HEAD
+    def is_supported(width: int) -> bool:
+        """Whether the kernel supports heads of this width."""
+        return library() is not None and width <= MAX_HEAD_WIDTH
 
     def __call__(
-        self, x: Float[Tensor, "B 1 D"], own: Attention, source: Attention | None = None
+        self, x: Float[Tensor, "B 1 D"], self_attention: AttentionArgs, cross_attention: AttentionArgs | None = None
     ) -> Float[Tensor, "B 1 D"]:
-        """Returns the layer's output; keys and values of the new position are added to the cache.
+        """Returns the layer's output and appends the keys and values of the new position to the cache.
 
         Args:
-            x: what the layer reads.
-            own: to the cache of the target, up to the new position.
-            source: to the source, of whose rows each has as many queries as hypotheses; if there is one.
+            x: Input of the layer.
+            self_attention: Attention to the cached target positions, up to the new one.
+            cross_attention: Attention to the source, with one query per hypothesis for each sentence.
         """
         assert self._compiled is not None
         x = x.float().contiguous()
         out = torch.empty(x.shape, dtype=torch.float32, device="cpu")
         self._compiled.transformer_decoder_layer(
-            ctypes.byref(self._layer), ctypes.byref(own), source and ctypes.byref(source), x.data_ptr(),
-            out.data_ptr(), len(x), torch.get_num_threads(),
+            ctypes.byref(self._layer), ctypes.byref(self_attention), cross_attention and ctypes.byref(cross_attention),
+            x.data_ptr(), out.data_ptr(), len(x), torch.get_num_threads(),
         )  # fmt: skip
         return out

@@ -1,4 +1,4 @@
-"""Finds the compiled kernels, and says why where there are none."""
+"""Loads the compiled kernels, or explains why they are unavailable."""
 
 import ctypes
 import importlib.util
@@ -45,105 +45,113 @@ SIGNATURES: Final = {
     ),
     "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }  # fmt: skip
-SETTING: Final = "TRANSFORMER_KERNELS"
-"""Environment variable: `off` computes everything with torch, a kind of processor takes the kernels for it alone."""
-KINDS: Final = {
+ENVIRONMENT_VARIABLE: Final = "TRANSFORMER_KERNELS"
+"""Environment variable that selects the kernels: `off` uses PyTorch alone, an instruction set only its kernels."""
+INSTRUCTION_SETS: Final = {
     "amx": "AMX for bfloat16, int8 and large products of float32 beside AVX-512",
     "avx512": "AVX-512 with VNNI and bfloat16",
     "avx2": "AVX2 with FMA",
 }
-"""Of processors, the fastest first: there are kernels for each, and those that run here are taken."""
-MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
-"""What is compiled for each; with AMX, other instructions of the same module multiply."""
-INSTRUCTIONS: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
-"""Torch's name for what a processor of the kind has: where kernels for it are missing, those of another are told of."""
+"""Instruction sets with kernels, fastest first. The first one that the processor supports is used."""
+EXTENSION_MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
+"""Extension module for each instruction set. The AMX kernels are part of the AVX-512 module."""
+TORCH_CAPABILITIES: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
+"""PyTorch's name of the CPU capability behind each instruction set. If the processor has it but the kernels cannot be
+loaded, a warning reports which slower kernels are used."""
 
 
 @cache
-def for_gpus() -> ModuleType | None:
-    """The kernels for GPUs, or None where Triton is not installed, which torch brings for them, or all are off.
+def triton_module() -> ModuleType | None:
+    """Returns the module of Triton kernels, or None if Triton is not installed or the kernels are switched off.
 
-    Triton needs a C compiler and knows no old GPUs: where it fails, that is told once, and torch computes.
+    PyTorch for GPUs installs Triton. Triton needs a C compiler and does not support old GPUs. If it fails, a warning
+    reports this once, and PyTorch is used instead.
     """
-    if os.environ.get(SETTING) == "off" or importlib.util.find_spec("triton") is None:
+    if os.environ.get(ENVIRONMENT_VARIABLE) == "off" or importlib.util.find_spec("triton") is None:
         return None
     try:
         from transformer.kernels import triton_kernels  # loads triton
 
         triton_kernels.best_tokens(torch.zeros(1, 2, device="cuda"), 1)
     except Exception as error:
-        warnings.warn(f"without kernels for GPUs, which makes them slower: {str(error)[:200]}", stacklevel=2)
+        warnings.warn(
+            f"Triton kernels are unavailable, which makes decoding on GPUs slower: {str(error)[:200]}", stacklevel=2
+        )
         return None
     return triton_kernels
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None where torch has to do."""
-    return _found()[0]
+    """Returns the compiled kernels, or None if PyTorch is used instead."""
+    return _load_library()[0]
 
 
 def unavailable_reason() -> str | None:
-    """Why the compiled kernels are not used here; None where they are."""
-    return None if _found()[0] is not None else _found()[1]
+    """Explains why the compiled kernels are not used; None if they are."""
+    return None if _load_library()[0] is not None else _load_library()[1]
 
 
-def kind() -> str | None:
-    """For which kind of processor the kernels in use are, one of `KINDS`; None where torch has to do."""
-    return None if _found()[0] is None else _found()[1]
+def instruction_set() -> str | None:
+    """Returns the instruction set of the kernels in use (a key of `INSTRUCTION_SETS`), or None without kernels."""
+    return None if _load_library()[0] is None else _load_library()[1]
 
 
-def rounds() -> bool:
-    """Whether products of kernels in use take and write bfloat16."""
-    return kind() in ("amx", "avx512")
+def supports_bf16() -> bool:
+    """Whether the matrix products of the kernels in use accept and write bfloat16."""
+    return instruction_set() in ("amx", "avx512")
 
 
 @cache
-def _found() -> tuple[ctypes.CDLL | None, str]:
-    """The kernels and their kind, or None and why there are none."""
-    wanted = os.environ.get(SETTING, "").lower()
+def _load_library() -> tuple[ctypes.CDLL | None, str]:
+    """Returns the kernels and their instruction set, or None and the reason why there are none."""
+    wanted = os.environ.get(ENVIRONMENT_VARIABLE, "").lower()
     if wanted == "off":
-        return None, f"{SETTING}=off"
-    if wanted and wanted not in KINDS:
-        raise ConfigError(f"{SETTING}={wanted!r} is unknown; choose one of off, {', '.join(KINDS)}, or leave it unset")
+        return None, f"{ENVIRONMENT_VARIABLE}=off"
+    if wanted and wanted not in INSTRUCTION_SETS:
+        raise ConfigError(
+            f"{ENVIRONMENT_VARIABLE}={wanted!r} is unknown; "
+            f"choose one of off, {', '.join(INSTRUCTION_SETS)}, or leave it unset"
+        )
     reasons: list[str] = []
     broken: list[str] = []
-    for name in [wanted] if wanted else KINDS:
+    for name in [wanted] if wanted else INSTRUCTION_SETS:
         try:
-            if (compiled := _load(name)) is not None:
+            if (compiled := _load_for(name)) is not None:
                 if broken:
                     warnings.warn(
-                        f"kernels for {name} are used, since faster ones are not: {'; '.join(broken)}", stacklevel=3
+                        f"using the {name} kernels because faster ones could not be loaded: {'; '.join(broken)}",
+                        stacklevel=3,
                     )
                 return compiled, name
-            reasons.append(f"this processor lacks {KINDS[name]}")
+            reasons.append(f"this processor lacks {INSTRUCTION_SETS[name]}")
         except (OSError, AttributeError) as error:
-            has = torch.cpu.get_capabilities().get(INSTRUCTIONS.get(name, ""), False)
-            (broken if has else reasons).append(f"{name}: {error}")
+            is_capable = torch.cpu.get_capabilities().get(TORCH_CAPABILITIES.get(name, ""), False)
+            (broken if is_capable else reasons).append(f"{name}: {error}")
     return None, "; ".join(broken + reasons)
 
 
-def _load(name: str) -> ctypes.CDLL | None:
-    """The kernels for a kind of processor; None if this is another.
+def _load_for(name: str) -> ctypes.CDLL | None:
+    """Loads the kernels for an instruction set; returns None if the processor does not support it.
 
     Raises:
-        OSError: there are none, they are of another version, or do not load.
-        AttributeError: likewise.
+        OSError: The kernels are missing, have another version, or cannot be loaded.
+        AttributeError: The library lacks a function, so it has another version.
     """
-    specification = importlib.util.find_spec(f"transformer.kernels.{MODULES[name]}")
+    specification = importlib.util.find_spec(f"transformer.kernels.{EXTENSION_MODULES[name]}")
     if specification is None or specification.origin is None:
-        raise OSError("not compiled, or before an update; install again with a C++ compiler at hand")
+        raise OSError("not compiled, or compiled before an update; reinstall with a C++ compiler available")
     compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
-    if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, each) for each in SIGNATURES):
-        raise OSError("compiled from another version; install again")
+    if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, symbol) for symbol in SIGNATURES):
+        raise OSError("compiled from another version; reinstall")
     if not compiled.transformer_kernels_run_here():
         return None
     if name == "amx" and (reason := compiled.transformer_kernels_use_tiles()):
         if reason == 1:
             return None
-        raise OSError("the compiler knew no AMX" if reason == 2 else "Linux gives this process no tiles")
-    for each, arguments in SIGNATURES.items():
-        function = getattr(compiled, each)
+        raise OSError("the compiler did not support AMX" if reason == 2 else "Linux denied AMX tiles to this process")
+    for symbol, arguments in SIGNATURES.items():
+        function = getattr(compiled, symbol)
         function.argtypes, function.restype = arguments, None
     compiled.transformer_columns_of_a_strip.restype = compiled.transformer_drawn_at_a_time.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
@@ -152,9 +160,9 @@ def _load(name: str) -> ctypes.CDLL | None:
 
 
 def threads_for(operations: int) -> int:
-    """How many threads a call with so many multiplications is worth."""
-    return torch.get_num_threads() if operations >= ONE_THREAD_UP_TO else 1
+    """Returns the number of threads to use for a call with this many multiplications."""
+    return torch.get_num_threads() if operations >= MIN_PARALLEL_OPERATIONS else 1
 
 
-ONE_THREAD_UP_TO: Final = 1 << 19
-"""Multiplications that one thread finishes sooner than several could agree to share them."""
+MIN_PARALLEL_OPERATIONS: Final = 1 << 19
+"""Number of multiplications from which several threads are faster than one."""

@@ -1,4 +1,4 @@
-"""Linear layers whose weights were packed for speed, in float32, bfloat16 or int8."""
+"""Linear layers whose weights are packed in the order in which the kernels read them: float32, bfloat16 or int8."""
 
 import ctypes
 import mmap
@@ -15,29 +15,30 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.errors import ConfigError
-from transformer.kernels.library import library, rounds, threads_for
-from transformer.kernels.topk import MOST_RANKED, best_tokens
+from transformer.kernels.library import library, supports_bf16, threads_for
+from transformer.kernels.topk import MAX_TOP_K, best_tokens
 
 Precision = Literal["float32", "bf16", "int8"]
 PRECISIONS: Final = get_args(Precision)
 PANEL: Final = 64
-GROUPS: Final = {"float32": 1, "bf16": 2, "int8": 4}
-"""Inputs that one instruction multiplies and adds: four bytes of weight in each precision."""
+"""Number of outputs that the kernels compute together; weights are padded to a multiple of it."""
+INPUTS_PER_GROUP: Final = {"float32": 1, "bf16": 2, "int8": 4}
+"""Number of inputs that one instruction multiplies and adds: four bytes of weight in each precision."""
 COLUMN_COST: Final = 8
-"""Multiplications that take as long as fetching one number of a column."""
+"""Number of multiplications that take as long as loading one element of a column."""
 HUGE_PAGE: Final = 1 << 21
-TYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+DTYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "none": lambda y: y, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
 }  # fmt: skip
-"""What a product may do with its results; the kernel has them in the same order."""
+"""Activations that can be fused into a product, in the order in which the kernel numbers them."""
 
 
-class Matrix(ctypes.Structure):
-    """What a kernel knows of a packed weight; the same fields in the same order as `Matrix` in kernels.h."""
+class PackedMatrixArgs(ctypes.Structure):
+    """Description of a packed weight, with the fields of the C++ struct `Matrix` in kernels.h, in its order."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("scales", ctypes.c_void_p),
@@ -48,21 +49,21 @@ class Matrix(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Weight:
-    """The numbers of a linear layer's weight, in one of three precisions.
+    """The weight of a linear layer in one of three precisions.
 
     Attributes:
-        values: one row an output; int8 in units of `scales`.
-        scales: of each row, where the values are int8: its largest absolute number / 127.
+        values: Weight with one row per output. Int8 values are in units of `scales`.
+        scales: Scale of each row if the values are int8: its largest absolute value / 127.
     """
 
     values: Tensor
     scales: Float[Tensor, " N"] | None = None
 
     @classmethod
-    def of(cls, weight: Float[Tensor, "N K"], precision: Precision) -> "Weight":
-        """Rounds a weight to a precision."""
+    def from_tensor(cls, weight: Float[Tensor, "N K"], precision: Precision) -> "Weight":
+        """Converts a weight to a precision."""
         if precision != "int8":
-            return cls(weight.detach().to(TYPES[precision]))
+            return cls(weight.detach().to(DTYPES[precision]))
         weight = weight.detach().float().contiguous()
         compiled, (rows, inner) = library(), weight.shape
         if compiled is None:
@@ -78,28 +79,33 @@ class Weight:
 
     @property
     def precision(self) -> Precision:
-        """How the values are stored."""
-        return next(name for name in PRECISIONS if TYPES[name] == self.values.dtype)
+        """Precision of the stored values."""
+        return next(name for name in PRECISIONS if DTYPES[name] == self.values.dtype)
 
-    def numbers(self) -> Float[Tensor, "N K"]:
-        """The weight in float32."""
+    def dequantize(self) -> Float[Tensor, "N K"]:
+        """Returns the weight in float32."""
         values = self.values.float()
         return values if self.scales is None else values * self.scales[:, None]
 
 
-class PackedMatrix:
-    """y = activation(x W^T + b), for one or more weights side by side.
+class PackedLinear:
+    """A linear layer y = activation(x W^T + b), whose weight may be a concatenation of several.
 
-    The compiled kernel reads the weight in the order in which it is multiplied, see `product.cpp`; elsewhere torch
-    multiplies. In int8, each row of x is rounded in units of its own largest number / 127 and the products are summed
-    exactly, so that a row's result does not depend on its neighbours; this holds for bf16 too, and for float32 except
-    that AMX multiplies many rows in another way than few: the last bits of their sums may differ, and what is infinite
-    gives NaN.
+    The weight is stored in the order in which the compiled kernel reads it, see `product.cpp`. Without the kernels,
+    PyTorch computes the product. In int8, each row of x is quantized with its own scale, its largest absolute value /
+    127, and the products are summed exactly.
+
+    The result of a row does not depend on the other rows of the batch. The one exception is float32 with AMX, which
+    multiplies many rows by another method than few: the last bits may differ, and infinite inputs give NaN.
 
     Args:
-        weights: all of one precision; their outputs stand side by side.
-        bias: of all outputs.
-        activation: of the results, one of `ACTIVATIONS`.
+        weights: Weights of the same precision, whose outputs are concatenated.
+        bias: Bias of all outputs.
+        activation: Activation of the results, a key of `ACTIVATIONS`.
+
+    Raises:
+        ConfigError: The weights have different precisions.
+        ValueError: The bias does not match the outputs.
 
     Source: Jacob et al. 2018, "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", Sec. 2, with the zero point at 0.
@@ -112,187 +118,202 @@ class PackedMatrix:
         self.activation = activation
         self.scales = None
         if self.precision == "int8":
-            self.scales = _filled(torch.cat([_known(weight.scales) for weight in weights]))
-        self.bias = self._checked(bias)
+            self.scales = _pad_to_panel(torch.cat([_require_scales(weight) for weight in weights]))
+        self.bias = self._check_bias(bias)
         self.offsets: Tensor | None = None
         self._compiled = library()
         if self._compiled is None:
             self.values = values.t().contiguous() if self.precision == "int8" else values
             return
         self.strip: int = self._compiled.transformer_columns_of_a_strip()
-        self.values = _strips(values, GROUPS[self.precision], self.strip)
+        self.values = _pack_strips(values, INPUTS_PER_GROUP[self.precision], self.strip)
         if self.precision == "int8":
             sums = torch.empty(self.columns, dtype=torch.int32, device="cpu")
             threads = threads_for(values.numel())
             self._compiled.transformer_sum_rows(values.data_ptr(), *values.shape, sums.data_ptr(), threads)
-            self.offsets = _filled(sums * 128)
-        self._describe()
+            self.offsets = _pad_to_panel(sums * 128)
+        self._update_args()
 
-    def _describe(self) -> None:
-        """Tells the kernel where everything lies."""
+    def _update_args(self) -> None:
+        """Updates the description of the weight that is passed to the kernel."""
         tensors = (self.values, self.bias, self.scales, self.offsets)
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-        self._matrix = Matrix(
+        self._args = PackedMatrixArgs(
             *pointers,
             self.inner,
             self.columns,
             PRECISIONS.index(self.precision),
             list(ACTIVATIONS).index(self.activation),
         )
-        self.address = ctypes.addressof(self._matrix)
+        self.address = ctypes.addressof(self._args)
 
-    def _checked(self, bias: Tensor | None) -> Tensor | None:
+    def _check_bias(self, bias: Tensor | None) -> Tensor | None:
         if bias is not None and bias.shape != (self.columns,):
-            raise ValueError(f"a bias of {tuple(bias.shape)} does not go with {self.columns} outputs")
-        return None if bias is None else _filled(bias.detach().float())
+            raise ValueError(
+                f"bias={tuple(bias.shape)} does not match {self.columns} outputs; pass one number per output"
+            )
+        return None if bias is None else _pad_to_panel(bias.detach().float())
 
-    def finished(self, bias: Tensor | None, activation: str) -> "PackedMatrix":
-        """The same weight with another bias and activation."""
+    def with_activation(self, bias: Tensor | None, activation: str) -> "PackedLinear":
+        """Returns a layer that shares the weight, with another bias and activation."""
         other = copy(self)
-        other.bias, other.activation = self._checked(bias), activation
+        other.bias, other.activation = self._check_bias(bias), activation
         if self._compiled is not None:
-            other._describe()
+            other._update_args()
         return other
 
-    def part(self, start: int, stop: int) -> "PackedMatrix":
-        """Some of the outputs. Where they begin and end with a panel, nothing is copied."""
+    def slice_outputs(self, start: int, stop: int) -> "PackedLinear":
+        """Returns a layer with a range of the outputs. The weight is not copied if `start` is a multiple of `PANEL`."""
         part = copy(self)
         part.columns = stop - start
-        own = slice(start, stop)
+        outputs = slice(start, stop)
         if self._compiled is None:
-            part.values = self.values[:, own] if self.precision == "int8" else self.values[own]
+            part.values = self.values[:, outputs] if self.precision == "int8" else self.values[outputs]
         elif start % PANEL == 0:
             part.values = self.values[start // self.strip : -(-stop // PANEL) * (PANEL // self.strip)]
         else:
-            rows = self.values.transpose(1, 2).flatten(2).flatten(0, 1)[own]
-            part.values = _strips(rows, GROUPS[self.precision], self.strip)
+            rows = self.values.transpose(1, 2).flatten(2).flatten(0, 1)[outputs]
+            part.values = _pack_strips(rows, INPUTS_PER_GROUP[self.precision], self.strip)
         part.bias, part.scales, part.offsets = (
-            None if row is None else _filled(row[own]) for row in (self.bias, self.scales, self.offsets)
+            None if row is None else _pad_to_panel(row[outputs]) for row in (self.bias, self.scales, self.offsets)
         )
         if self._compiled is not None:
-            part._describe()
+            part._update_args()
         return part
 
-    def select(self, ids: Int[Tensor, " C"]) -> "PackedMatrix":
-        """Some of the outputs, in the given order, copied."""
+    def select(self, ids: Int[Tensor, " C"]) -> "PackedLinear":
+        """Returns a layer with a copy of the given outputs, in the given order."""
         chosen = copy(self)
         chosen.columns = len(ids)
         if self._compiled is None:
             chosen.values = self.values[:, ids] if self.precision == "int8" else self.values[ids]
         else:
-            fours = self.values.flatten(2).view(torch.int32)  # strips, groups, columns
-            rows = F.pad(fours[ids // self.strip, :, ids % self.strip], (0, 0, 0, -len(ids) % PANEL))
+            groups = self.values.flatten(2).view(torch.int32)  # strips, groups, columns
+            rows = F.pad(groups[ids // self.strip, :, ids % self.strip], (0, 0, 0, -len(ids) % PANEL))
             strips = rows.unflatten(0, (-1, self.strip)).transpose(1, 2).contiguous()
-            chosen.values = strips.view(self.values.dtype).unflatten(-1, (self.strip, GROUPS[self.precision]))
+            chosen.values = strips.view(self.values.dtype).unflatten(-1, (self.strip, INPUTS_PER_GROUP[self.precision]))
         chosen.bias, chosen.scales, chosen.offsets = (
-            None if row is None else _filled(row[ids]) for row in (self.bias, self.scales, self.offsets)
+            None if row is None else _pad_to_panel(row[ids]) for row in (self.bias, self.scales, self.offsets)
         )
         if self._compiled is not None:
-            chosen._describe()
+            chosen._update_args()
         return chosen
 
     @property
     def nbytes(self) -> int:
-        """Memory of the weight."""
-        held = (self.values, self.scales, self.bias)
-        return sum(tensor.nbytes for tensor in held if tensor is not None)
+        """Memory of the weight, its scales and the bias, in bytes."""
+        tensors = (self.values, self.scales, self.bias)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
     @property
-    def takes_rounded(self) -> bool:
-        """Whether its product takes and writes bfloat16 where that is wanted, which halves what is moved."""
-        return self.precision != "float32" and rounds()
+    def accepts_bf16(self) -> bool:
+        """Whether the product accepts and can return bfloat16, which halves the memory traffic of activations."""
+        return self.precision != "float32" and supports_bf16()
 
-    def __call__(self, x: Float[Tensor, "*rows K"], *, rounded: bool = False) -> Float[Tensor, "*rows N"]:
-        """Returns the outputs of every row.
+    def __call__(self, x: Float[Tensor, "*rows K"], *, bf16_output: bool = False) -> Float[Tensor, "*rows N"]:
+        """Applies the layer to each row.
 
         Args:
-            x: float32, or bfloat16.
-            rounded: bfloat16 if it `takes_rounded`, for another product; otherwise float32.
+            x: Input, float32 or bfloat16.
+            bf16_output: Whether the result is bfloat16, as input of another product. It is float32 regardless of this
+                option unless `accepts_bf16`.
         """
         rows = x.numel() // self.inner
         if self._compiled is None:
-            return self._by_torch(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
+            return self._torch_forward(x.reshape(rows, self.inner).float()).view(*x.shape[:-1], self.columns)
         threads = threads_for(rows * self.inner * self.columns)
-        is_rounded, rounded = self.takes_rounded and x.dtype == torch.bfloat16, self.takes_rounded and rounded
-        x = self._readable(x, x.dtype if is_rounded else torch.float32)
-        y = torch.empty(*x.shape[:-1], self.columns, dtype=torch.bfloat16 if rounded else torch.float32, device="cpu")
-        if is_rounded or rounded:
-            own = x.data_ptr(), is_rounded, rows, y.data_ptr(), rounded
-            self._compiled.transformer_rounded_product(self.address, *own, threads)
+        bf16_input, bf16_output = self.accepts_bf16 and x.dtype == torch.bfloat16, self.accepts_bf16 and bf16_output
+        x = self._prepare_input(x, x.dtype if bf16_input else torch.float32)
+        y = torch.empty(
+            *x.shape[:-1], self.columns, dtype=torch.bfloat16 if bf16_output else torch.float32, device="cpu"
+        )
+        if bf16_input or bf16_output:
+            self._compiled.transformer_rounded_product(
+                self.address, x.data_ptr(), bf16_input, rows, y.data_ptr(), bf16_output, threads
+            )
         else:
             self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
 
-    def best(
-        self, x: Float[Tensor, "M K"], k: int, never: Bool[Tensor, " N"] | None = None
+    def top_k(
+        self, x: Float[Tensor, "M K"], k: int, forbidden: Bool[Tensor, " N"] | None = None
     ) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
-        """`best_tokens` of the outputs, of which no more are in memory at a time than are compared."""
-        if self._compiled is None or k > MOST_RANKED or self.activation != "none":
-            return best_tokens(self(x), k, never)
-        x = self._readable(x)
+        """Applies `best_tokens` to the outputs without storing all of them."""
+        if self._compiled is None or k > MAX_TOP_K or self.activation != "none":
+            return best_tokens(self(x), k, forbidden)
+        x = self._prepare_input(x)
         log_p = torch.empty(len(x), k, dtype=torch.float32, device="cpu")
         tokens = torch.empty(len(x), k, dtype=torch.long, device="cpu")
         self._compiled.transformer_best_of_product(
-            self.address, x.data_ptr(), len(x), k, None if never is None else never.data_ptr(), log_p.data_ptr(),
-            tokens.data_ptr(), threads_for(x.numel() * self.columns),
+            self.address, x.data_ptr(), len(x), k, None if forbidden is None else forbidden.data_ptr(),
+            log_p.data_ptr(), tokens.data_ptr(), threads_for(x.numel() * self.columns),
         )  # fmt: skip
         return log_p, tokens
 
-    def rows(self, ids: Int[Tensor, "*ids"], factor: float = 1.0) -> Float[Tensor, "*ids K"]:
-        """The weights of some outputs times a factor, in float32: the matrix as an embedding."""
-        if self._compiled is None:
-            found = self.values[:, ids].movedim(0, -1) if self.precision == "int8" else self.values[ids]
-            numbers = found.float() if self.scales is None else found * self.scales[ids][..., None]
-            return numbers * factor
-        ids = ids.long().contiguous()
-        numbers = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
-        threads = threads_for(COLUMN_COST * numbers.numel())
-        out = numbers.data_ptr()
-        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, out, threads):
-            raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all of 0 to {self.columns - 1}")
-        return numbers
+    def lookup(self, ids: Int[Tensor, "*ids"], factor: float = 1.0) -> Float[Tensor, "*ids K"]:
+        """Returns rows of the weight times a factor, in float32, for a matrix that is used as an embedding too.
 
-    def _readable(self, x: Float[Tensor, "*rows K"], dtype: torch.dtype = torch.float32) -> Float[Tensor, "*rows K"]:
-        """As the kernel reads it."""
+        Raises:
+            IndexError: An id is out of range.
+        """
+        if self._compiled is None:
+            values = self.values[:, ids].movedim(0, -1) if self.precision == "int8" else self.values[ids]
+            rows = values.float() if self.scales is None else values * self.scales[ids][..., None]
+            return rows * factor
+        ids = ids.long().contiguous()
+        rows = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
+        threads = threads_for(COLUMN_COST * rows.numel())
+        address = rows.data_ptr()
+        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, address, threads):
+            raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all in 0 to {self.columns - 1}")
+        return rows
+
+    def _prepare_input(
+        self, x: Float[Tensor, "*rows K"], dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "*rows K"]:
+        """Converts an input to the dtype and layout that the kernel reads.
+
+        Raises:
+            ValueError: The input does not have the width of the weight.
+        """
         if x.size(-1) != self.inner:
-            raise ValueError(f"rows of {x.size(-1)} do not go with a weight of {self.inner} inputs")
+            raise ValueError(f"x.size(-1)={x.size(-1)} does not match the weight; pass {self.inner} features")
         return x.to(dtype).contiguous()
 
-    def _by_torch(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
+    def _torch_forward(self, x: Float[Tensor, "M K"]) -> Float[Tensor, "M N"]:
         bias = None if self.bias is None else self.bias[: self.columns]
         if self.scales is None:
             y = F.linear(x.to(self.values.dtype), self.values).float()
             y = y if bias is None else y + bias
         else:
             largest = x.abs().amax(dim=1, keepdim=True)
-            rounded = (x * torch.where(largest > 0, 127 / largest, 0.0)).round().to(torch.int8)
-            whole = torch.ops.aten._int_mm(rounded, self.values).float()
-            y = whole * (self.scales[: self.columns] * (largest / 127))
+            quantized = (x * torch.where(largest > 0, 127 / largest, 0.0)).round().to(torch.int8)
+            integer_product = torch.ops.aten._int_mm(quantized, self.values).float()
+            y = integer_product * (self.scales[: self.columns] * (largest / 127))
             y = y if bias is None else y + bias
         return ACTIVATIONS[self.activation](y)
 
 
-def _known(scales: Tensor | None) -> Tensor:
-    if scales is None:
-        raise ConfigError("weights of several precisions do not stand side by side")
-    return scales
+def _require_scales(weight: Weight) -> Tensor:
+    if weight.scales is None:
+        raise ConfigError("weights have different precisions and cannot be concatenated; convert them to the same one")
+    return weight.scales
 
 
-def _filled(row: Tensor) -> Tensor:
-    """With zeros up to a whole number of panels, which the kernel reads in full."""
+def _pad_to_panel(row: Tensor) -> Tensor:
+    """Appends zeros up to a whole number of panels, which the kernel reads in full."""
     return F.pad(row, (0, -row.numel() % PANEL))
 
 
-def _strips(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, strip: int) -> Tensor:
-    """(strips, groups, columns of a strip, inputs of a group), filled with zeros up to a whole number of panels."""
-    filled = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
-    fours = filled.view(torch.int32).unflatten(0, (-1, strip))  # a group is four bytes, which move together
-    moved = fours.transpose(1, 2)
-    return laid_out(moved).view(values.dtype).unflatten(-1, (strip, group))
+def _pack_strips(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, strip: int) -> Tensor:
+    """Packs a weight as (strips, groups, columns of a strip, inputs of a group), padded to whole panels with zeros."""
+    padded = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
+    groups = padded.view(torch.int32).unflatten(0, (-1, strip))  # a group of inputs is four bytes
+    return copy_to_huge_pages(groups.transpose(1, 2)).view(values.dtype).unflatten(-1, (strip, group))
 
 
-def laid_out(numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """A copy of int32 numbers in the order in which they are counted, in large pages where there are many."""
+def copy_to_huge_pages(numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    """Returns a contiguous int32 tensor, in huge pages if it is large enough."""
     if not _is_large(numbers):
         return numbers.contiguous()
     return _in_huge_pages(numbers.numel()).view(numbers.shape).copy_(numbers)
@@ -303,8 +324,8 @@ def _is_large(tensor: Tensor) -> bool:
 
 
 def _in_huge_pages(numbers: int) -> Int[Tensor, " n"]:
-    """Memory for int32 numbers in pages of 2 MiB, of which a product of one row reads as many as memory can give."""
-    room = mmap.mmap(-1, -(-4 * numbers // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without huge pages
-        room.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(room, dtype=torch.int32, count=numbers)
+    """Allocates an int32 tensor in pages of 2 MiB, so that a product with one row reads at full memory bandwidth."""
+    memory = mmap.mmap(-1, -(-4 * numbers // HUGE_PAGE) * HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # Linux was built without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.int32, count=numbers)

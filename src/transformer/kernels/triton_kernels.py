@@ -1,7 +1,7 @@
-"""What a step of a search computes on a GPU between its products, compiled by Triton when it is first needed.
+"""Triton kernels for the operations of a decoding step between matrix products, compiled at first use.
 
-Every sub-layer of a step takes so few numbers that starting a kernel costs more than its work: each of these does what
-would be five to thirty of torch's, and reads keys, values and logits once.
+The sub-layers of a step process so few numbers that launching a kernel costs more than its work. Each kernel here
+replaces five to thirty PyTorch kernels and reads keys, values and logits once.
 """
 
 import triton
@@ -9,47 +9,48 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, empty, float32, int64
 
-AT_ONCE = 32
-"""Positions whose keys and values one program reads at a time."""
-TOGETHER = 16
-"""Hypotheses of a sentence for which one program reads the source: what the smallest product has."""
-PART = 1024
-"""Tokens that one program ranks."""
-# What Triton compiles has types of its own.
+BLOCK_POSITIONS = 32
+"""Number of positions whose keys and values a program reads at a time."""
+BLOCK_HYPOTHESES = 16
+"""Number of hypotheses of a sentence that a program handles together: the smallest size of a product in Triton."""
+BLOCK_TOKENS = 1024
+"""Number of tokens that a program ranks."""
+# Functions compiled by Triton use types that pyright does not know.
 # pyright: reportMissingParameterType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 
 
 @triton.jit(do_not_specialize=["held"])
-def _attend_written(
+def _self_attention_step(
     joint, keys, values, cache_indirection, positions, out, scale, by_row, by_head, by_position, held,
-    H: tl.constexpr, E: tl.constexpr, AT_ONCE: tl.constexpr, SHARED: tl.constexpr,
+    H: tl.constexpr, E: tl.constexpr, BLOCK_POSITIONS: tl.constexpr, IS_INDIRECT: tl.constexpr,
 ):  # fmt: skip
     row, head, e = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, E)
     written = tl.load(positions + row)
-    own = joint + row * 3 * H * E + head * E + e
-    q, new_k, new_v = tl.load(own).to(tl.float32) * scale, tl.load(own + H * E), tl.load(own + 2 * H * E)
+    head_query = joint + row * 3 * H * E + head * E + e
+    q = tl.load(head_query).to(tl.float32) * scale
+    new_k, new_v = tl.load(head_query + H * E), tl.load(head_query + 2 * H * E)
     place = row * by_row + head * by_head + written * by_position + e
     tl.store(keys + place, new_k)
     tl.store(values + place, new_v)
     top, total, sums = tl.sum(q * new_k.to(tl.float32), 0), 1.0, new_v.to(tl.float32)
-    for start in range(0, written, AT_ONCE):
-        position = start + tl.arange(0, AT_ONCE)
+    for start in range(0, written, BLOCK_POSITIONS):
+        position = start + tl.arange(0, BLOCK_POSITIONS)
         inside = position < written
         holder = row
-        if SHARED:
+        if IS_INDIRECT:
             holder = tl.load(cache_indirection + row * held + position, mask=inside, other=0).to(tl.int64)
         at = (holder * by_row + head * by_head + position * by_position)[:, None] + e[None, :]
         k = tl.load(keys + at, mask=inside[:, None], other=0.0).to(tl.float32)
         v = tl.load(values + at, mask=inside[:, None], other=0.0).to(tl.float32)
         score = tl.where(inside, tl.sum(k * q[None, :], 1), -float("inf"))
-        higher = tl.maximum(top, tl.max(score, 0))  # a softmax that is summed up as it goes
+        higher = tl.maximum(top, tl.max(score, 0))  # online softmax
         weight, before = tl.exp(score - higher), tl.exp(top - higher)
         top, total = higher, total * before + tl.sum(weight, 0)
         sums = sums * before + tl.sum(weight[:, None] * v, 0)
     tl.store(out + (row * H + head) * E + e, sums / total)
 
 
-def attend_written(
+def self_attention_step(
     joint: Float[Tensor, "R J"],
     keys: Float[Tensor, "B H L E"],
     values: Float[Tensor, "B H L E"],
@@ -57,42 +58,43 @@ def attend_written(
     scale: float,
     cache_indirection: Int[Tensor, "R L"] | None = None,
 ) -> Float[Tensor, "R D"]:
-    """Self-attention of one new position a row, whose key and value are written to the cache.
+    """Computes self-attention for one new position per row and writes its key and value to the cache.
 
     Args:
-        joint: query, key and value of every head, one after another.
-        keys: of the positions before.
-        values: likewise.
-        positions: of the new one of each row.
-        scale: of the products.
-        cache_indirection: which row of the cache holds each position before; its own if not given.
+        joint: Concatenated queries, keys and values of all heads.
+        keys: Cached keys of the earlier positions.
+        values: Cached values of the earlier positions.
+        positions: Index of the new position in each row.
+        scale: Factor of the dot products.
+        cache_indirection: Index of the cache row that holds each earlier position. By default each row reads its own.
     """
     rows, (_, heads, _, width) = joint.size(0), keys.shape
     out = empty(rows, heads * width, dtype=joint.dtype, device=joint.device)
-    _attend_written[rows, heads](
+    _self_attention_step[rows, heads](
         joint, keys, values, keys if cache_indirection is None else cache_indirection, positions, out, scale,
         *keys.stride()[:3], 0 if cache_indirection is None else cache_indirection.stride(0),
-        H=heads, E=width, AT_ONCE=AT_ONCE, SHARED=cache_indirection is not None,
+        H=heads, E=width, BLOCK_POSITIONS=BLOCK_POSITIONS, IS_INDIRECT=cache_indirection is not None,
         num_warps=2,
     )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["length"])
-def _attend_source(
+def _cross_attention_step(
     queries, keys, values, mask, out, scale, length, by_sentence, by_head, by_position,
-    H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, TOGETHER: tl.constexpr, AT_ONCE: tl.constexpr,
+    H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, BLOCK_HYPOTHESES: tl.constexpr,
+    BLOCK_POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    tiles: tl.constexpr = (WIDTH + TOGETHER - 1) // TOGETHER
+    tiles: tl.constexpr = (WIDTH + BLOCK_HYPOTHESES - 1) // BLOCK_HYPOTHESES
     sentence, head, e = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(1), tl.arange(0, E)
-    hypothesis = tl.program_id(0) % tiles * TOGETHER + tl.arange(0, TOGETHER)
+    hypothesis = tl.program_id(0) % tiles * BLOCK_HYPOTHESES + tl.arange(0, BLOCK_HYPOTHESES)
     is_row = (hypothesis < WIDTH)[:, None]
     place = ((sentence * WIDTH + hypothesis)[:, None] * H + head) * E + e[None, :]
     q = tl.load(queries + place, mask=is_row, other=0.0)
-    top = tl.full([TOGETHER], -1e30, dtype=tl.float32)
-    total, sums = tl.zeros([TOGETHER], dtype=tl.float32), tl.zeros([TOGETHER, E], dtype=tl.float32)
-    for start in range(0, length, AT_ONCE):
-        position = start + tl.arange(0, AT_ONCE)
+    top = tl.full([BLOCK_HYPOTHESES], -1e30, dtype=tl.float32)
+    total, sums = tl.zeros([BLOCK_HYPOTHESES], dtype=tl.float32), tl.zeros([BLOCK_HYPOTHESES, E], dtype=tl.float32)
+    for start in range(0, length, BLOCK_POSITIONS):
+        position = start + tl.arange(0, BLOCK_POSITIONS)
         inside = position < length
         inside = inside & (tl.load(mask + sentence * length + position, mask=inside, other=0) != 0)
         at = sentence * by_sentence + head * by_head + position * by_position
@@ -106,42 +108,44 @@ def _attend_source(
     tl.store(out + place, sums / tl.maximum(total, 1e-30)[:, None], mask=is_row)
 
 
-def attend_source(
+def cross_attention_step(
     queries: Float[Tensor, "R D"],
     keys: Float[Tensor, "N H S E"],
     values: Float[Tensor, "N H S E"],
     mask: Bool[Tensor, "N 1 1 S"],
     scale: float,
 ) -> Float[Tensor, "R D"]:
-    """Attention of every row to the source of its sentence; the rows of a sentence stand side by side.
+    """Computes cross-attention of each row to the source of its sentence. The rows of a sentence are adjacent.
 
     Args:
-        queries: of every head, one after another.
-        keys: of the sources.
-        values: likewise.
-        mask: which of their positions are no padding; contiguous.
-        scale: of the products.
+        queries: Concatenated queries of all heads.
+        keys: Keys of the source positions.
+        values: Values of the source positions.
+        mask: Padding mask, contiguous; True = not padding.
+        scale: Factor of the dot products.
     """
     rows, (sentences, heads, length, width) = queries.size(0), keys.shape
     out = empty(rows, heads * width, dtype=queries.dtype, device=queries.device)
     hypotheses = rows // sentences
-    _attend_source[sentences * triton.cdiv(hypotheses, TOGETHER), heads](
+    _cross_attention_step[sentences * triton.cdiv(hypotheses, BLOCK_HYPOTHESES), heads](
         queries, keys, values, mask, out, scale, length, *keys.stride()[:3],
-        H=heads, E=width, WIDTH=hypotheses, TOGETHER=TOGETHER, AT_ONCE=AT_ONCE, num_warps=2,
+        H=heads, E=width, WIDTH=hypotheses, BLOCK_HYPOTHESES=BLOCK_HYPOTHESES, BLOCK_POSITIONS=BLOCK_POSITIONS,
+        num_warps=2,
     )  # fmt: skip
     return out
 
 
 @triton.jit
 def _add_norm(
-    x, y, alpha, beta, total, out, eps, D: tl.constexpr, FILLED: tl.constexpr, ADDS: tl.constexpr, KEEPS: tl.constexpr
-):
-    row, d = tl.program_id(0).to(tl.int64), tl.arange(0, FILLED)
+    x, y, alpha, beta, total, out, eps,
+    D: tl.constexpr, PADDED: tl.constexpr, HAS_RESIDUAL: tl.constexpr, STORES_SUM: tl.constexpr,
+):  # fmt: skip
+    row, d = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
     inside = d < D
     value = tl.load(x + row * D + d, mask=inside, other=0.0).to(tl.float32)
-    if ADDS:
+    if HAS_RESIDUAL:
         value += tl.load(y + row * D + d, mask=inside, other=0.0).to(tl.float32)
-    if KEEPS:
+    if STORES_SUM:
         tl.store(total + row * D + d, value, mask=inside)
     centred = tl.where(inside, value - tl.sum(value, 0) / D, 0.0)
     scaled = centred / tl.sqrt(tl.sum(centred * centred, 0) / D + eps)
@@ -157,83 +161,92 @@ def add_norm(
     beta: Float[Tensor, " D"],
     eps: float,
     *,
-    keeps: bool = False,
+    store_sum: bool = False,
 ) -> tuple[Float[Tensor, "R D"], Float[Tensor, "R D"]]:
-    """A sum, and its layer normalization (Ba et al. 2016, Eq. 4), in float32 but for what is read and written.
+    """Computes x + y and its layer normalization (Ba et al. 2016, Eq. 4), with internal arithmetic in float32.
 
     Args:
-        x: what is normalized.
-        y: what is added to it before, if anything.
-        alpha: gain.
-        beta: bias.
-        eps: added to the variance.
-        keeps: whether the sum is written down; otherwise `x` is returned in its place.
+        x: Input.
+        y: Tensor to add before the normalization, if any.
+        alpha: Gain.
+        beta: Bias.
+        eps: Constant added to the variance.
+        store_sum: Whether the sum is stored.
+
+    Returns:
+        The sum (x itself unless `store_sum`) and the normalized sum.
     """
     rows, width = x.shape
     out = empty(rows, width, dtype=x.dtype, device=x.device)
-    total = empty(rows, width, dtype=x.dtype, device=x.device) if keeps else x
+    total = empty(rows, width, dtype=x.dtype, device=x.device) if store_sum else x
     _add_norm[rows,](
         x, x if y is None else y, alpha, beta, total, out, eps,
-        D=width, FILLED=triton.next_power_of_2(width), ADDS=y is not None, KEEPS=keeps, num_warps=4,
+        D=width, PADDED=triton.next_power_of_2(width), HAS_RESIDUAL=y is not None, STORES_SUM=store_sum, num_warps=4,
     )  # fmt: skip
     return total, out
 
 
 @triton.jit
-def _top_of_part(logits, never, tops, sums, V, PART: tl.constexpr, FORBIDS: tl.constexpr):
+def _block_maxima(logits, forbidden, maxima, sums, V, BLOCK_TOKENS: tl.constexpr, HAS_FORBIDDEN: tl.constexpr):
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    token = part * PART + tl.arange(0, PART)
+    token = part * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     value = tl.load(logits + row * V + token, mask=token < V, other=-float("inf")).to(tl.float32)
     top = tl.max(value, 0)
     top = tl.where(top == -float("inf"), 0.0, top)
     number = row * tl.num_programs(1) + part
     tl.store(sums + number, top + tl.log(tl.sum(tl.exp(value - top), 0)))
-    if FORBIDS:
-        value = tl.where(tl.load(never + token, mask=token < V, other=1) != 0, -float("inf"), value)
-    tl.store(tops + number, tl.max(value, 0))
+    if HAS_FORBIDDEN:
+        value = tl.where(tl.load(forbidden + token, mask=token < V, other=1) != 0, -float("inf"), value)
+    tl.store(maxima + number, tl.max(value, 0))
 
 
 @triton.jit
-def _best_of_row(
-    logits, never, tops, sums, log_p, chosen, V,
-    PARTS: tl.constexpr, FILLED: tl.constexpr, K: tl.constexpr, PART: tl.constexpr, FORBIDS: tl.constexpr,
+def _top_k_of_row(
+    logits, forbidden, maxima, sums, log_p, chosen, V,
+    N_BLOCKS: tl.constexpr, PADDED: tl.constexpr, K: tl.constexpr, BLOCK_TOKENS: tl.constexpr,
+    HAS_FORBIDDEN: tl.constexpr,
 ):  # fmt: skip
-    row, part, place = tl.program_id(0).to(tl.int64), tl.arange(0, FILLED), tl.arange(0, PART)
-    found = tl.load(sums + row * PARTS + part, mask=part < PARTS, other=-float("inf"))
-    highest = tl.max(found, 0)
-    normalizer = highest + tl.log(tl.sum(tl.exp(found - highest), 0))
-    top = tl.load(tops + row * PARTS + part, mask=part < PARTS, other=-float("inf"))
+    row, part, place = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED), tl.arange(0, BLOCK_TOKENS)
+    block_sums = tl.load(sums + row * N_BLOCKS + part, mask=part < N_BLOCKS, other=-float("inf"))
+    highest = tl.max(block_sums, 0)
+    normalizer = highest + tl.log(tl.sum(tl.exp(block_sums - highest), 0))
+    top = tl.load(maxima + row * N_BLOCKS + part, mask=part < N_BLOCKS, other=-float("inf"))
     last, last_token = float("inf"), -1
     for k in range(K):
-        # The best one that is left is in the part with the highest top; what was chosen comes before the last in order.
+        # The best remaining token is in the block with the highest maximum. Tokens that precede the last one chosen in
+        # the order of value and id have been chosen already.
         at = tl.argmax(top, 0)
-        token = at * PART + place
+        token = at * BLOCK_TOKENS + place
         value = tl.load(logits + row * V + token, mask=token < V, other=-float("inf")).to(tl.float32)
-        if FORBIDS:
-            value = tl.where(tl.load(never + token, mask=token < V, other=1) != 0, -float("inf"), value)
+        if HAS_FORBIDDEN:
+            value = tl.where(tl.load(forbidden + token, mask=token < V, other=1) != 0, -float("inf"), value)
         value = tl.where((value < last) | ((value == last) & (token > last_token)), value, -float("inf"))
         best = tl.argmax(value, 0)
-        last, last_token = tl.max(value, 0), (at * PART + best).to(tl.int32)
+        last, last_token = tl.max(value, 0), (at * BLOCK_TOKENS + best).to(tl.int32)
         tl.store(log_p + row * K + k, last - normalizer)
         tl.store(chosen + row * K + k, last_token.to(tl.int64))
         top = tl.where(part == at, tl.max(tl.where(place == best, -float("inf"), value), 0), top)
 
 
 def best_tokens(
-    logits: Float[Tensor, "M V"], k: int, never: Bool[Tensor, " V"] | None = None
+    logits: Float[Tensor, "M V"], k: int, forbidden: Bool[Tensor, " V"] | None = None
 ) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
-    """As `transformer.kernels.best_tokens`; equal logits in the order of their tokens."""
+    """Same as `transformer.kernels.best_tokens`; tokens with equal logits are in ascending order of their ids."""
     logits = logits.contiguous()
     rows, vocabulary = logits.shape
-    parts = triton.cdiv(vocabulary, PART)
-    tops, sums, log_p = (
+    parts = triton.cdiv(vocabulary, BLOCK_TOKENS)
+    maxima, sums, log_p = (
         empty(rows, width, dtype=float32, device=logits.device) for width in (parts, parts, k)
     )  # fmt: skip
     chosen = empty(rows, k, dtype=int64, device=logits.device)
-    forbidden, forbids = (logits, False) if never is None else (never, True)
-    _top_of_part[rows, parts](logits, forbidden, tops, sums, vocabulary, PART=PART, FORBIDS=forbids, num_warps=4)
-    _best_of_row[rows,](
-        logits, forbidden, tops, sums, log_p, chosen, vocabulary,
-        PARTS=parts, FILLED=triton.next_power_of_2(parts), K=k, PART=PART, FORBIDS=forbids, num_warps=4,
+    forbidden, has_forbidden = (logits, False) if forbidden is None else (forbidden, True)
+    _block_maxima[rows, parts](
+        logits, forbidden, maxima, sums, vocabulary,
+        BLOCK_TOKENS=BLOCK_TOKENS, HAS_FORBIDDEN=has_forbidden, num_warps=4,
+    )  # fmt: skip
+    _top_k_of_row[rows,](
+        logits, forbidden, maxima, sums, log_p, chosen, vocabulary,
+        N_BLOCKS=parts, PADDED=triton.next_power_of_2(parts), K=k, BLOCK_TOKENS=BLOCK_TOKENS,
+        HAS_FORBIDDEN=has_forbidden, num_warps=4,
     )  # fmt: skip
     return log_p, chosen

@@ -8,7 +8,7 @@ import torch
 from transformer.bundle import Bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision, describe_precision, pack
-from transformer.kernels import Precision, for_gpus
+from transformer.kernels import Precision, triton_module
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 GPU_DTYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -49,7 +49,7 @@ class DevicePlan:
                 "that it was made from, or choose device='cpu'"
             )
         bundle.model.to(self.device, GPU_DTYPES[self.precision])
-        if for_gpus() is not None:
+        if triton_module() is not None:
             from transformer.inference.gpu import fuse  # loads triton
 
             fuse(bundle.model)

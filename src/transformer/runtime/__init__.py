@@ -1,1 +1,1 @@
-"""The process and the machine: memory allocator and hardware description."""
+"""Process and machine: memory allocator and description of the hardware."""

@@ -1,4 +1,4 @@
-"""How a process keeps its memory."""
+"""Settings of the memory allocator and the garbage collector."""
 
 import ctypes
 import gc
@@ -10,10 +10,11 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX = -1, -2, -4, -8
 
 
 def retain_heap() -> None:
-    """Tells the GNU C library to keep what a step frees for the next step.
+    """Configures the GNU C library to keep freed memory in the process for the next step.
 
-    By default it hands every large tensor back to the system, which clears each page anew when the next step asks for
-    it; on virtual machines that can take longer than the arithmetic. Elsewhere than on Linux this does nothing.
+    By default the memory of every large tensor is returned to the operating system, which clears each page again when
+    the next step allocates it. On virtual machines that can take longer than the arithmetic. With other C libraries,
+    this function has no effect.
     """
     if library := _gnu_c_library():
         for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26), (M_ARENA_MAX, 1)):
@@ -21,21 +22,20 @@ def retain_heap() -> None:
 
 
 def trim_heap() -> None:
-    """Hands memory that is free, wherever it lies, back to the system.
+    """Returns free heap pages to the operating system (`malloc_trim`).
 
-    What is kept for the next step is cut into other pieces by every new shape, of which some stay unused: a process
-    that goes on for long takes more and more, unless it does this between its batches. It costs as much as clearing
-    what is then asked for anew.
+    Batches of varying shapes fragment the memory that `retain_heap` keeps, so a long-running process grows unless it
+    calls this function between batches. The cost is that of clearing the pages that are allocated again.
     """
     if library := _gnu_c_library():
         library.malloc_trim(0)
 
 
-def leave_out_of_collections() -> None:
-    """Leaves all objects made so far out of garbage collections, of which one takes 0.1 s once torch is loaded.
+def freeze_gc() -> None:
+    """Excludes all existing objects from garbage collection, which takes 0.1 s once PyTorch is loaded.
 
-    What Python keeps for objects to come goes back at once, with a collection of next to nothing: in forked processes
-    the first one would write to pages that they share.
+    The collection that follows has almost nothing to examine, and it releases the memory that Python reserves for new
+    objects. Otherwise the first collection in a forked process would write to pages shared with its parent.
     """
     gc.freeze()
     gc.collect()
@@ -43,8 +43,9 @@ def leave_out_of_collections() -> None:
 
 @cache
 def _gnu_c_library() -> ctypes.CDLL | None:
-    """Loaded once: every `CDLL` is a new class, which drives names out of Python's cache of attributes.
+    """Returns the GNU C library, or None if the process uses another one.
 
-    To let go of a name writes to its page, which a forked process then no longer shares.
+    The result is cached because every `CDLL` object creates a class, which evicts names from Python's attribute cache.
+    Releasing a name writes to its page, which a forked process then no longer shares with its parent.
     """
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None

@@ -1,4 +1,4 @@
-"""The machine that a run or a measurement was made on."""
+"""Description of the machine that a run or a benchmark uses."""
 
 import os
 import platform
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
-from transformer.kernels.library import kind
+from transformer.kernels.library import instruction_set
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores and threads used, memory in GiB, system, kernels, and the accelerator where there is one."""
+    """Returns processor, available cores, threads, memory in GiB, system, kernels and, if present, the accelerator."""
     facts: dict[str, str | int | float] = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
-        "kernels": kind() or "torch's",
+        "kernels": instruction_set() or "torch's",
     }
     if hasattr(os, "sysconf"):
         facts["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
@@ -26,7 +26,7 @@ def machine() -> dict[str, str | int | float]:
 
 
 def _processor() -> str:
-    """The name that Linux gives; elsewhere what Python knows."""
+    """Returns the model name of the processor from `/proc/cpuinfo`, or from Python's `platform` on other systems."""
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from transformer.blocks import DecoderLayer, EncoderLayer
 from transformer.runtime.allocator import trim_heap
-from transformer.training.cpu_ops.dispatch import CompiledProducts
-from transformer.training.cpu_ops.linear import ROUNDED
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
+from transformer.training.cpu_ops.linear import BF16_COPY
 
 LAYERS_PER_TRIM: Final = 3
 """Layers per call of `trim_heap`: 3 needs no more memory than 1, in half of its time (`docs/experiments/memory.md`)."""
@@ -38,7 +38,7 @@ def _checkpointed(forward: Callable[..., Tensor], *inputs: Tensor | int | None) 
     output: Tensor = checkpoint(forward, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
     for value in inputs:
         if isinstance(value, Tensor):
-            vars(value).pop(ROUNDED, None)  # the rounded copy would add half of the input's memory
+            vars(value).pop(BF16_COPY, None)  # the rounded copy would add half of the input's memory
     return output
 
 
@@ -46,5 +46,5 @@ def _forward(forward: Callable[..., Tensor], trims_heap: bool, *inputs: Tensor |
     on_cpu = isinstance(inputs[0], Tensor) and inputs[0].device.type == "cpu"
     if trims_heap and on_cpu and torch.is_grad_enabled():
         trim_heap()
-    with CompiledProducts():  # the recomputation in the backward pass runs outside the context of the training step
+    with CpuKernelMode():  # the recomputation in the backward pass runs outside the context of the training step
         return forward(*inputs)

@@ -9,8 +9,8 @@ from typing import Final
 import torch
 
 from transformer.errors import ConfigError
-from transformer.kernels import kind
-from transformer.training.cpu_ops.dispatch import CompiledProducts
+from transformer.kernels import instruction_set
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
 ONEDNN_CACHE_CAPACITY: Final = 4096
@@ -36,7 +36,7 @@ class Backend:
     def compute_context(self) -> Generator[None]:
         """Enters the context of a forward pass: autocast to the precision and, on a CPU, the compiled kernels."""
         dtype = PRECISIONS[self.precision]
-        products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CompiledProducts()
+        products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CpuKernelMode()
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32), products:
             yield
 
@@ -72,7 +72,7 @@ def choose_backend(device: str = "auto", precision: str | None = None) -> Backen
 
 def _cpu_has_fast_bf16() -> bool:
     """Whether the CPU has bfloat16 matrix instructions and the kernels use them."""
-    if kind() == "avx2":
+    if instruction_set() == "avx2":
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -13,7 +13,7 @@ from torch import nn
 from transformer.errors import NonFiniteError
 from transformer.interfaces import Batch
 from transformer.kernels.elementwise import sum_of_squares
-from transformer.kernels.gemm import multiplies
+from transformer.kernels.gemm import supports_tensors
 from transformer.training.backend import CPU_FLOAT32, Backend
 from transformer.training.distributed.data_parallel import full_tensor, local_tensor, no_gradient_sync
 from transformer.training.distributed.process_group import SINGLE_PROCESS, DistributedContext
@@ -147,7 +147,7 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
 def _gradient_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if multiplies(*gradients) and all(gradient.dtype == torch.float32 for gradient in gradients):
+    if supports_tensors(*gradients) and all(gradient.dtype == torch.float32 for gradient in gradients):
         return torch.tensor(math.sqrt(sum_of_squares(*gradients)), dtype=torch.float32, device="cpu")
     return full_tensor(nn.utils.get_total_norm(gradients))
 

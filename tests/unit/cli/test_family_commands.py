@@ -18,7 +18,7 @@ from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.decoding import Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
-from transformer.kernels import kind as kind_of_kernels
+from transformer.kernels import instruction_set
 from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.pipelines.text_generation import Generator
@@ -174,7 +174,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     assert ended.returncode == 0, ended.stderr
     assert "1 texts exceed the model's 24 tokens" in ended.stderr
     vectors = np.load(out, allow_pickle=False)
-    encoder = load(models["bert"], precision="bf16" if kind_of_kernels() in ("amx", "avx512") else "float32")
+    encoder = load(models["bert"], precision="bf16" if instruction_set() in ("amx", "avx512") else "float32")
     np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     near = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout

@@ -22,7 +22,7 @@ from transformer.decoding.shortlist_training import (
 )
 from transformer.errors import ConfigError, DataError
 from transformer.inference.cpu import pack
-from transformer.kernels import PRECISIONS, PackedMatrix, Precision, Weight, library
+from transformer.kernels import PRECISIONS, PackedLinear, Precision, Weight, library
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
@@ -175,8 +175,8 @@ def test_an_ensemble_of_shortlisted_models() -> None:
 def test_chosen_outputs_of_a_packed_matrix(precision: Precision) -> None:
     """Catches columns of another panel, and scales or biases that stay behind."""
     torch.manual_seed(1)
-    weight, bias, x = Weight.of(torch.randn(200, 37), precision), torch.randn(200), torch.randn(5, 37)
-    whole = PackedMatrix(weight, bias=bias)
+    weight, bias, x = Weight.from_tensor(torch.randn(200, 37), precision), torch.randn(200), torch.randn(5, 37)
+    whole = PackedLinear(weight, bias=bias)
     ids = torch.tensor([3, 199, 64, 63, 3, 128, 0])
     torch.testing.assert_close(whole.select(ids)(x), whole(x)[:, ids])
     many = torch.randperm(200)[:130]

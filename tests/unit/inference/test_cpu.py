@@ -236,7 +236,9 @@ def test_memory_is_that_of_the_precision() -> None:
 def test_numbers_that_are_int8_already_are_not_rounded_again() -> None:
     """Catches a quantized model whose stored numbers are ignored."""
     model = random_model()
-    stored = {id(parameter): Weight.of(parameter, "int8") for parameter in model.parameters() if parameter.dim() == 2}
+    stored = {
+        id(parameter): Weight.from_tensor(parameter, "int8") for parameter in model.parameters() if parameter.dim() == 2
+    }
     other = copy.deepcopy(model)
     src, tgt = sentences()
     with torch.inference_mode():

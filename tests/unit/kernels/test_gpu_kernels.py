@@ -29,30 +29,30 @@ TYPES = [torch.float32, *([torch.bfloat16] if IS_GPU else [])]  # the interprete
 HEADS, WIDTH = 3, 16
 
 
-def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Equal but for the rounding of what was read and written."""
-    error = (found.double().cpu() - expected.double().cpu()).norm() / expected.double().norm()
-    return bool(error < (1e-5 if found.dtype == torch.float32 else 1e-2))
+    error = (actual.double().cpu() - expected.double().cpu()).norm() / expected.double().norm()
+    return bool(error < (1e-5 if actual.dtype == torch.float32 else 1e-2))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: bool) -> None:
     """Catches a position left out or read twice, another row's keys, and a key that is not kept."""
-    rows, room = 5, 70
-    keys, values = (torch.randn(rows, HEADS, room, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
+    rows, capacity = 5, 70
+    keys, values = (torch.randn(rows, HEADS, capacity, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
     joint = torch.randn(rows, 3 * HEADS * WIDTH, device=DEVICE).to(dtype)
     positions = torch.full((rows,), 40) if shared else torch.tensor([0, 1, 33, 64, 69])
-    cache_indirection = torch.randint(0, rows, (rows, room), dtype=torch.int32, device=DEVICE) if shared else None
+    cache_indirection = torch.randint(0, rows, (rows, capacity), dtype=torch.int32, device=DEVICE) if shared else None
     before = keys.clone(), values.clone()
-    found = triton_kernels.attend_written(joint, keys, values, positions.to(DEVICE), 0.3, cache_indirection)
+    actual = triton_kernels.self_attention_step(joint, keys, values, positions.to(DEVICE), 0.3, cache_indirection)
     for row, n in enumerate(positions.tolist()):
         query, key, value = joint[row].double().view(3, HEADS, WIDTH)
         held = torch.full((n,), row, device=DEVICE) if cache_indirection is None else cache_indirection[row, :n].long()
         past = [x[held, :, torch.arange(n)].double() for x in before]
         k, v = (torch.cat([x, new[None]]) for x, new in zip(past, (key, value), strict=True))
         weights = (0.3 * torch.einsum("he,nhe->hn", query, k)).softmax(dim=-1)
-        assert close(found[row], torch.einsum("hn,nhe->he", weights, v).flatten())
+        assert close(actual[row], torch.einsum("hn,nhe->he", weights, v).flatten())
         assert torch.equal(keys[row, :, n].flatten(), joint[row].view(3, -1)[1])
         assert torch.equal(values[row, :, n].flatten(), joint[row].view(3, -1)[2])
 
@@ -66,12 +66,12 @@ def test_hypotheses_attend_to_their_source(width: int, dtype: torch.dtype) -> No
     queries = torch.randn(sentences * width, HEADS * WIDTH, device=DEVICE).to(dtype)
     mask = torch.rand(sentences, 1, 1, length, device=DEVICE) > 0.3
     mask[1] = False
-    found = triton_kernels.attend_source(queries, keys, values, mask, 0.3)
+    actual = triton_kernels.cross_attention_step(queries, keys, values, mask, 0.3)
     by_sentence = queries.double().view(sentences, width, HEADS, WIDTH).transpose(1, 2)
     weights = (0.3 * by_sentence @ keys.double().transpose(2, 3)).masked_fill(~mask, -torch.inf).softmax(-1)
     expected = (weights.nan_to_num(0.0) @ values.double()).transpose(1, 2).reshape(sentences * width, -1)
-    assert close(found, expected)
-    assert not found.view(sentences, -1)[1].any()
+    assert close(actual, expected)
+    assert not actual.view(sentences, -1)[1].any()
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -80,7 +80,7 @@ def test_a_sum_is_normalized(dtype: torch.dtype, *, adds: bool) -> None:
     """Catches statistics over the places that fill up a row of 48, and a sum that is not kept."""
     x, y = (torch.randn(5, 48, device=DEVICE).to(dtype) for _ in range(2))
     alpha, beta = (torch.randn(48, device=DEVICE).to(dtype) for _ in range(2))
-    total, normed = triton_kernels.add_norm(x, y if adds else None, alpha, beta, 1e-5, keeps=True)
+    total, normed = triton_kernels.add_norm(x, y if adds else None, alpha, beta, 1e-5, store_sum=True)
     expected = x.double() + y.double() if adds else x.double()
     assert close(total, expected)
     assert close(normed, F.layer_norm(expected, (48,), alpha.double(), beta.double(), 1e-5))
@@ -89,14 +89,14 @@ def test_a_sum_is_normalized(dtype: torch.dtype, *, adds: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("vocabulary", "k"), [(9, 2), (1024, 1), (2500, 8)])
 def test_the_best_tokens_come_first(vocabulary: int, k: int, dtype: torch.dtype) -> None:
-    """Catches a token at the edge of a part, one chosen twice, one that is never written, disorder of equal ones."""
+    """Catches missed tokens at the edge of a block, repeated or forbidden tokens, and disorder among equal logits."""
     logits = torch.randn(4, vocabulary, device=DEVICE).to(dtype)
     logits[1] = 0.0
     logits[2, -1] = logits[2, 0] = logits[2, 5] = 9.0
-    never = torch.zeros(vocabulary, dtype=torch.bool, device=DEVICE)
-    never[[0, 2]] = True
-    log_p, tokens = triton_kernels.best_tokens(logits, k, never)
-    exact = logits.double().log_softmax(dim=1).masked_fill(never, -torch.inf)
+    forbidden = torch.zeros(vocabulary, dtype=torch.bool, device=DEVICE)
+    forbidden[[0, 2]] = True
+    log_p, tokens = triton_kernels.best_tokens(logits, k, forbidden)
+    exact = logits.double().log_softmax(dim=1).masked_fill(forbidden, -torch.inf)
     order = exact.sort(dim=1, descending=True, stable=True)
     assert torch.equal(tokens, order.indices[:, :k])
     assert (log_p - order.values[:, :k]).abs().max() < 1e-5
@@ -105,7 +105,7 @@ def test_the_best_tokens_come_first(vocabulary: int, k: int, dtype: torch.dtype)
 
 
 def test_too_few_tokens_are_filled_up_with_none() -> None:
-    """Catches a token that is never written in a place of its own."""
+    """Catches a token that is forbidden written in a place of its own."""
     log_p, _ = triton_kernels.best_tokens(
         torch.zeros(1, 5, device=DEVICE), 4, torch.tensor([1, 0, 1, 1, 0]).bool().to(DEVICE)
     )
@@ -122,14 +122,18 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
         model.projection_layer.proj.weight.mul_(3)
-    given = sorted(requests(1, [4, 9], 9), key=lambda request: -len(request.source))
+    batch = sorted(requests(1, [4, 9], 9), key=lambda request: -len(request.source))
     fused = fuse(copy.deepcopy(model.eval()).to(DEVICE))
     for search in (Search(), Search(beam=3, n_best=3), Search(beam=2, no_repeat_ngram=2)):
-        expected = search_all(model, given, search)
-        found = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
+        expected = search_all(model, batch, search)
+        actual = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(batch, 4096))
         for index, hypotheses in enumerate(expected):
-            assert [each.tokens for each in found[index]] == [each.tokens for each in hypotheses]
-            assert [each.score for each in found[index]] == pytest.approx([each.score for each in hypotheses], abs=1e-4)
+            assert [hypothesis.tokens for hypothesis in actual[index]] == [
+                hypothesis.tokens for hypothesis in hypotheses
+            ]
+            assert [each.score for each in actual[index]] == pytest.approx(
+                [each.score for each in hypotheses], abs=1e-4
+            )
 
 
 @pytest.mark.slow
@@ -143,12 +147,12 @@ def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
             parameter.add_(0.3 * torch.randn_like(parameter))
         assert model.projection_layer.proj.bias is not None
         model.projection_layer.proj.bias[2] = -9.0  # EOS
-    given = sorted(requests(2, [41, 41], 9), key=lambda request: -len(request.source))
+    batch = sorted(requests(2, [41, 41], 9), key=lambda request: -len(request.source))
     fused = fuse(copy.deepcopy(model).to(DEVICE))
-    found = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(given, 4096))
-    for index, (expected,) in enumerate(search_all(model, given, search)):
-        assert found[index][0].tokens == expected.tokens
-        assert found[index][0].score == pytest.approx(expected.score, abs=1e-4)
+    actual = dict(GraphedSearcher(fused, search, torch.device(DEVICE), 12).search_each(batch, 4096))
+    for index, (expected,) in enumerate(search_all(model, batch, search)):
+        assert actual[index][0].tokens == expected.tokens
+        assert actual[index][0].score == pytest.approx(expected.score, abs=1e-4)
 
 
 def test_other_blocks_stay_as_they_are() -> None:
@@ -166,5 +170,5 @@ def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
     command = [sys.executable, str(Path(__file__).parent / "compile_triton_kernels.py"), dtype]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ended.returncode == 0, ended.stderr
-    programs = {name for name, each in vars(triton_kernels).items() if hasattr(each, "fn") and hasattr(each, "run")}
+    programs = {name for name, value in vars(triton_kernels).items() if hasattr(value, "fn") and hasattr(value, "run")}
     assert set(ended.stdout.split()) == programs

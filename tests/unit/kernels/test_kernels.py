@@ -19,35 +19,38 @@ from transformer.blocks.attention import attention
 from transformer.errors import ConfigError
 from transformer.kernels import (
     PRECISIONS,
-    ListedMatrix,
-    PackedMatrix,
+    PackedLinear,
     Precision,
+    ShortlistProjection,
     Weight,
     add_norm,
+    append_to_cache,
     best_tokens,
-    fetch,
+    cached_attention,
     library,
-    remember,
-    reorder,
+    reorder_cache,
     unavailable_reason,
 )
-from transformer.kernels.library import INSTRUCTIONS, KINDS, _found, kind
+from transformer.kernels.library import INSTRUCTION_SETS, TORCH_CAPABILITIES, _load_library, instruction_set
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
 CAPABILITIES = torch.cpu.get_capabilities()
 NEEDED = {
     "amx": ("avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"), "avx512": ("avx512_bf16",), "avx2": ("avx2",),
 }  # fmt: skip
-HAS = {name: all(CAPABILITIES.get(each, False) for each in needed) for name, needed in NEEDED.items()}
-WITHOUT_TILES = (["None", "amx: the compiler knew no AMX"], ["None", "amx: Linux gives this process no tiles"])
+HAS = {name: all(CAPABILITIES.get(capability, False) for capability in needed) for name, needed in NEEDED.items()}
+WITHOUT_TILES = (
+    ["None", "amx: the compiler did not support AMX"],
+    ["None", "amx: Linux denied AMX tiles to this process"],
+)
 needs_kernels = pytest.mark.skipif(
     unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}"
 )
 
 
 @pytest.fixture(params=["compiled", "torch"])
-def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each test that takes it runs with the compiled kernels, where they are, and with torch."""
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test with the compiled kernels, if they are available, and with PyTorch."""
     if request.param == "torch":
         for module in ("packed_linear", "attention", "normalization", "topk"):
             substitute(monkeypatch, f"{module}.library", lambda: None)
@@ -61,19 +64,19 @@ def test_kernels_are_compiled_where_they_can_be() -> None:
     """Catches an installation that leaves the kernels out, so that every other test here tests torch."""
     if shutil.which("g++") is None or not HAS["avx2"]:
         pytest.skip("no compiler, or a processor without AVX2")
-    found = [name for name in HAS if HAS[name] and told_by(name) not in WITHOUT_TILES]
-    assert told_by("") == [found[0], "None"]
+    actual = [name for name in HAS if HAS[name] and kernels_of_process(name) not in WITHOUT_TILES]
+    assert kernels_of_process("") == [actual[0], "None"]
 
 
 @pytest.mark.slow
 def test_a_setting_chooses_the_kernels() -> None:
     """Catches a setting that is not read, and instructions on a processor that lacks them."""
-    assert told_by("off") == ["None", "TRANSFORMER_KERNELS=off"]
+    assert kernels_of_process("off") == ["None", "TRANSFORMER_KERNELS=off"]
     if shutil.which("g++") is not None:
-        for name, instructions in KINDS.items():
+        for name, instructions in INSTRUCTION_SETS.items():
             expected = [name, "None"] if HAS[name] else ["None", f"this processor lacks {instructions}"]
-            assert told_by(name) in (expected, *WITHOUT_TILES)
-    assert told_by("sse")[-1] == (
+            assert kernels_of_process(name) in (expected, *WITHOUT_TILES)
+    assert kernels_of_process("sse")[-1] == (
         "transformer.errors.ConfigError: TRANSFORMER_KERNELS='sse' is unknown; "
         "choose one of off, amx, avx512, avx2, or leave it unset"
     )
@@ -81,29 +84,32 @@ def test_a_setting_chooses_the_kernels() -> None:
 
 def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a broken installation that is slow without a word, and reasons of which the last hides the first."""
-    slowest, held = list(KINDS)[-1], ctypes.CDLL(None)
+    slowest, held = list(INSTRUCTION_SETS)[-1], ctypes.CDLL(None)
 
     def load(name: str) -> ctypes.CDLL:
         if name == slowest:
             return held
         raise OSError("no such symbol")
 
-    everything = dict.fromkeys(INSTRUCTIONS.values(), True)
+    everything = dict.fromkeys(TORCH_CAPABILITIES.values(), True)
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: everything)
 
-    module, found = sys.modules["transformer.kernels.library"], _found.__wrapped__
+    module, load_library = sys.modules["transformer.kernels.library"], _load_library.__wrapped__
     monkeypatch.delenv("TRANSFORMER_KERNELS", raising=False)
-    monkeypatch.setattr(module, "_load", load)
-    with pytest.warns(UserWarning, match="for avx2 are used, since faster ones are not: .*avx512: no such"):
-        assert found() == (held, slowest)
-    monkeypatch.setitem(KINDS, "none", "wings")
-    monkeypatch.setattr(module, "_load", lambda _: None)
-    assert found() == (None, "; ".join(f"this processor lacks {each}" for each in KINDS.values()))
+    monkeypatch.setattr(module, "_load_for", load)
+    with pytest.warns(
+        UserWarning, match="using the avx2 kernels because faster ones could not be loaded: .*avx512: no such"
+    ):
+        assert load_library() == (held, slowest)
+    monkeypatch.setitem(INSTRUCTION_SETS, "none", "wings")
+    monkeypatch.setattr(module, "_load_for", lambda _: None)
+    assert load_library() == (None, "; ".join(f"this processor lacks {name}" for name in INSTRUCTION_SETS.values()))
 
 
-def told_by(setting: str) -> list[str]:
-    """The kind of kernels that a new process takes, and why it takes none; or the lines of its error."""
-    code = "from transformer.kernels import kind, why_not; print(kind()); print(why_not())"
+def kernels_of_process(setting: str) -> list[str]:
+    """Returns the kernels that a new process uses and why it uses none, or the lines of its error."""
+    names = "instruction_set, unavailable_reason"
+    code = f"from transformer.kernels import {names}; print(instruction_set()); print(unavailable_reason())"
     environment = os.environ | {"TRANSFORMER_KERNELS": setting}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     return (result.stdout or result.stderr).splitlines()
@@ -135,25 +141,25 @@ def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
         (130, 300, 200),
     ],
 )
-def test_products(by: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
+def test_products(implementation: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
     """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign."""
     x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
     expected = expected_product(x, weight, precision)
-    plain = PackedMatrix(Weight.of(weight, precision))
-    biased = PackedMatrix(Weight.of(weight, precision), bias=bias, activation="relu")
+    plain = PackedLinear(Weight.from_tensor(weight, precision))
+    biased = PackedLinear(Weight.from_tensor(weight, precision), bias=bias, activation="relu")
     near = {"atol": TOLERANCE[precision] * math.sqrt(inner), "rtol": 0.0}
-    if by == "torch" and precision == "bf16":
+    if implementation == "torch" and precision == "bf16":
         near = {"atol": max(0.02, 0.004 * math.sqrt(inner)), "rtol": 0.01}  # torch rounds the sums to bfloat16, too
     torch.testing.assert_close(plain(x).double(), expected, **near)
     torch.testing.assert_close(biased(x).double(), (expected + bias).relu(), **near)
-    wider = plain.finished(3 * bias, "silu")
+    wider = plain.with_activation(3 * bias, "silu")
     y = expected + 3 * bias
     torch.testing.assert_close(wider(x).double(), y / (1 + (-y).exp()), **near)
     assert plain(x).shape == (rows, columns)
     assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
 
 
-def test_activations(by: str) -> None:
+def test_activations(implementation: str) -> None:
     """Catches a formula that is right near 0 alone, and one that overflows far from it."""
     y = torch.linspace(-40, 40, 3001, dtype=torch.float64)
     below = (1 + torch.erf(y / math.sqrt(2))) / 2
@@ -161,60 +167,60 @@ def test_activations(by: str) -> None:
     expected = {"relu": y.clamp(min=0), "silu": y * torch.sigmoid(y), "gelu": y * below,
                 "gelu_tanh": y * (1 + torch.tanh(cubic)) / 2}  # fmt: skip
     for name, values in expected.items():
-        found = PackedMatrix(Weight.of(torch.ones(1, 1), "float32"), activation=name)(y.float()[:, None])
-        torch.testing.assert_close(found[:, 0].double(), values, atol=1e-6, rtol=1e-6)
-    wide = PackedMatrix(Weight.of(torch.eye(70), "float32"), activation="gelu")
+        actual = PackedLinear(Weight.from_tensor(torch.ones(1, 1), "float32"), activation=name)(y.float()[:, None])
+        torch.testing.assert_close(actual[:, 0].double(), values, atol=1e-6, rtol=1e-6)
+    wide = PackedLinear(Weight.from_tensor(torch.eye(70), "float32"), activation="gelu")
     torch.testing.assert_close(wide(torch.ones(7, 70)), torch.full((7, 70), 0.8413447), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_matrices_stand_side_by_side_and_come_apart(by: str, precision: Precision) -> None:
+def test_matrices_stand_side_by_side_and_come_apart(implementation: str, precision: Precision) -> None:
     """Catches a part that begins at the wrong column, or shares the bias or the scales of another."""
     for size in (64, 24):  # with and without a panel's end between them
         weights, bias, x = torch.randn(3, size, 40), torch.randn(3 * size), torch.randn(5, 40)
-        whole = PackedMatrix(*(Weight.of(weight, precision) for weight in weights), bias=bias)
+        whole = PackedLinear(*(Weight.from_tensor(weight, precision) for weight in weights), bias=bias)
         for start, stop in ((0, size), (size, 3 * size), (2 * size, 3 * size)):
-            part = whole.part(start, stop)
+            part = whole.slice_outputs(start, stop)
             torch.testing.assert_close(part(x), whole(x)[:, start:stop], atol=0, rtol=0)
-    with pytest.raises(ConfigError, match="weights of several precisions do not stand side by side"):
-        PackedMatrix(Weight.of(weights[0], "int8"), Weight.of(weights[1], "float32"))
+    with pytest.raises(ConfigError, match="weights have different precisions"):
+        PackedLinear(Weight.from_tensor(weights[0], "int8"), Weight.from_tensor(weights[1], "float32"))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_rows_of_a_matrix_are_embeddings(by: str, precision: Precision) -> None:
+def test_rows_of_a_matrix_are_embeddings(implementation: str, precision: Precision) -> None:
     """Catches an embedding that differs from the projection it shares its numbers with."""
-    weight = Weight.of(torch.randn(131, 30), precision)
+    weight = Weight.from_tensor(torch.randn(131, 30), precision)
     ids = torch.tensor([[0, 130, 64], [63, 7, 7]])
-    torch.testing.assert_close(PackedMatrix(weight).rows(ids), weight.numbers()[ids], atol=0, rtol=0)
+    torch.testing.assert_close(PackedLinear(weight).lookup(ids), weight.dequantize()[ids], atol=0, rtol=0)
 
 
 @needs_kernels
 def test_what_does_not_fit_is_refused() -> None:
     """Catches reading and writing beyond the end: kernels do not check, so their callers must."""
-    matrix = PackedMatrix(Weight.of(torch.randn(70, 20), "int8"))
-    with pytest.raises(ValueError, match="rows of 19 do not go with a weight of 20 inputs"):
+    matrix = PackedLinear(Weight.from_tensor(torch.randn(70, 20), "int8"))
+    with pytest.raises(ValueError, match=r"x.size\(-1\)=19 does not match the weight"):
         matrix(torch.randn(3, 19))
-    with pytest.raises(IndexError, match="ids 5 to 70 are not all of 0 to 69"):
-        matrix.rows(torch.tensor([5, 70]))
-    with pytest.raises(ValueError, match=r"a bias of \(60,\) does not go with 70 outputs"):
-        PackedMatrix(Weight.of(torch.randn(70, 20), "int8"), bias=torch.randn(60))
+    with pytest.raises(IndexError, match="ids 5 to 70 are not all in 0 to 69"):
+        matrix.lookup(torch.tensor([5, 70]))
+    with pytest.raises(ValueError, match=r"bias=\(60,\) does not match 70 outputs"):
+        PackedLinear(Weight.from_tensor(torch.randn(70, 20), "int8"), bias=torch.randn(60))
     by_hand_or_shape = (ValueError, TypeError)  # jaxtyping, where it is on, finds it first
-    with pytest.raises(by_hand_or_shape, match=r"do not go with rows of 20|parameter 'alpha'"):
+    with pytest.raises(by_hand_or_shape, match=r"do not match rows of 20|parameter 'alpha'"):
         add_norm(torch.randn(3, 20), None, torch.ones(19), torch.ones(20), 1e-6)
-    with pytest.raises(by_hand_or_shape, match="do not go with"):
-        fetch(torch.randn(1, 1, 15), torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8))
+    with pytest.raises(by_hand_or_shape, match="do not match"):
+        cached_attention(torch.randn(1, 1, 15), torch.randn(1, 2, 4, 8), torch.randn(1, 2, 4, 8))
 
 
 @needs_kernels
 def test_other_types_are_converted() -> None:
     """Catches float64 or half numbers that are read as float32, whatever torch's default is."""
     weight, x = torch.randn(70, 20), torch.randn(3, 20)
-    expected = PackedMatrix(Weight.of(weight, "float32"))(x)
+    expected = PackedLinear(Weight.from_tensor(weight, "float32"))(x)
     torch.set_default_dtype(torch.float64)
     try:
-        matrix = PackedMatrix(Weight.of(weight, "float32"))
+        matrix = PackedLinear(Weight.from_tensor(weight, "float32"))
         assert torch.equal(matrix(x.double()), expected)
-        assert matrix.rows(torch.tensor([3], dtype=torch.int32)).dtype == torch.float32
+        assert matrix.lookup(torch.tensor([3], dtype=torch.int32)).dtype == torch.float32
         assert best_tokens(x, 2)[0].dtype == torch.float32
     finally:
         torch.set_default_dtype(torch.float32)
@@ -225,25 +231,25 @@ def test_other_types_are_converted() -> None:
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_what_is_no_number_stays_none(precision: Precision, activation: str) -> None:
     """Catches NaN that becomes 0 by rounding or by ReLU: a model that diverged would seem to work."""
-    matrix = PackedMatrix(Weight.of(torch.randn(70, 40), precision), activation=activation)
+    matrix = PackedLinear(Weight.from_tensor(torch.randn(70, 40), precision), activation=activation)
     x = torch.randn(2, 40)
     x[1, 7] = torch.nan
     assert matrix(x)[0].isfinite().all()
     assert matrix(x)[1].isnan().all()
     query, keys = torch.randn(1, 1, 8), torch.randn(1, 1, 5, 8)
     keys[0, 0, 2] = torch.nan
-    found = fetch(query, keys, torch.randn(1, 1, 5, 8))
-    assert found is not None
-    assert found.isnan().all()
+    actual = cached_attention(query, keys, torch.randn(1, 1, 5, 8))
+    assert actual is not None
+    assert actual.isnan().all()
 
 
 def test_int8_weights_are_within_half_a_unit() -> None:
     """Catches a scale of the whole matrix: one large row would cost all others their digits."""
     weight = torch.randn(6, 50) * torch.tensor([1e-3, 1.0, 1e3, 1e-6, 5.0, 0.0])[:, None]
-    rounded = Weight.of(weight, "int8")
+    rounded = Weight.from_tensor(weight, "int8")
     assert rounded.scales is not None
     assert rounded.precision == "int8"
-    assert ((rounded.numbers() - weight).abs() <= 0.5001 * rounded.scales[:, None]).all()
+    assert ((rounded.dequantize() - weight).abs() <= 0.5001 * rounded.scales[:, None]).all()
 
 
 @needs_kernels
@@ -255,7 +261,9 @@ def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precis
     float32 are multiplied in another way than few, though in one on all threads: see the test below.
     """
     for rows, inner in ((45, 100), (130, 1100)):
-        matrix = PackedMatrix(Weight.of(torch.randn(1000, inner), precision), bias=torch.randn(1000), activation="gelu")
+        matrix = PackedLinear(
+            Weight.from_tensor(torch.randn(1000, inner), precision), bias=torch.randn(1000), activation="gelu"
+        )
         x = torch.randn(rows, inner)
         x[3] *= 1000
         together = matrix(x)
@@ -276,45 +284,45 @@ def test_many_rows_of_float32(rows: int, activation: str) -> None:
     """Catches, by AMX, a part of the numbers left out, or added twice where rows, inputs or panels are cut: 24 bits."""
     for columns, inner in ((70, 1), (70, 33), (70, 520), (300, 512), (700, 200), (70, 1100)):
         bias, weight, x = torch.randn(columns), torch.randn(columns, inner), torch.randn(rows, inner)
-        matrix = PackedMatrix(Weight.of(weight, "float32"), bias=bias, activation=activation)
+        matrix = PackedLinear(Weight.from_tensor(weight, "float32"), bias=bias, activation=activation)
         expected = x.double() @ weight.double().t() + bias
         largest = x.double().abs() @ weight.double().abs().t() + bias.abs() + 1e-6
         expected = F.gelu(expected) if activation == "gelu" else expected
         y = matrix(x)
         assert ((y - expected).abs() / largest).max() < 1e-6
         if activation == "none":
-            for found, best in zip(matrix.best(x, 3), best_tokens(y, 3), strict=True):
-                torch.testing.assert_close(found, best, atol=1e-4, rtol=1e-5)
+            for actual, best in zip(matrix.top_k(x, 3), best_tokens(y, 3), strict=True):
+                torch.testing.assert_close(actual, best, atol=1e-4, rtol=1e-5)
         x[5, 0] = torch.nan
         assert matrix(x).isnan().any(dim=1).nonzero().tolist() == [[5]]
 
 
-@pytest.mark.parametrize("cached", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [1, 12, 16, 24, 64, 128])
-def test_attention(by: str, cached: torch.dtype, width: int) -> None:
+def test_attention(implementation: str, cache_dtype: torch.dtype, width: int) -> None:
     """Catches a mask of the wrong sentence or position, a fully masked row that is NaN, heads that mix."""
     batch, heads, queries, positions = 3, 2, 5, 19
-    keys, values = (torch.randn(batch, positions, heads, width).transpose(1, 2).to(cached) for _ in range(2))
+    keys, values = (torch.randn(batch, positions, heads, width).transpose(1, 2).to(cache_dtype) for _ in range(2))
     query = torch.randn(batch, queries, 3 * heads * width)[..., heads * width : 2 * heads * width]
     mask = torch.rand(batch, 1, queries, positions) < 0.6
     mask[0, 0, 1] = False
-    for each in (None, mask, mask[:, :, :1], mask[:1]):
-        found = fetch(query, keys, values, each)
-        if by == "torch":
-            assert found is None
+    for attention_mask in (None, mask, mask[:, :, :1], mask[:1]):
+        actual = cached_attention(query, keys, values, attention_mask)
+        if implementation == "torch":
+            assert actual is None
             continue
-        assert found is not None
+        assert actual is not None
         split = query.unflatten(2, (heads, width)).transpose(1, 2).double()
-        expected = attention(split, keys.double(), values.double(), each).transpose(1, 2).flatten(2)
-        torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=1e-5)
+        expected = attention(split, keys.double(), values.double(), attention_mask).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(actual.double(), expected, atol=2e-6, rtol=1e-5)
 
 
 @needs_kernels
 @pytest.mark.parametrize(
     ("positions", "width"), [(1, 8), (5, 24), (7, 7), (18, 32), (67, 64), (130, 80), (13, 128), (40, 33)]
 )
-@pytest.mark.parametrize("may_round", [False, True])
-def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: bool) -> None:
+@pytest.mark.parametrize("allow_bf16", [False, True])
+def test_attention_of_whole_sequences(positions: int, width: int, *, allow_bf16: bool) -> None:
     """Catches a tile that is written over another, padding that is attended to, and a result that depends on it.
 
     Where they may be rounded, and a processor multiplies bfloat16, weights become that, 8 bits, as do queries, keys and
@@ -330,34 +338,34 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, may_round: 
     drawn[0, 0, positions // 2] = False
     of_all_queries = padding.expand(-1, -1, positions, -1)
     for mask in (None, padding, causal_mask(positions) & padding, drawn, of_all_queries, of_all_queries[:1]):
-        found = fetch(query, keys, values, mask, is_whole=True, may_round=may_round)
-        assert found is not None
+        actual = cached_attention(query, keys, values, mask, is_full_sequence=True, allow_bf16=allow_bf16)
+        assert actual is not None
         expected = attention(split.double(), keys.double(), values.double(), mask).transpose(1, 2).flatten(2)
-        torch.testing.assert_close(found.double(), expected, atol=1e-2 if may_round else 2e-6, rtol=1e-5)
-        if may_round and kind() in ("amx", "avx512"):
+        torch.testing.assert_close(actual.double(), expected, atol=1e-2 if allow_bf16 else 2e-6, rtol=1e-5)
+        if allow_bf16 and instruction_set() in ("amx", "avx512"):
             rounded = [query.bfloat16(), keys.bfloat16(), values.bfloat16()]
-            as_bfloat16 = fetch(*rounded, mask, is_whole=True, may_round=True)
+            as_bfloat16 = cached_attention(*rounded, mask, is_full_sequence=True, allow_bf16=True)
             assert as_bfloat16 is not None
-            assert torch.equal(as_bfloat16, found.bfloat16())
-    together = fetch(query, keys, values, padding, is_whole=True, may_round=may_round)
+            assert torch.equal(as_bfloat16, actual.bfloat16())
+    together = cached_attention(query, keys, values, padding, is_full_sequence=True, allow_bf16=allow_bf16)
     assert together is not None
     for row, length in enumerate(lengths.tolist()):
-        own = slice(row, row + 1)
-        shorter = query[own, :length], keys[own, :, :length], values[own, :, :length]
-        alone = fetch(*shorter, is_whole=True, may_round=may_round)
+        one = slice(row, row + 1)
+        shorter = query[one, :length], keys[one, :, :length], values[one, :, :length]
+        alone = cached_attention(*shorter, is_full_sequence=True, allow_bf16=allow_bf16)
         assert alone is not None
         assert torch.equal(alone[0], together[row, :length])
     of_one = keys[:1].expand(batch, -1, -1, -1), values[:1].expand(batch, -1, -1, -1)
-    found = fetch(query, *of_one, is_whole=True, may_round=may_round)
-    assert found is not None
-    copied = fetch(query, *(x.contiguous() for x in of_one), is_whole=True, may_round=may_round)
+    actual = cached_attention(query, *of_one, is_full_sequence=True, allow_bf16=allow_bf16)
+    assert actual is not None
+    copied = cached_attention(query, *(x.contiguous() for x in of_one), is_full_sequence=True, allow_bf16=allow_bf16)
     assert copied is not None
-    assert torch.equal(found, copied)
+    assert torch.equal(actual, copied)
     keys[0, 1, 0] = torch.nan
-    found = fetch(query, keys, values, is_whole=True, may_round=may_round)
-    assert found is not None
-    assert found[0, :, width:].isnan().all()
-    assert found[0, :, :width].isfinite().all()
+    actual = cached_attention(query, keys, values, is_full_sequence=True, allow_bf16=allow_bf16)
+    assert actual is not None
+    assert actual[0, :, width:].isnan().all()
+    assert actual[0, :, :width].isfinite().all()
 
 
 @needs_kernels
@@ -367,44 +375,46 @@ def test_products_that_pass_on_what_they_round(precision: Precision, activation:
     """Catches results rounded in another way than the next product would, or read as what they are not."""
     for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200), (3, 33, 64), (8, 101, 70)):
         bias = torch.randn(columns)
-        matrix = PackedMatrix(Weight.of(torch.randn(columns, inner) / 8, precision), bias=bias, activation=activation)
-        assert matrix.takes_rounded == (precision != "float32" and kind() in ("amx", "avx512"))
+        matrix = PackedLinear(
+            Weight.from_tensor(torch.randn(columns, inner) / 8, precision), bias=bias, activation=activation
+        )
+        assert matrix.accepts_bf16 == (precision != "float32" and instruction_set() in ("amx", "avx512"))
         x = torch.randn(rows, inner)
-        plain, rounded = matrix(x), matrix(x, rounded=True)
-        if not matrix.takes_rounded:
+        plain, rounded = matrix(x), matrix(x, bf16_output=True)
+        if not matrix.accepts_bf16:
             assert torch.equal(rounded, plain)
             continue
         assert rounded.dtype == torch.bfloat16
         if activation in ("none", "relu"):
             assert torch.equal(rounded, plain.bfloat16())
         torch.testing.assert_close(rounded.float(), plain, rtol=2**-8 + 2e-3, atol=1e-6)
-        for wanted in (False, True):
-            of_rounded = matrix(x.bfloat16().float(), rounded=wanted)
-            assert torch.equal(matrix(x.bfloat16(), rounded=wanted), of_rounded)
+        for bf16_output in (False, True):
+            of_rounded = matrix(x.bfloat16().float(), bf16_output=bf16_output)
+            assert torch.equal(matrix(x.bfloat16(), bf16_output=bf16_output), of_rounded)
         far = torch.eye(inner)[:1] * torch.tensor([1e14, -1e14, 1e38, -1e38])[:, None]
-        torch.testing.assert_close(matrix(far, rounded=True).float(), matrix(far), rtol=2**-8 + 2e-3, atol=1e-6)
+        torch.testing.assert_close(matrix(far, bf16_output=True).float(), matrix(far), rtol=2**-8 + 2e-3, atol=1e-6)
         x[0, 0] = torch.nan
-        assert matrix(x, rounded=True)[0].isnan().all()
+        assert matrix(x, bf16_output=True)[0].isnan().all()
 
 
 @needs_kernels
 def test_attention_leaves_to_torch_what_it_cannot() -> None:
     """Catches heads wider than its registers, and masks that differ from head to head."""
     keys = torch.randn(1, 2, 4, 130)
-    assert fetch(torch.randn(1, 1, 260), keys, keys) is None
+    assert cached_attention(torch.randn(1, 1, 260), keys, keys) is None
     keys = torch.randn(1, 2, 4, 8)
-    assert fetch(torch.randn(1, 1, 16), keys, keys, torch.ones(1, 2, 1, 4, dtype=torch.bool)) is None
+    assert cached_attention(torch.randn(1, 1, 16), keys, keys, torch.ones(1, 2, 1, 4, dtype=torch.bool)) is None
 
 
-@pytest.mark.parametrize("cached", [torch.float32, torch.bfloat16])
-def test_new_positions_are_remembered(by: str, cached: torch.dtype) -> None:
+@pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16])
+def test_new_positions_are_remembered(implementation: str, cache_dtype: torch.dtype) -> None:
     """Catches a position written in another row, or over what stood beside it."""
-    cache = torch.randn(3, 2, 7, 20).to(cached)
-    fresh, positions = torch.randn(3, 3 * 40)[:, 40:80], torch.tensor([4, 0, 6])
+    cache = torch.randn(3, 2, 7, 20).to(cache_dtype)
+    new, positions = torch.randn(3, 3 * 40)[:, 40:80], torch.tensor([4, 0, 6])
     expected = cache.clone()
     for row, position in enumerate(positions.tolist()):
-        expected[row, :, position] = fresh[row].view(2, 20).to(cached)
-    remember(fresh, cache, positions)
+        expected[row, :, position] = new[row].view(2, 20).to(cache_dtype)
+    append_to_cache(new, cache, positions)
     assert torch.equal(cache, expected)
 
 
@@ -417,14 +427,14 @@ def test_rows_of_a_cache_change_places() -> None:
         wanted = [draw.randrange(n) for _ in range(draw.randint(1, n))] if attempt % 2 else draw.sample(range(n), n)
         cache, rows, length = torch.randn(n, 2, 5, 3), torch.tensor(wanted), draw.randint(1, 5)
         expected = cache[rows].clone()
-        found = reorder(cache, rows, length)
-        assert found is not None
-        assert torch.equal(found[:, :, :length], expected[:, :, :length]), wanted
-    assert reorder(torch.randn(2, 2, 5, 3), torch.tensor([0, 1, 1]), 5) is None, "a cache has no room for more rows"
+        actual = reorder_cache(cache, rows, length)
+        assert actual is not None
+        assert torch.equal(actual[:, :, :length], expected[:, :, :length]), wanted
+    assert reorder_cache(torch.randn(2, 2, 5, 3), torch.tensor([0, 1, 1]), 5) is None, "a cache cannot hold more rows"
 
 
 @pytest.mark.parametrize(("vocabulary", "k"), [(5, 5), (17, 3), (1003, 9), (9001, 1), (40, 40)])
-def test_best_tokens(by: str, vocabulary: int, k: int) -> None:
+def test_best_tokens(implementation: str, vocabulary: int, k: int) -> None:
     """Catches a token missed at the end of a vector or part, a sum without the tokens that are never written."""
     logits = torch.randn(6, vocabulary) * 5
     logits[1] -= 500
@@ -442,7 +452,7 @@ def test_best_tokens(by: str, vocabulary: int, k: int) -> None:
         torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-6, rtol=0)
 
 
-def test_nothing_is_probable_where_a_logit_is_no_number(by: str) -> None:
+def test_nothing_is_probable_where_a_logit_is_no_number(implementation: str) -> None:
     """Catches scores above 0 of a model that diverged: their sum is no number, and the rest looks like one."""
     logits = torch.tensor([[5.0, 3, torch.nan, 1], [torch.inf, 3, 2, 1], [5.0, 3, 2, 1]])
     log_p, _ = best_tokens(logits, 2)
@@ -459,10 +469,12 @@ def test_of_equal_tokens_the_first_is_best() -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("vocabulary", "k"), [(5, 5), (17, 3), (1003, 9), (2049, 2), (600, 70)])
-def test_the_best_of_a_product_are_those_of_its_outputs(by: str, precision: Precision, vocabulary: int, k: int) -> None:
+def test_the_best_of_a_product_are_those_of_its_outputs(
+    implementation: str, precision: Precision, vocabulary: int, k: int
+) -> None:
     """Catches a block of rows, a part or a thread whose columns are missed or counted twice, a bias left out."""
-    weight = Weight.of(torch.randn(vocabulary, 24), precision)
-    matrix = PackedMatrix(weight).finished(torch.randn(vocabulary), "none")
+    weight = Weight.from_tensor(torch.randn(vocabulary, 24), precision)
+    matrix = PackedLinear(weight).with_activation(torch.randn(vocabulary), "none")
     never = torch.zeros(vocabulary, dtype=torch.bool)
     never[1::7] = True
     for rows in (1, 5, 13, 64):
@@ -470,7 +482,7 @@ def test_the_best_of_a_product_are_those_of_its_outputs(by: str, precision: Prec
         exact = matrix(x).double().log_softmax(1)
         for forbidden in (None, never):
             expected = (exact if forbidden is None else exact.masked_fill(forbidden, -torch.inf)).topk(k, dim=1)
-            log_p, tokens = matrix.best(x, k, forbidden)
+            log_p, tokens = matrix.top_k(x, k, forbidden)
             torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
             real = log_p > -torch.inf
             torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-5, rtol=0)
@@ -484,8 +496,8 @@ LENGTHS = [1, 5, 64, 130, 513, 600]
 @pytest.mark.parametrize("inner", [24, 37, 128])
 def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Precision, inner: int) -> None:
     """Catches a column of another list, a block of rows or columns left out, a sum over all that there are."""
-    matrix = PackedMatrix(Weight.of(torch.randn(700, inner), precision), bias=torch.randn(700))
-    listed = ListedMatrix.of(matrix)
+    matrix = PackedLinear(Weight.from_tensor(torch.randn(700, inner), precision), bias=torch.randn(700))
+    listed = ShortlistProjection.from_projection(matrix)
     assert listed is not None
     lists = [torch.randperm(700)[:n].sort().values for n in LENGTHS]
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
@@ -493,7 +505,7 @@ def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Pr
     never[1::7] = True
     for width in (1, 4, 13):
         x = torch.randn(len(list_of), width, inner)
-        log_p, tokens = listed.best(x, torch.cat(lists), starts, list_of, k, never)
+        log_p, tokens = listed.top_k(x, torch.cat(lists), starts, list_of, k, never)
         for place, number in enumerate(list_of):
             ids = lists[number]
             exact = matrix(x[place])[:, ids].double().log_softmax(dim=1)
@@ -504,49 +516,49 @@ def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Pr
             assert torch.isin(tokens[place, :, :n], ids).all()
             places = torch.searchsorted(ids, tokens[place, :, :n].contiguous())
             torch.testing.assert_close(exact.gather(1, places), expected.values, atol=1e-4, rtol=1e-6)
-        alone = listed.best(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, never)
+        alone = listed.top_k(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, never)
         assert torch.equal(alone[0][0], log_p[6])
         for wrong in (x[..., 1:], x[..., :0]):
-            with pytest.raises(ValueError, match="do not go with"):
-                listed.best(wrong, torch.cat(lists), starts, list_of, k, never)
+            with pytest.raises(ValueError, match="do not match"):
+                listed.top_k(wrong, torch.cat(lists), starts, list_of, k, never)
 
 
 @needs_kernels
 def test_lists_are_ranked_by_several_threads_as_by_one() -> None:
     """Catches memory that threads share, and sentences that none of them takes."""
-    listed = ListedMatrix.of(PackedMatrix(Weight.of(torch.randn(900, 64), "int8")))
+    listed = ShortlistProjection.from_projection(PackedLinear(Weight.from_tensor(torch.randn(900, 64), "int8")))
     assert listed is not None
     x, columns = torch.randn(50, 4, 64), torch.arange(900).repeat(2)
-    given = x, columns, torch.tensor([0, 900, 1800]), torch.arange(50) % 2, 5, torch.zeros(900, dtype=torch.bool)
-    threads, found = torch.get_num_threads(), list[torch.Tensor]()
+    arguments = x, columns, torch.tensor([0, 900, 1800]), torch.arange(50) % 2, 5, torch.zeros(900, dtype=torch.bool)
+    threads, actual = torch.get_num_threads(), list[torch.Tensor]()
     try:
         for n in (1, 3):
             torch.set_num_threads(n)
-            found += listed.best(*given)
+            actual += listed.top_k(*arguments)
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(found[0], found[2])
-    assert torch.equal(found[1], found[3])
+    assert torch.equal(actual[0], actual[2])
+    assert torch.equal(actual[1], actual[3])
 
 
 @needs_kernels
 def test_ranking_a_product_does_not_depend_on_threads_or_other_rows() -> None:
     """Catches sums whose order is that of the threads, and ties that the last thread wins."""
-    matrix, x = PackedMatrix(Weight.of(torch.randn(4000, 40), "int8")), torch.randn(50, 40)
+    matrix, x = PackedLinear(Weight.from_tensor(torch.randn(4000, 40), "int8")), torch.randn(50, 40)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        log_p, tokens = matrix.best(x, 4)
-        assert torch.equal(matrix.best(x[:7], 4)[0], log_p[:7])
+        log_p, tokens = matrix.top_k(x, 4)
+        assert torch.equal(matrix.top_k(x[:7], 4)[0], log_p[:7])
         assert torch.equal(best_tokens(matrix(x), 4)[0], log_p)
         torch.set_num_threads(3)
-        assert all(torch.equal(a, b) for a, b in zip(matrix.best(x, 4), (log_p, tokens), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(matrix.top_k(x, 4), (log_p, tokens), strict=True))
     finally:
         torch.set_num_threads(threads)
-    assert PackedMatrix(Weight.of(torch.zeros(4000, 40), "int8")).best(x, 3)[1].tolist() == [[0, 1, 2]] * 50
+    assert PackedLinear(Weight.from_tensor(torch.zeros(4000, 40), "int8")).top_k(x, 3)[1].tolist() == [[0, 1, 2]] * 50
 
 
-def test_add_norm(by: str) -> None:
+def test_add_norm(implementation: str) -> None:
     """Catches the biased variance, a last vector that counts zeros, a sum that is not added."""
     for width in (5, 16, 100, 512):
         x, y, alpha, beta = torch.randn(4, 3, width), torch.randn(4, 3, width), torch.randn(width), torch.randn(width)
@@ -560,16 +572,16 @@ def test_add_norm(by: str) -> None:
 def test_norms_do_not_depend_on_threads() -> None:
     """Catches rows that two threads take, or none: there are enough of them to be shared."""
     x, y, alpha, beta = torch.randn(401, 300), torch.randn(401, 300), torch.randn(300), torch.randn(300)
-    threads, found = torch.get_num_threads(), list[Tensor]()
+    threads, actual = torch.get_num_threads(), list[Tensor]()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(add_norm(x, y, alpha, beta, 1e-6))
+            actual.append(add_norm(x, y, alpha, beta, 1e-6))
     finally:
         torch.set_num_threads(threads)
-    torch.testing.assert_close(found[1], F.layer_norm(x + y, (300,), alpha, beta, 1e-6), atol=1e-5, rtol=1e-5)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(actual[1], F.layer_norm(x + y, (300,), alpha, beta, 1e-6), atol=1e-5, rtol=1e-5)
+    assert torch.equal(actual[0], actual[1])
+    assert torch.equal(actual[0], actual[2])
 
 
 @needs_kernels
@@ -577,9 +589,9 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     """Catches a field that was added on one side alone: its size in C is what Python says."""
     from ctypes import sizeof
 
-    from transformer.kernels.attention import Attention
-    from transformer.kernels.layer_step import Layer
-    from transformer.kernels.packed_linear import Matrix
+    from transformer.kernels.attention import AttentionArgs
+    from transformer.kernels.layer_step import LayerArgs
+    from transformer.kernels.packed_linear import PackedMatrixArgs
 
     compiled = library()
     assert compiled is not None
@@ -587,7 +599,7 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
         compiled.transformer_size_of_matrix(), compiled.transformer_size_of_attention(),
         compiled.transformer_size_of_layer(),
     ]  # fmt: skip
-    assert sizes == [sizeof(Matrix), sizeof(Attention), sizeof(Layer)]
+    assert sizes == [sizeof(PackedMatrixArgs), sizeof(AttentionArgs), sizeof(LayerArgs)]
 
 
 @needs_kernels
@@ -595,7 +607,7 @@ def test_an_infinite_input_is_no_number_in_int8() -> None:
     """Catches an overflow that becomes an infinity of the other sign, which ReLU would hide."""
     x = torch.ones(2, 9)
     x[0, 3] = torch.inf
-    found = PackedMatrix(Weight.of(torch.ones(5, 9), "int8"))(x)
-    assert found[0].isnan().all()
-    torch.testing.assert_close(found[1], torch.full((5,), 9.0))
-    assert not PackedMatrix(Weight.of(torch.ones(5, 9), "int8"))(torch.full((1, 9), 1e-38)).any()
+    actual = PackedLinear(Weight.from_tensor(torch.ones(5, 9), "int8"))(x)
+    assert actual[0].isnan().all()
+    torch.testing.assert_close(actual[1], torch.full((5,), 9.0))
+    assert not PackedLinear(Weight.from_tensor(torch.ones(5, 9), "int8"))(torch.full((1, 9), 1e-38)).any()

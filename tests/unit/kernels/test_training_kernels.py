@@ -17,12 +17,12 @@ from transformer.blocks.attention import fused_linear
 from transformer.blocks.feed_forward import feed_forward
 from transformer.kernels import library, unavailable_reason
 from transformer.kernels.cross_entropy import to_gradient
-from transformer.kernels.elementwise import gelu, sum_columns, sum_of_squares
-from transformer.kernels.gemm import Finish, matmul
-from transformer.kernels.library import kind
+from transformer.kernels.elementwise import column_sums, gelu, sum_of_squares
+from transformer.kernels.gemm import Epilogue, matmul
+from transformer.kernels.library import instruction_set
 from transformer.training.backend import Backend
-from transformer.training.cpu_ops.dispatch import CompiledProducts, attend
-from transformer.training.cpu_ops.linear import linear, linear_side_by_side
+from transformer.training.cpu_ops.dispatch import CpuKernelMode, cpu_attention
+from transformer.training.cpu_ops.linear import cpu_fused_linear, cpu_linear
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
@@ -52,42 +52,42 @@ def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int,
     bias = torch.randn(n)
     for turned_a, turned_b, type_a, type_b, type_out in itertools.product((0, 1), (0, 1), types, types, types):
         a, b = stored(m, k, type_a, is_transposed=bool(turned_a)), stored(k, n, type_b, is_transposed=bool(turned_b))
-        found = matmul(a, b, Finish(bias), precision=precision, out=torch.empty(m, n, dtype=type_out))
+        actual = matmul(a, b, Epilogue(bias), precision=precision, out=torch.empty(m, n, dtype=type_out))
         expected = a.to(precision).double() @ b.to(precision).double() + bias
         tolerance = {"atol": 4e-5 * k**0.5, "rtol": 1e-5} if type_out == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
-        torch.testing.assert_close(found.double(), expected, **tolerance)
+        torch.testing.assert_close(actual.double(), expected, **tolerance)
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("columns", [37, 64])
 def test_a_product_is_added_and_leaves_the_rest_alone(precision: torch.dtype, columns: int) -> None:
     """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last row or column."""
-    a, b, room = torch.randn(34, 9001), torch.randn(9001, columns), torch.full((36, columns + 3), 7.0)
+    a, b, buffer = torch.randn(34, 9001), torch.randn(9001, columns), torch.full((36, columns + 3), 7.0)
     exact = a.to(precision).double() @ b.to(precision).double()
-    for finish, added in ((Finish(is_added=True), 7), (Finish(), 0)):
-        matmul(a, b, finish, precision=precision, out=room[:34, :columns])
-        torch.testing.assert_close(room[:34, :columns].double(), exact + added, atol=5e-3, rtol=1e-5)
-        assert (room[:, columns:] == 7).all()
-        assert (room[34:] == 7).all()
+    for epilogue, added in ((Epilogue(accumulate=True), 7), (Epilogue(), 0)):
+        matmul(a, b, epilogue, precision=precision, out=buffer[:34, :columns])
+        torch.testing.assert_close(buffer[:34, :columns].double(), exact + added, atol=5e-3, rtol=1e-5)
+        assert (buffer[:, columns:] == 7).all()
+        assert (buffer[34:] == 7).all()
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("k", [33, 9001])
 def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
-    """Catches a sum that is rectified, gated or given its bias before it is whole, and a gate of another place."""
+    """Catches a sum that is rectified, gated or tensors its bias before it is whole, and a gate of another place."""
     a, b, bias = torch.randn(13, k), torch.randn(k, 70), torch.randn(70)
-    gate = torch.randn(13, 80).to(precision)[:, 5:75]
+    relu_output = torch.randn(13, 80).to(precision)[:, 5:75]
     exact = a.to(precision).double() @ b.to(precision).double()
     before = torch.randn(13, 70)
-    finish = Finish(bias, is_added=True, is_rectified=True, gate=gate, factor=1.5)
-    found = matmul(a, b, finish, precision=precision, out=before.clone())
-    expected = 1.5 * (exact + before + bias).clamp(min=0) * (gate > 0)
-    torch.testing.assert_close(found.double(), expected, atol=5e-3, rtol=1e-5)
-    matmul(a, b, Finish(slopes=gate), precision=precision, out=found)
-    torch.testing.assert_close(found.double(), exact * gate, atol=5e-3, rtol=1e-5)
-    gate[:] = torch.nan  # what is not known passes nothing on as 0
-    assert matmul(a, b, Finish(gate=gate), precision=precision, out=found).abs().sum() > 0
-    assert matmul(a.fill_(float("nan")), b, Finish(is_rectified=True), precision=precision, out=found).isnan().all()
+    epilogue = Epilogue(bias, accumulate=True, relu=True, relu_output=relu_output, factor=1.5)
+    actual = matmul(a, b, epilogue, precision=precision, out=before.clone())
+    expected = 1.5 * (exact + before + bias).clamp(min=0) * (relu_output > 0)
+    torch.testing.assert_close(actual.double(), expected, atol=5e-3, rtol=1e-5)
+    matmul(a, b, Epilogue(derivatives=relu_output), precision=precision, out=actual)
+    torch.testing.assert_close(actual.double(), exact * relu_output, atol=5e-3, rtol=1e-5)
+    relu_output[:] = torch.nan  # what is not known passes nothing on as 0
+    assert matmul(a, b, Epilogue(relu_output=relu_output), precision=precision, out=actual).abs().sum() > 0
+    assert matmul(a.fill_(float("nan")), b, Epilogue(relu=True), precision=precision, out=actual).isnan().all()
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
@@ -106,12 +106,12 @@ def test_rows_are_summed_on_the_way(
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
-            for is_added in (False, True):
+            for accumulate in (False, True):
                 sums, out = before.clone(), there.clone()
-                matmul(a, b, Finish(is_added=is_added, row_sums=sums), precision=precision, out=out)
-                expected = a.double() @ b.to(precision).double() + is_added * there
+                matmul(a, b, Epilogue(accumulate=accumulate, row_sums=sums), precision=precision, out=out)
+                expected = a.double() @ b.to(precision).double() + accumulate * there
                 torch.testing.assert_close(out.double(), expected, atol=5e-3, rtol=1e-5)
-                torch.testing.assert_close(sums.double(), exact + is_added * before, atol=2e-3, rtol=1e-5)
+                torch.testing.assert_close(sums.double(), exact + accumulate * before, atol=2e-3, rtol=1e-5)
                 results.append(sums)
     finally:
         torch.set_num_threads(threads)
@@ -128,27 +128,27 @@ def test_float32_is_as_exact_as_its_24_bits(turned: tuple[int, int], unit: float
     a *= unit
     a[7] *= 10.0 ** torch.linspace(-6, 0, k)
     exact, most = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-    found = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
-    assert ((found - exact).abs() <= 4e-7 * most + k * 2.0**-126).all()
+    actual = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
+    assert ((actual - exact).abs() <= 4e-7 * most + k * 2.0**-126).all()
 
 
 def test_what_is_too_large_stays_known_as_such() -> None:
     """Catches an overflow that comes out as a number, and numbers near the largest that are taken for infinite."""
     a, b = torch.ones(230, 64), torch.full((64, 210), 0.01)
     a[1, 2], a[2, 3], a[3, 4], a[4, 5] = math.inf, math.nan, 3.4e38, -3.4e38
-    found = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
-    assert not found[1:3].isfinite().any()
-    torch.testing.assert_close(found[3:5], torch.tensor([3.4e36, -3.4e36])[:, None].expand(2, 210))
-    assert (matmul(a[3:4].expand(230, 64) * 1.0, b * 1e3, precision=FLOAT32, out=found) == math.inf).all()
+    actual = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
+    assert not actual[1:3].isfinite().any()
+    torch.testing.assert_close(actual[3:5], torch.tensor([3.4e36, -3.4e36])[:, None].expand(2, 210))
+    assert (matmul(a[3:4].expand(230, 64) * 1.0, b * 1e3, precision=FLOAT32, out=actual) == math.inf).all()
 
 
 def test_rows_of_odd_length_are_read_where_they_lie() -> None:
     """Catches the number after the last one of a row being taken for part of it."""
-    room = torch.zeros(6, 8, dtype=BF16)
-    room[:, :7] = torch.randn(6, 7)
-    a, b = room[:, :7], torch.randn(7, 5)
-    found = matmul(a, b, precision=BF16, out=torch.empty(6, 5), is_padded=True)
-    torch.testing.assert_close(found.double(), a.double() @ b.bfloat16().double(), atol=1e-5, rtol=1e-5)
+    buffer = torch.zeros(6, 8, dtype=BF16)
+    buffer[:, :7] = torch.randn(6, 7)
+    a, b = buffer[:, :7], torch.randn(7, 5)
+    actual = matmul(a, b, precision=BF16, out=torch.empty(6, 5), is_padded=True)
+    torch.testing.assert_close(actual.double(), a.double() @ b.bfloat16().double(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
@@ -166,7 +166,7 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
             results.append(matmul(a, b, precision=precision, out=torch.empty(m, n)))
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(each, results[0]) for each in results)
+    assert all(torch.equal(result, results[0]) for result in results)
     expected = a.to(precision).double() @ b.to(precision).double()
     torch.testing.assert_close(results[0].double(), expected, atol=3e-3, rtol=1e-5)
 
@@ -181,24 +181,28 @@ def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: i
     out, and what several threads compute is written past the caches.
     """
     a, b, bias = torch.randn(205, k).to(precision), torch.randn(k, columns), torch.randn(columns)
-    gate = torch.randn(205, columns).to(precision)
+    relu_output = torch.randn(205, columns).to(precision)
     exact = a.double() @ b.to(precision).double()
-    room = torch.full((207, 1088), 7.0, dtype=out_type)  # rows of whole lines
-    out = room[1:206, :columns]
-    gated = (exact + bias) * (gate > 0)
-    cases = [(Finish(), exact), (Finish(bias, gate=gate), gated), (Finish(slopes=gate), exact * gate)]
+    buffer = torch.full((207, 1088), 7.0, dtype=out_type)  # rows of whole lines
+    out = buffer[1:206, :columns]
+    gated = (exact + bias) * (relu_output > 0)
+    cases = [
+        (Epilogue(), exact),
+        (Epilogue(bias, relu_output=relu_output), gated),
+        (Epilogue(derivatives=relu_output), exact * relu_output),
+    ]
     if out_type == FLOAT32:
-        cases.append((Finish(is_added=True), 2 * exact))
+        cases.append((Epilogue(accumulate=True), 2 * exact))
     tolerance = {"atol": 2e-3, "rtol": 1e-5} if out_type == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
     threads = torch.get_num_threads()
     try:
-        for (finish, expected), count in itertools.product(cases, (1, 2, 3)):
+        for (epilogue, expected), count in itertools.product(cases, (1, 2, 3)):
             torch.set_num_threads(count)
-            out[:] = exact if finish.is_added else torch.nan
-            matmul(a, b, finish, precision=precision, out=out)
+            out[:] = exact if epilogue.accumulate else torch.nan
+            matmul(a, b, epilogue, precision=precision, out=out)
             torch.testing.assert_close(out.double(), expected, **tolerance)
-            assert (room[[0, 206]] == 7).all()
-            assert (room[:, columns:] == 7).all()
+            assert (buffer[[0, 206]] == 7).all()
+            assert (buffer[:, columns:] == 7).all()
     finally:
         torch.set_num_threads(threads)
 
@@ -209,23 +213,23 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
     wrong: list[Callable[[], Any]] = [
         lambda: matmul(a, torch.ones(5, 8), precision=FLOAT32, out=out),
         lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(4, 7)),
-        lambda: matmul(a, b, Finish(torch.ones(7)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(torch.ones(7)), precision=FLOAT32, out=out),
         lambda: matmul(a, b, precision=FLOAT32, out=torch.empty(8, 4).t()),
         lambda: matmul(torch.ones(4, 12)[:, ::2], b, precision=FLOAT32, out=out),
         lambda: matmul(a.to(BF16), b, precision=FLOAT32, out=out),
-        lambda: matmul(a, b, Finish(is_added=True), precision=BF16, out=out.to(BF16)),
+        lambda: matmul(a, b, Epilogue(accumulate=True), precision=BF16, out=out.to(BF16)),
         lambda: matmul(a, b, precision=torch.float16, out=out),
-        lambda: matmul(a, b, Finish(gate=torch.ones(4, 7)), precision=FLOAT32, out=out),
-        lambda: matmul(a, b, Finish(gate=out.to(BF16)), precision=FLOAT32, out=out),
-        lambda: matmul(a, b, Finish(gate=out, slopes=out), precision=FLOAT32, out=out.clone()),
-        lambda: matmul(a, b, Finish(torch.ones(1).expand(8)), precision=FLOAT32, out=out),
-        lambda: matmul(a, b, Finish(row_sums=torch.ones(5)), precision=FLOAT32, out=out),
-        lambda: matmul(a, b, Finish(row_sums=torch.ones(4, dtype=BF16)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(relu_output=torch.ones(4, 7)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(relu_output=out.to(BF16)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(relu_output=out, derivatives=out), precision=FLOAT32, out=out.clone()),
+        lambda: matmul(a, b, Epilogue(torch.ones(1).expand(8)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(row_sums=torch.ones(5)), precision=FLOAT32, out=out),
+        lambda: matmul(a, b, Epilogue(row_sums=torch.ones(4, dtype=BF16)), precision=FLOAT32, out=out),
         lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
     ]
     for call in wrong:
         # jaxtyping, where it is on, finds some of them first
-        with pytest.raises((ValueError, TypeError), match=r"do not give|cannot go|side by side|do not go|parameter"):
+        with pytest.raises((ValueError, TypeError), match=r"cannot|do not match|contiguous|parameter"):
             call()
     logits = torch.zeros(2, 3)
     with pytest.raises(IndexError, match="labels 1 to 3"):
@@ -237,25 +241,25 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 def test_linear_layers(precision: torch.dtype, *, has_bias: bool) -> None:
     """Catches a gradient of the wrong side, a bias that is lost, and another type than torch's."""
-    given = [torch.randn(3, 11, 37), torch.randn(29, 37), *([torch.randn(29)] if has_bias else [])]
-    ours, theirs = ([x.clone().requires_grad_() for x in given] for _ in range(2))
-    exact = [x.double().requires_grad_() for x in given]
+    tensors = [torch.randn(3, 11, 37), torch.randn(29, 37), *([torch.randn(29)] if has_bias else [])]
+    ours, theirs = ([x.clone().requires_grad_() for x in tensors] for _ in range(2))
+    exact = [x.double().requires_grad_() for x in tensors]
     with torch.autocast("cpu", BF16, enabled=precision == BF16):
-        y, by_torch = linear(*ours), F.linear(*theirs)
+        y, by_torch = cpu_linear(*ours), F.linear(*theirs)
     assert "_Linear" in str(y.grad_fn)
     assert (y.dtype, y.shape) == (by_torch.dtype, by_torch.shape)
     expected, dy = F.linear(*exact), torch.randn(3, 11, 29)
-    found, wanted = torch.autograd.grad(y, ours, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    actual, wanted = torch.autograd.grad(y, ours, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
     tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
-    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+    for one, other in zip((y, *actual), (expected, *wanted), strict=True):
         assert (one.double() - other).norm() < tolerance * other.norm()
-    assert all(each.dtype == FLOAT32 for each in found)
+    assert all(each.dtype == FLOAT32 for each in actual)
 
 
 def test_one_row_and_one_column() -> None:
     """Catches strides of a single row or column, which mean nothing, being taken for those of the matrix."""
     x, weight = torch.randn(1, 3), torch.randn(1, 3, requires_grad=True)
-    linear(x, weight).sum().backward()
+    cpu_linear(x, weight).sum().backward()
     torch.testing.assert_close(weight.grad, x)
 
 
@@ -267,23 +271,23 @@ def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
     assert torch.equal(gradient_of(weight), torch.zeros(11, 5))
 
 
-@pytest.mark.parametrize(("precision", "given"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
-def test_maps_side_by_side(precision: torch.dtype, given: torch.dtype) -> None:
+@pytest.mark.parametrize(("precision", "x_dtype"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
+def test_maps_side_by_side(precision: torch.dtype, x_dtype: torch.dtype) -> None:
     """Catches a map that gets another's gradient, and a frozen one that gets any."""
     maps = [nn.Linear(24, 16), nn.Linear(24, 8, bias=False), nn.Linear(24, 40)]
     maps[2].weight.requires_grad_(requires_grad=False)
-    x = torch.randn(3, 7, 24).to(given).requires_grad_()
+    x = torch.randn(3, 7, 24).to(x_dtype).requires_grad_()
     with torch.autocast("cpu", BF16, enabled=precision == BF16):
-        found = linear_side_by_side(x, maps)
+        actual = cpu_fused_linear(x, maps)
     exact_x = x.detach().double().requires_grad_()
     exact_maps = copy.deepcopy(maps)
     expected = [layer.double()(exact_x) for layer in exact_maps]
     gradients = [torch.randn(3, 7, layer.out_features) for layer in maps]
-    torch.autograd.backward(found, [each.to(y.dtype) for each, y in zip(gradients, found, strict=True)])
+    torch.autograd.backward(actual, [each.to(y.dtype) for each, y in zip(gradients, actual, strict=True)])
     torch.autograd.backward(expected, [each.double() for each in gradients])
     tolerance = 1e-5 if precision == FLOAT32 else 2e-2
     parameters = zip(*([p for layer in each for p in layer.parameters()] for each in (maps, exact_maps)), strict=True)
-    pairs = [*zip(found, expected, strict=True), (x.grad, exact_x.grad), *((a.grad, b.grad) for a, b in parameters)]
+    pairs = [*zip(actual, expected, strict=True), (x.grad, exact_x.grad), *((a.grad, b.grad) for a, b in parameters)]
     assert maps[2].weight.grad is None
     for ours, theirs in pairs:
         assert (ours is None) == (theirs is None)
@@ -294,22 +298,22 @@ def test_maps_side_by_side(precision: torch.dtype, given: torch.dtype) -> None:
 def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
     """Catches a product that nobody needs, and a gradient that stops at frozen layers."""
     x, weight = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8)
-    linear(x, weight).sum().backward()
+    cpu_linear(x, weight).sum().backward()
     torch.testing.assert_close(x.grad, weight.sum(0).expand(5, 8))
     assert weight.grad is None
 
 
-@pytest.mark.parametrize("given", [torch.float64, torch.float16])
-def test_other_types_are_left_to_torch(given: torch.dtype) -> None:
+@pytest.mark.parametrize("x_dtype", [torch.float64, torch.float16])
+def test_other_types_are_left_to_torch(x_dtype: torch.dtype) -> None:
     """Catches numbers of another width being read as float32."""
-    x, weight = torch.randn(5, 8, dtype=given), torch.randn(6, 8, dtype=given)
-    assert torch.equal(linear(x, weight), F.linear(x, weight))
-    assert linear(torch.randn(5, 8), torch.randn(6, 8), torch.randn(6)).dtype == FLOAT32
+    x, weight = torch.randn(5, 8, dtype=x_dtype), torch.randn(6, 8, dtype=x_dtype)
+    assert torch.equal(cpu_linear(x, weight), F.linear(x, weight))
+    assert cpu_linear(torch.randn(5, 8), torch.randn(6, 8), torch.randn(6)).dtype == FLOAT32
     with torch.autocast("cpu", torch.float16):
-        assert linear(torch.randn(5, 8), torch.randn(6, 8)).dtype == torch.float16
+        assert cpu_linear(torch.randn(5, 8), torch.randn(6, 8)).dtype == torch.float16
     with torch.autocast("cpu", BF16):
         half = torch.randn(6, dtype=BF16)  # the kernel reads a bias as float32
-        assert torch.equal(linear(x.float(), weight.float(), half), F.linear(x.float(), weight.float(), half))
+        assert torch.equal(cpu_linear(x.float(), weight.float(), half), F.linear(x.float(), weight.float(), half))
 
 
 SHORT_AND_NEXT = [(1, 1, 16), (16, 16, 32), (17, 15, 32), (31, 32, 64), (32, 17, 48), (33, 32, 16), (5, 5, 80)]
@@ -328,15 +332,15 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
 def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
     """Catches a wrong factor of the softmax's gradient, a head or position in another's place, a mask that is lost."""
     t, s, width = sizes
-    given = [torch.randn(2, n, 3, width).transpose(1, 2).to(precision) for n in (t, s, s)]
+    tensors = [torch.randn(2, n, 3, width).transpose(1, 2).to(precision) for n in (t, s, s)]
     allowed = MASKS[mask](t, s)
-    ours, exact = [x.requires_grad_() for x in given], [x.detach().double().requires_grad_() for x in given]
-    out, expected = attend(*ours, allowed), attention(*exact, allowed)
+    ours, exact = [x.requires_grad_() for x in tensors], [x.detach().double().requires_grad_() for x in tensors]
+    out, expected = cpu_attention(*ours, allowed), attention(*exact, allowed)
     assert "_Attention" in str(out.grad_fn)
     d_out = torch.randn(2, 3, t, width).to(precision)
-    found, wanted = torch.autograd.grad(out, ours, d_out), torch.autograd.grad(expected, exact, d_out.double())
+    actual, wanted = torch.autograd.grad(out, ours, d_out), torch.autograd.grad(expected, exact, d_out.double())
     tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
-    for one, other in zip((out, *found), (expected, *wanted), strict=True):
+    for one, other in zip((out, *actual), (expected, *wanted), strict=True):
         assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-6
 
 
@@ -351,12 +355,14 @@ def test_what_is_masked_or_far_below_weighs_nothing(precision: torch.dtype) -> N
     allowed = torch.tensor([True, True, False]).expand(1, 1, 1, 3)
     for tensor in (query, keys, values):
         tensor.requires_grad_()
-    out = attend(query, keys, values, allowed)
+    out = cpu_attention(query, keys, values, allowed)
     assert "_Attention" in str(out.grad_fn)
     assert (out == 1).all()
 
 
-@pytest.mark.skipif(kind() != "avx512", reason="only kernels for AVX-512 have attention of their own for short heads")
+@pytest.mark.skipif(
+    instruction_set() != "avx512", reason="only kernels for AVX-512 have attention of their own for short heads"
+)
 @pytest.mark.parametrize("sizes", [(13, 13, 32), (1, 1, 16), (17, 31, 64), (32, 15, 48)])
 def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> None:
     """Catches sums in another order, so that a sentence would train otherwise among short ones than among long ones.
@@ -370,7 +376,7 @@ def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> 
     for filled in (s, 34):
         inputs = [query, *(F.pad(each, (0, 0, 0, filled - s)) for each in (keys, values))]
         inputs = [each.clone().requires_grad_() for each in inputs]
-        out = attend(*inputs, (torch.arange(filled) < s)[None, None, None])
+        out = cpu_attention(*inputs, (torch.arange(filled) < s)[None, None, None])
         d_query, *others = torch.autograd.grad(out, inputs, d_out)
         results.append((out, d_query, *(each[:, :, :s] for each in others)))
     assert all(torch.equal(short, long) for short, long in zip(*results, strict=True))
@@ -393,26 +399,26 @@ def test_gradients_that_lie_side_by_side_are_multiplied_together(
         return matmul(a, *args, **kwargs)
 
     def result(is_within: bool) -> Tensor:
-        q, k, v = (linear_side_by_side(x, maps) if is_within else fused_linear(x, maps)) if queries == 7 else (
-            *(linear_side_by_side(x, maps[:1]) if is_within else fused_linear(x, maps[:1])),
-            *(linear_side_by_side(memory, maps[1:]) if is_within else fused_linear(memory, maps[1:])),
+        q, k, v = (cpu_fused_linear(x, maps) if is_within else fused_linear(x, maps)) if queries == 7 else (
+            *(cpu_fused_linear(x, maps[:1]) if is_within else fused_linear(x, maps[:1])),
+            *(cpu_fused_linear(memory, maps[1:]) if is_within else fused_linear(memory, maps[1:])),
         )  # fmt: skip
         q, k, v = (each.unflatten(2, (4, 16)).transpose(1, 2) for each in (q, k, v))
-        return (attend if is_within else attention)(q, k, v)
+        return (cpu_attention if is_within else attention)(q, k, v)
 
-    found: list[tuple[Tensor | None, ...]] = []
+    actual: list[tuple[Tensor | None, ...]] = []
     for is_within in (True, False):
         with torch.autocast("cpu", BF16, enabled=precision == BF16):
             out = result(is_within)
         substitute(monkeypatch, "linear.matmul", counted)
-        found.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
+        actual.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
         monkeypatch.undo()
     of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
     assert of_weights == ([192] if queries == 7 else [64, 128])
     of_inputs = [(rows, inner) for rows, inner in shapes if inner % 64 == 0]
     assert sorted(of_inputs) == ([(21, 192)] if queries == 7 else [(27, 64), (27, 128)])
-    largest = max(each.norm() for each in found[1] if each is not None)
-    for ours, theirs in zip(*found, strict=True):
+    largest = max(each.norm() for each in actual[1] if each is not None)
+    for ours, theirs in zip(*actual, strict=True):
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
             assert (ours - theirs).norm() <= (1e-4 if precision == FLOAT32 else 3e-2) * theirs.norm() + 1e-3 * largest
@@ -422,31 +428,31 @@ def test_attention_with_a_bias_is_left_to_torch() -> None:
     """Catches a bias that is forgotten, or has no gradient."""
     q = torch.randn(2, 3, 5, 8, requires_grad=True)
     bias = torch.randn(1, 3, 5, 5, requires_grad=True)
-    attend(q, q, q, bias=bias).sum().backward()
+    cpu_attention(q, q, q, bias=bias).sum().backward()
     assert bias.grad is not None
-    assert "_Attention" not in str(attend(q, q, q, mask=torch.ones(2, 3, 5, 5, dtype=torch.bool)).grad_fn)
+    assert "_Attention" not in str(cpu_attention(q, q, q, mask=torch.ones(2, 3, 5, 5, dtype=torch.bool)).grad_fn)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (700, 129), (3, 1000)])
 def test_sums_of_columns(shape: tuple[int, int]) -> None:
     """Catches columns that are left out, and sums in bfloat16."""
     for x in (torch.randn(shape), torch.randn(shape).to(BF16)):
-        torch.testing.assert_close(sum_columns(x).double(), x.double().sum(0), atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(column_sums(x).double(), x.double().sum(0), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 70, 4096, 90_001])
 def test_sums_of_squares(n: int) -> None:
     """Catches an element left out or read beyond the last, a sum that depends on threads, and NaN being lost."""
     x, threads = torch.randn(n + 1)[:n], torch.get_num_threads()
-    found: set[float] = set()
+    actual: set[float] = set()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.add(sum_of_squares(x))
+            actual.add(sum_of_squares(x))
     finally:
         torch.set_num_threads(threads)
-    assert len(found) == 1
-    assert found.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
+    assert len(actual) == 1
+    assert actual.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
     others = torch.randn(5000, 3), torch.randn(0), torch.randn(3, 7).t()
     exact = sum(each.double().square().sum().item() for each in (x, *others))
     assert sum_of_squares(x, *others) == pytest.approx(exact, rel=1e-5)
@@ -463,8 +469,8 @@ def test_logits_become_their_gradient(size: int, epsilon: float) -> None:
     exact = logits.double().requires_grad_()
     losses = [F.cross_entropy(exact, labels, reduction="none", label_smoothing=share) for share in (epsilon, 0.0)]
     losses[0].sum().backward()
-    found = to_gradient(logits, labels, epsilon)
-    torch.testing.assert_close(found, torch.stack(losses, dim=1).detach(), atol=1e-4, rtol=1e-6)
+    actual = to_gradient(logits, labels, epsilon)
+    torch.testing.assert_close(actual, torch.stack(losses, dim=1).detach(), atol=1e-4, rtol=1e-6)
     torch.testing.assert_close(logits.double(), exact.grad, atol=1e-6, rtol=1e-5)
 
 
@@ -473,16 +479,16 @@ def test_what_is_no_number_stays_none() -> None:
     x = torch.randn(6, 70)
     x[2, 3] = torch.nan
     for out in (FLOAT32, BF16):
-        found = matmul(x, torch.randn(70, 5), precision=BF16, out=torch.empty(6, 5, dtype=out))
-        assert found.isnan().all(dim=1).tolist() == [False, False, True, False, False, False]
-    assert all(gelu(x, is_by_tanh=each)[0].isnan().sum() == 1 for each in (False, True))
+        actual = matmul(x, torch.randn(70, 5), precision=BF16, out=torch.empty(6, 5, dtype=out))
+        assert actual.isnan().all(dim=1).tolist() == [False, False, True, False, False, False]
+    assert all(gelu(x, tanh_approximation=each)[0].isnan().sum() == 1 for each in (False, True))
     for q in (x.view(1, 1, 6, 70), x[:, :32].to(BF16).view(1, 1, 6, 32)):
-        assert attend(q, q, q).isnan().any()
+        assert cpu_attention(q, q, q).isnan().any()
     assert to_gradient(x.clone(), torch.arange(6), 0.1)[2].isnan().all()
     assert to_gradient(torch.full((1, 3), torch.inf), torch.zeros(1, dtype=torch.long), 0.1).isnan().all()
 
 
-class Counted(CompiledProducts):
+class Counted(CpuKernelMode):
     """Counts what blocks ask for."""
 
     def __init__(self) -> None:
@@ -504,7 +510,7 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
     layer = EncoderLayer(32, MultiHeadAttention(32, 4), block, 0.0)
     x = torch.randn(3, 9, 32)
     counted = Counted()
-    substitute(monkeypatch, "backend.CompiledProducts", lambda: counted)
+    substitute(monkeypatch, "backend.CpuKernelMode", lambda: counted)
     results: list[list[Tensor]] = []
     for backend in (Backend(CPU, precision), None):
         layer.zero_grad()
@@ -527,7 +533,7 @@ def gradient_of(parameter: Tensor) -> Tensor:
 
 def test_layers_are_not_replaced_outside_of_the_context() -> None:
     """Catches a context that does not end, after which a model would no longer be torch's."""
-    with CompiledProducts():
+    with CpuKernelMode():
         pass
     assert "_Linear" not in str(nn.Linear(3, 4)(torch.randn(2, 3)).grad_fn)
 
@@ -536,11 +542,11 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     """Catches a field that was added on one side alone: its size in C is what Python says."""
     from ctypes import sizeof
 
-    from transformer.kernels.attention_autograd import TrainedAttention
-    from transformer.kernels.gemm import FinishFields, Layout
+    from transformer.kernels.attention_autograd import TrainingAttentionArgs
+    from transformer.kernels.gemm import EpilogueArgs, MatrixArgs
 
     compiled = library()
     assert compiled is not None
-    found = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
-    sizes = [getattr(compiled, name)() for name in found]
-    assert sizes == [sizeof(each) for each in (Layout, FinishFields, TrainedAttention)]
+    actual = (f"transformer_size_of_{name}" for name in ("layout", "epilogue", "trained_attention"))
+    sizes = [getattr(compiled, name)() for name in actual]
+    assert sizes == [sizeof(each) for each in (MatrixArgs, EpilogueArgs, TrainingAttentionArgs)]

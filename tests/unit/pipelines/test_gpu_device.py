@@ -8,7 +8,7 @@ import torch
 from transformer.bundle import load_bundle, save_quantized
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
-from transformer.kernels import for_gpus
+from transformer.kernels import triton_module
 from transformer.pipelines.auto import load, load_translator
 from transformer.pipelines.device import DevicePlan, choose_device_plan
 
@@ -67,10 +67,10 @@ def test_what_cpus_alone_do_is_done_there(gpu: pytest.MonkeyPatch, tiny_run: Pat
 def test_without_a_compiler_torch_computes(gpu: pytest.MonkeyPatch) -> None:
     """Catches a translation that ends because Triton cannot compile."""
     del gpu
-    for_gpus.cache_clear()
-    with pytest.warns(UserWarning, match="without kernels for GPUs, which makes them slower: "):
-        assert for_gpus() is None  # here, there is no GPU to compile for
-    for_gpus.cache_clear()
+    triton_module.cache_clear()
+    with pytest.warns(UserWarning, match="Triton kernels are unavailable, which makes decoding on GPUs slower: "):
+        assert triton_module() is None  # here, there is no GPU to compile for
+    triton_module.cache_clear()
 
 
 @on_gpu

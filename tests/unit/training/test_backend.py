@@ -27,11 +27,11 @@ def with_capabilities(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> 
 def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches bf16 on a processor that emulates it, many times slower than float32."""
     with_capabilities(monkeypatch, avx512_bf16=True)
-    substitute(monkeypatch, "backend.kind", lambda: "avx512")
+    substitute(monkeypatch, "backend.instruction_set", lambda: "avx512")
     assert choose_backend().precision == "bf16"
-    substitute(monkeypatch, "backend.kind", lambda: "avx2")
+    substitute(monkeypatch, "backend.instruction_set", lambda: "avx2")
     assert choose_backend().precision == "float32"
-    substitute(monkeypatch, "backend.kind", lambda: None)
+    substitute(monkeypatch, "backend.instruction_set", lambda: None)
     assert choose_backend().precision == "bf16"
     with_capabilities(monkeypatch, avx512_f=True, avx512_bf16=False)
     assert choose_backend().precision == "float32"

@@ -12,7 +12,7 @@ from transformer.blocks.cache import KeyValueCache
 from transformer.inference.cpu.cache import PackedCache
 from transformer.inference.cpu.chunking import n_chunks
 from transformer.inference.cpu.weights import WeightPacker
-from transformer.kernels import fetch, remember, supports_attention, unavailable_reason
+from transformer.kernels import append_to_cache, cached_attention, supports_attention, unavailable_reason
 
 QUERIES_KEYS_VALUES: Final = 3
 
@@ -33,8 +33,8 @@ class PackedAttention(nn.Module):
             if cast("Tensor | None", block.W_q.bias) is not None:
                 block.W_q.bias = nn.Parameter(block.W_q.bias.detach() * factor)
         self.self_projection = weights.linear(block.W_q, block.W_k, block.W_v)
-        self.W_q = self.self_projection.part(0, block.h * block.d_k)
-        self.W_kv = self.self_projection.part(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
+        self.W_q = self.self_projection.slice_outputs(0, block.h * block.d_k)
+        self.W_kv = self.self_projection.slice_outputs(block.h * block.d_k, QUERIES_KEYS_VALUES * block.h * block.d_k)
         self.W_o = weights.linear(block.W_o)
         is_rounded = weights.precision != "float32" and unavailable_reason() is None
         self.cache_dtype = torch.bfloat16 if is_rounded else torch.float32
@@ -51,7 +51,7 @@ class PackedAttention(nn.Module):
         assert key is value
         if query is not key:
             return self.attend(query, self.keys_values(key, value), mask, bias)
-        projected = self.self_projection(query, rounded=bias is None and supports_attention(self.d_k, mask))
+        projected = self.self_projection(query, bf16_output=bias is None and supports_attention(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split_heads(keys), self._split_heads(values))
         return self._attend_heads(queries, source, mask, bias, is_whole=True)
@@ -66,7 +66,7 @@ class PackedAttention(nn.Module):
         caches = [torch.empty(shape, dtype=self.cache_dtype, device="cpu") for _ in ("keys", "values")]
         chunks = n_chunks(key)
         for chunk, *outs in zip(key.chunk(chunks), *(cache.chunk(chunks) for cache in caches), strict=True):
-            projected = self.W_kv(chunk, rounded=self.cache_dtype == torch.bfloat16)
+            projected = self.W_kv(chunk, bf16_output=self.cache_dtype == torch.bfloat16)
             for out, x in zip(outs, projected.chunk(2, dim=-1), strict=True):
                 out.copy_(self._split_heads(x))
         return PackedCache(*caches)
@@ -93,8 +93,8 @@ class PackedAttention(nn.Module):
     ) -> Float[Tensor, "B 1 D"]:
         """Implements `MultiHeadAttention.step`."""
         queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
-        remember(keys[:, 0], cache.keys, positions)
-        remember(values[:, 0], cache.values, positions)
+        append_to_cache(keys[:, 0], cache.keys, positions)
+        append_to_cache(values[:, 0], cache.values, positions)
         return self._attend_heads(queries, cache.first(mask.size(-1)), mask, bias)
 
     def attention_weights(
@@ -121,8 +121,10 @@ class PackedAttention(nn.Module):
         allowed = None if mask is None else mask.bool()
         heads = None
         if bias is None:
-            may_round = self.cache_dtype == torch.bfloat16
-            heads = fetch(queries, source.keys, source.values, allowed, is_whole=is_whole, may_round=may_round)
+            allow_bf16 = self.cache_dtype == torch.bfloat16
+            heads = cached_attention(
+                queries, source.keys, source.values, allowed, is_full_sequence=is_whole, allow_bf16=allow_bf16
+            )
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
             heads = (

@@ -9,38 +9,38 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from transformer.blocks.cache import KeyValueCache
-from transformer.kernels import cached, reorder
-from transformer.kernels.attention import Attention
+from transformer.kernels import attention_args, reorder_cache
+from transformer.kernels.attention import AttentionArgs
 
 
 @dataclass
 class PackedCache(KeyValueCache):
     """Same as `KeyValueCache`, but rows are reordered in place by a kernel."""
 
-    _descriptor: Attention | None = field(default=None, init=False, repr=False, compare=False)
+    _descriptor: AttentionArgs | None = field(default=None, init=False, repr=False, compare=False)
     """Kernel arguments for reading these keys and values; only their number changes between steps."""
     _mask: Tensor | None = field(default=None, init=False, repr=False, compare=False)
     """Mask that `_descriptor` refers to."""
 
-    def describe_self_attention(self, positions: int, last: Int[Tensor, " B"]) -> Attention:
+    def describe_self_attention(self, positions: int, last: Int[Tensor, " B"]) -> AttentionArgs:
         """Describes attention of one new position per row to the first `positions`, up to the row's `last` one."""
         if self._descriptor is None:
             self._descriptor = self._describe()
         self._descriptor.positions, self._descriptor.last = positions, last.data_ptr()
         return self._descriptor
 
-    def describe_cross_attention(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> Attention:
+    def describe_cross_attention(self, mask: Bool[Tensor, "N 1 1 S"], width: int) -> AttentionArgs:
         """Describes attention of `width` rows per sentence to its source positions."""
         if self._descriptor is None or self._mask is not mask or self._descriptor.queries != width:
-            self._descriptor, self._mask = cached(self.keys, self.values, mask.size(3), width, mask=mask), mask
+            self._descriptor, self._mask = attention_args(self.keys, self.values, mask.size(3), width, mask=mask), mask
         return self._descriptor
 
-    def _describe(self) -> Attention:
-        return cached(self.keys, self.values, 0, 1)
+    def _describe(self) -> AttentionArgs:
+        return attention_args(self.keys, self.values, 0, 1)
 
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """Implements `KeyValueCache.select`."""
-        keys, values = (reorder(cached, rows, length) for cached in (self.keys, self.values))
+        keys, values = (reorder_cache(cached, rows, length) for cached in (self.keys, self.values))
         if keys is None or values is None:
             return super().select(rows, length, shortest)
         return type(self)(keys, values)
@@ -117,8 +117,8 @@ class IndirectKVCache(PackedCache):
         """Implements `KeyValueCache.grow`, after `materialize`."""
         return super(IndirectKVCache, self.materialize()).grow(positions)
 
-    def _describe(self) -> Attention:
-        return cached(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
+    def _describe(self) -> AttentionArgs:
+        return attention_args(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
 
     def join(self, other: KeyValueCache) -> KeyValueCache:
         """Implements `KeyValueCache.join`, after `materialize`."""

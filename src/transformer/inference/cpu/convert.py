@@ -25,7 +25,7 @@ from transformer.inference.cpu.layers import (
     PackedResidual,
 )
 from transformer.inference.cpu.weights import WeightPacker
-from transformer.kernels import PackedMatrix, Precision, Weight
+from transformer.kernels import PackedLinear, Precision, Weight
 
 Model = TypeVar("Model", bound=nn.Module)
 PACKED_BLOCKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
@@ -82,7 +82,7 @@ def packed_bytes(model: nn.Module) -> int:
     nbytes: dict[int, int] = {}
     for module in model.modules():
         for value in vars(module).values():
-            if isinstance(value, PackedMatrix):
+            if isinstance(value, PackedLinear):
                 pointer = value.values.untyped_storage().data_ptr()  # a matrix and its parts share one storage
                 nbytes[pointer] = max(nbytes.get(pointer, 0), value.nbytes)
     return sum(nbytes.values()) + sum(parameter.nbytes for parameter in model.parameters())

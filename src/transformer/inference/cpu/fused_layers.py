@@ -85,7 +85,7 @@ def can_be_fused(layer: Layer) -> bool:
     """Whether the kernel supports the blocks of a layer."""
     network = layer.feed_forward_block
     return (
-        all(isinstance(block, PackedAttention) and LayerStep.can_be(block.d_k) for block in _attentions(layer))
+        all(isinstance(block, PackedAttention) and LayerStep.is_supported(block.d_k) for block in _attentions(layer))
         and isinstance(network, PackedFeedForward)
         and network.fused is not None
         and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)

@@ -16,7 +16,7 @@ from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.chunking import n_chunks
 from transformer.inference.cpu.weights import WeightPacker
-from transformer.kernels import PackedMatrix, add_norm
+from transformer.kernels import PackedLinear, add_norm
 
 FUSED_ACTIVATIONS: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
 """Activations that the kernel of a product computes, with their names."""
@@ -34,7 +34,7 @@ class PackedFeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns FFN(x)."""
-        inner = self.linear_1(x, rounded=self.fused is not None and self.linear_2.takes_rounded)
+        inner = self.linear_1(x, bf16_output=self.fused is not None and self.linear_2.accepts_bf16)
         return self.linear_2(inner if self.fused else self.activation(inner))
 
 
@@ -98,7 +98,7 @@ class PackedEmbedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """Returns the scaled embeddings of `tokens`."""
-        return self.embedding.rows(tokens, self.scale)
+        return self.embedding.lookup(tokens, self.scale)
 
 
 class PackedProjection(nn.Module):
@@ -112,7 +112,7 @@ class PackedProjection(nn.Module):
         """Returns one logit per token of the vocabulary."""
         return self.proj(x)
 
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> PackedMatrix:
+    def output_subset(self, ids: Int[Tensor, " C"] | None) -> PackedLinear:
         """Implements `ProjectionLayer.output_subset`."""
         return self.proj if ids is None else self.proj.select(ids)
 

@@ -3,7 +3,7 @@
 import torch
 
 from transformer.errors import ConfigError
-from transformer.kernels import PRECISIONS, Precision, kind, unavailable_reason
+from transformer.kernels import PRECISIONS, Precision, instruction_set, unavailable_reason
 
 PRECISION_CHOICES = ("auto", *PRECISIONS)
 
@@ -21,7 +21,7 @@ def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Preci
         ConfigError: `wanted` is unknown.
     """
     if wanted == "auto":
-        return "float32" if kind() is None or (kind(), fastest) == ("avx2", "bf16") else fastest
+        return "float32" if instruction_set() is None or (instruction_set(), fastest) == ("avx2", "bf16") else fastest
     for precision in PRECISIONS:
         if wanted == precision:
             return precision

@@ -82,12 +82,12 @@ class FusedDecoderLayer(DecoderLayer):
         attention, network = self.self_attention_block, cast(FeedForwardBlock, self.feed_forward_block)
         y = self._first_input(x)
         qkv = F.linear(y, self._qkv_weight, self._qkv_bias)
-        heads = triton_kernels.attend_written(
+        heads = triton_kernels.self_attention_step(
             qkv, target.keys, target.values, cache.positions, _scale(attention), target.cache_indirection
         )  # fmt: skip
         x, y = self._add_norm(0, x, attention.W_o(heads))
         attention = self.cross_attention_block
-        heads = triton_kernels.attend_source(
+        heads = triton_kernels.cross_attention_step(
             attention.W_q(y), source.keys, source.values, cache.src_mask, _scale(attention)
         )
         x, y = self._add_norm(1, x, attention.W_o(heads))
@@ -106,7 +106,7 @@ class FusedDecoderLayer(DecoderLayer):
         if self._is_pre and number == 2:
             return x + y, x
         norm = cast(LayerNormalization, self._residual(number + self._is_pre).norm)
-        total, normed = triton_kernels.add_norm(x, y, norm.alpha, norm.beta, norm.eps, keeps=self._is_pre)
+        total, normed = triton_kernels.add_norm(x, y, norm.alpha, norm.beta, norm.eps, store_sum=self._is_pre)
         return (total, normed) if self._is_pre else (normed, normed)
 
 

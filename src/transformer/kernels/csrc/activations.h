@@ -1,19 +1,19 @@
-// What networks do with their sums, and its slope.
+// Activation functions and their derivatives.
 #pragma once
 #include "vectors.h"
 
 namespace transformer {
 
-// 1 / (1 + e^-y) by e to a power that is never positive: for y < 0 it is e^y / (1 + e^y).
+// 1 / (1 + e^-y), computed with a non-positive exponent to avoid overflow: for y < 0 it is e^y / (1 + e^y).
 inline Floats logistic(Floats y) {
   const Floats e = exponential(spread(0.0f) - absolute(y)), one = spread(1.0f);
   return choose(is_negative(y), e, one) * reciprocal(one + e);
 }
 
-// e^(-y^2 / 2), of which both a normal distribution and its density are made.
+// e^(-y^2 / 2), a factor of both the distribution function and the density of the normal distribution.
 inline Floats bell(Floats y) { return exponential(y * y * spread(-0.5f)); }
 
-// The share of a normal distribution below y, (1 + erf(y / sqrt 2)) / 2, to 1e-7: Abramowitz and Stegun 1964, 7.1.26.
+// The normal distribution function (1 + erf(y / sqrt 2)) / 2, to 1e-7: Abramowitz and Stegun 1964, 7.1.26.
 inline Floats share_below(Floats y, Floats bell) {
   const Floats one = spread(1.0f), most = spread(1e37f);
   const Floats t = reciprocal(smaller(most, multiply_add(spread(0.3275911f * 0.707106781f), absolute(y), one)));
@@ -24,7 +24,8 @@ inline Floats share_below(Floats y, Floats bell) {
   return choose(is_negative(y), above, one - above);
 }
 
-// (1 + tanh u) / 2 = logistic(2 u) for the u of GELU by tanh, sqrt(2 / pi) (y + 0.044715 y^3).
+// (1 + tanh u) / 2 = logistic(2 u), where u is the argument of tanh in the approximation of GELU,
+// sqrt(2 / pi) (y + 0.044715 y^3).
 inline Floats share_by_tanh(Floats y) {
   const Floats cubic = multiply_add(y * y, spread(0.044715f), spread(1.0f));
   return logistic(y * cubic * spread(1.59576912f));
@@ -36,11 +37,11 @@ inline Floats gelu(Floats y) { return y * share_below(y, bell(y)); }
 
 inline Floats gelu_by_tanh(Floats y) { return y * share_by_tanh(y); }
 
-// The same for results that become bfloat16, to 1.8e-3 of them, or 1e-8 where y < -6: less than that rounds off. The share
-// of a normal distribution below y is 1 / (1 + 2^(y p(y^2))); p is the polynomial of degree 4 whose largest relative error
-// of shares is least.
+// Approximations for results that are rounded to bfloat16: relative error 1.8e-3, or absolute error 1e-8 for y < -6,
+// which is less than rounding loses. The normal distribution function is approximated by 1 / (1 + 2^(y p(y^2))), where
+// p is the minimax polynomial of degree 4.
 inline Floats rough_share(Floats exponent) {
-  const Floats most = spread(200.0f);  // of which the power is infinite, and the share 0
+  const Floats most = spread(200.0f);  // 2^200 is infinite, so that the result is 0
   return rough_reciprocal(spread(1.0f) + rough_power_of_two(smaller(most, exponent)));  // in this order, NaN stays
 }
 
@@ -61,7 +62,7 @@ struct WithSlope {
   Floats value, slope;
 };
 
-// y share(y), whose slope is share(y) + y density(y).
+// GELU(y) = y share(y); its derivative is share(y) + y density(y).
 inline WithSlope gelu_with_slope(Floats y) {
   const Floats e = bell(y), share = share_below(y, e), density = e * spread(0.398942280f);
   return {y * share, multiply_add(y, density, share)};

@@ -1,4 +1,4 @@
-// Attention without ever holding more than one row of weights: softmax(Q K^T / sqrt(d_k)) V.
+// Attention that stores at most a few rows of weights at a time: softmax(Q K^T / sqrt(d_k)) V.
 #include "attention.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace transformer {
 
 namespace {
 
-// From the keys, or values, of a head to what is read after them: those of the next one.
+// Distance in elements from the keys, or values, of a head to those of the next head, for prefetching.
 struct Ahead {
   long keys, values;
 
@@ -16,7 +16,7 @@ struct Ahead {
       : keys(head + 1 < a.heads ? a.key_head : a.key_batch - head * a.key_head),
         values(head + 1 < a.heads ? a.value_head : a.value_batch - head * a.value_head) {}
 
-  // A few vectors of it, which need not exist: a row of a head is too short to be foreseen by the processor.
+  // Prefetches a few vectors, which need not exist. The rows of a head are too short for the hardware prefetcher.
   template <int V, typename T>
   static void ask(const T* from, long apart) {
     const char* line = reinterpret_cast<const char*>(from) + apart * sizeof(T);
@@ -25,9 +25,9 @@ struct Ahead {
   }
 };
 
-// R queries of one head, of V vectors, of which the last is filled in part if they are not `whole`: what is known to be
-// whole is loaded in half the time. Keys and values are loaded once for all of the queries; the result of each is the
-// same as if it stood alone. Rows of `weights`, `reach` apart, have room up to the next whole vector.
+// Attention of R queries of one head. A query has V vectors, and the last one is partial unless `whole`: loads without
+// masks take half the time. Keys and values are loaded once for all queries. The result of a query does not depend on
+// the others. Rows of `weights` are `reach` apart and padded to the next whole vector.
 template <typename T, int V, bool whole, int R>
 void attend(const Attention& a, long b, Ahead ahead, const float* query, const T* keys, const T* values, const bool* mask,
             long positions, float* weights, long reach, float* out) {
@@ -133,7 +133,7 @@ extern "C" void transformer_attention(const transformer::Attention* a, int threa
     whole ? attend_by_width<float, true>(*a, threads) : attend_by_width<float, false>(*a, threads);
 }
 
-// Writes the keys or values of one new position a row into a cache; row b at `positions[b]`.
+// Writes the key or value of one new position per row into a cache; row b is written at `positions[b]`.
 extern "C" void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
                                      long row_stride, long head_stride, long position_stride, const int64_t* positions,
                                      int is_bfloat16) {
@@ -151,9 +151,8 @@ extern "C" void transformer_remember(const float* fresh, long stride, void* cach
     }
 }
 
-// Brings row `rows[i]` of a cache to row i, for i < count, in place: the first `positions` of every head. A row may be
-// wanted more than once. A row is overwritten only when nobody wants it any more; in a circle, where everybody waits
-// for the next, one row stands aside.
+// Copies row `rows[i]` of a cache to row i in place, for i < count: the first `bytes` bytes of every head. Indices may
+// repeat. A row is overwritten only once all copies of it have been made. Cycles are resolved with one temporary row.
 extern "C" void transformer_reorder(char* cache, long n_rows, const int64_t* rows, long count, long heads,
                                     long row_bytes, long head_bytes, long bytes) {
   const auto copy = [=](const char* from, char* to, long from_head, long to_head) {

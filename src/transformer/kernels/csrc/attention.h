@@ -1,4 +1,4 @@
-// What the kernels of attention share.
+// Functions shared by the attention kernels.
 #pragma once
 #include "kernels.h"
 
@@ -9,11 +9,11 @@ namespace {
 
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-// What weights are multiplied by, of which this is the sum; NaN stays.
+// Factor that normalizes weights with this sum; NaN is preserved.
 float inverse(float sum) { return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum; }
 
-// Scores to e^(score - the largest), 0 where the mask is; returns 1 / their sum, or 0 where nothing may be attended to.
-// They are rewritten up to the next whole vector.
+// Replaces scores by e^(score - maximum), and masked ones by 0. Returns 1 / their sum, or 0 if all are masked. Scores
+// are written up to the next whole vector.
 float exponentials(float* scores, long positions, const bool* mask) {
   Floats most = spread(NEVER), total = spread(0.0f);
   for (long s = 0; s < positions; s += LANES) {
@@ -33,7 +33,7 @@ float exponentials(float* scores, long positions, const bool* mask) {
   return inverse(sum_of(total));
 }
 
-// How many of the first positions hold all that these queries may attend to.
+// Length of the shortest prefix that contains all positions that these queries may attend to.
 long attended(const Attention& a, const bool* mask, long queries, long positions) {
   const auto nobody_attends = [&](long s) {
     for (long r = 0; r < (a.mask_query ? queries : 1); ++r)

@@ -1,4 +1,4 @@
-// What the compiler and the system know.
+// Features of the compiler and the operating system.
 #pragma once
 
 #if !defined(TRANSFORMER_AVX2) && defined(__linux__) && __has_include(<amxtileintrin.h>)

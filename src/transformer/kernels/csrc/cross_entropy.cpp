@@ -1,4 +1,4 @@
-// Logits to the gradient of their label-smoothed cross-entropy, row by row in place.
+// Label-smoothed cross-entropy: replaces logits by their gradient, row by row in place.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace transformer {
 namespace {
 
-// A row's softmax is e / sum; `losses` takes the smoothed loss and the plain one.
+// The softmax of a row is e / sum. `losses` holds the smoothed and the unsmoothed loss.
 template <typename T>
 struct Row {
   T* logits;
@@ -15,7 +15,8 @@ struct Row {
   double sum, log_z, losses[2];
 };
 
-// The target is 1 - epsilon on the label and epsilon / V on all. What the thread does next lies `next` elements on.
+// The target is 1 - epsilon on the label plus epsilon / V everywhere. The next row of the thread is `next` elements
+// away and is prefetched.
 template <typename T>
 Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next) {
   Floats most = spread(-INFINITY), total = spread(0.0f), all = spread(0.0f);
@@ -49,7 +50,7 @@ Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next
   return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - sum_of(all) / size), plain}};
 }
 
-// Overwrites logits by softmax minus target.
+// Overwrites logits with softmax minus target.
 template <typename T>
 void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
   const Floats factor = spread(static_cast<float>(1 / row.sum)), share = spread(epsilon / size);
@@ -62,9 +63,9 @@ void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
   if (j < size) write(j, lanes(size - j));
 }
 
-// Two distributions p and q of one label, as `to_gradient`, with `weight` times the mean of KL(p || q) and KL(q || p),
-// half of which is added to either loss. With r = log p - log q, the gradient of that mean to the logits of p is
-// (p (r - KL(p || q)) + p - q) / 2, and to those of q the same with p and q exchanged.
+// Same as `to_gradient` for two predictions p and q of one label, plus `weight` times the mean of KL(p || q) and KL(q
+// || p), half of which is added to each loss. With r = log p - log q, the gradient of this mean with respect to the
+// logits of p is (p (r - KL(p || q)) + p - q) / 2; for the logits of q, p and q are exchanged.
 template <typename T>
 void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon, float weight) {
   const Floats of_a = spread(static_cast<float>(1 / a.sum)), of_b = spread(static_cast<float>(1 / b.sum));
@@ -120,8 +121,8 @@ void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, l
 }  // namespace
 }  // namespace transformer
 
-// With a weight, rows 2i and 2i + 1 are two distributions of one label. Returns 1, and changes nothing, where a label is
-// no column.
+// If `weight` is positive, rows 2i and 2i + 1 are two predictions of one label. Returns 1 and changes nothing if a
+// label is out of range.
 extern "C" int transformer_cross_entropy(void* logits, long stride, const int64_t* labels, long rows, long size,
                                          float epsilon, float weight, int is_bfloat16, double* losses,
                                          int threads) {

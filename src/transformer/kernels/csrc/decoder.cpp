@@ -1,5 +1,5 @@
-// One step of a decoder layer: the other kernels, called one after another, with everything between them in memory that
-// is kept. What is saved is the time that Python takes for a dozen calls, which is as long as those of a small model.
+// One decoding step of a decoder layer: calls the other kernels in sequence, with intermediate results in reused
+// memory. This saves the overhead of a dozen calls from Python, which for a small model takes as long as the kernels.
 #include "kernels.h"
 
 #include <cstring>
@@ -7,7 +7,7 @@
 namespace transformer {
 namespace {
 
-enum { PROJECTED = 40, FETCHED, ADDED, NORMED, INNER };  // numbers that the kernels it calls do not take
+enum { PROJECTED = 40, FETCHED, ADDED, NORMED, INNER };  // scratch buffers that the called kernels do not use
 
 void multiply(const Matrix& w, const float* x, long rows, float* y, int threads) {
   transformer_product(&w, x, rows, y, threads_for(rows * w.inner * w.columns, threads));
@@ -17,7 +17,7 @@ void attend(const Attention& a, int threads) {
   transformer_attention(&a, threads_for(4 * a.batch * a.heads * a.queries * a.positions * a.width, threads));
 }
 
-// x is the residual stream; `sublayer` writes what is added to it, given what it reads.
+// Applies a sub-layer and its residual connection to the residual stream x. `sublayer` maps its input to its output.
 template <typename Sublayer>
 void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads, Sublayer sublayer) {
   float* added = scratch<float, ADDED>(rows * width);
@@ -39,8 +39,8 @@ void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, in
 }  // namespace
 }  // namespace transformer
 
-// `own` and `source` say where the caches are; their queries and outputs are filled in here. Without a source, the layer
-// is that of a decoder alone.
+// `own` (self-attention) and `source` (cross-attention) describe the caches; their queries and outputs are set here. If
+// `source` is null, the layer belongs to a decoder-only model.
 extern "C" void transformer_decoder_layer(const transformer::Layer* layer, transformer::Attention* own,
                                           transformer::Attention* source, const float* from, float* x, long rows,
                                           int threads) {

@@ -1,5 +1,5 @@
-// What training computes element by element, in float32 or bfloat16: GELU and its gradient, dropout, sums of columns and
-// of squares.
+// Element-wise operations and reductions for training, in float32 or bfloat16: GELU and its derivative, dropout, column
+// sums and sums of squares.
 #include <algorithm>
 #include <numeric>
 
@@ -10,7 +10,7 @@
 namespace transformer {
 namespace {
 
-constexpr long BLOCK = 4096;  // elements that a thread takes at a time
+constexpr long BLOCK = 4096;  // elements per task of a thread
 
 template <typename T, Floats function(Floats), WithSlope with_slope(Floats)>
 void apply(const T* x, long n, T* out, T* slopes, int threads) {
@@ -40,7 +40,7 @@ void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout
   });
 }
 
-// Sums of columns, each from the first row to the last.
+// Column sums, each added from the first row to the last.
 template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
   constexpr int VECTORS = 4;
@@ -72,7 +72,7 @@ double sum_of_squares(const float* x, long n) {
 }  // namespace
 }  // namespace transformer
 
-// GELU of x, which may be `out`, and its slopes, where they are not null.
+// GELU of x, and its derivatives if `slopes` is not null. `out` may be x.
 extern "C" void transformer_gelu(const void* x, long n, void* out, void* slopes, int is_by_tanh, int is_bfloat16,
                                  int threads) {
   using namespace transformer;
@@ -84,7 +84,7 @@ extern "C" void transformer_gelu(const void* x, long n, void* out, void* slopes,
   is_bfloat16 ? all(uint16_t()) : all(float());
 }
 
-// x, where it is not null, is of the type of `out`; of 65,536 elements of y, `levels` are dropped.
+// out = x + dropout(y), or dropout(y) if x is null; x has the type of `out`. The dropout probability is levels / 65536.
 extern "C" void transformer_drop_out(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
                                      int out_is_bfloat16, int levels, uint64_t seed, int threads) {
   using namespace transformer;

@@ -1,4 +1,4 @@
-// A head of attention in training, and what stands between its products.
+// One head of attention in training, and the operations between its products.
 #pragma once
 #include "kernels.h"
 #include "random.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
-// Weights are kept with rows of an even length, whose last element is zero where it is one too many.
+// Rows of weights are padded to an even length with a zero.
 long even(long n) { return n + n % 2; }
 
 struct Head {
@@ -26,7 +26,7 @@ struct Head {
   T* to(const Heads& x) const {
     return const_cast<T*>(of<T>(x));
   }
-  // Of what is laid out as (batch, positions, heads, width).
+  // Strides of a tensor of shape (batch, positions, heads, width).
   template <typename T>
   T* within(const void* data, long positions) const {
     return static_cast<T*>(const_cast<void*>(data)) + (batch * positions * a.heads + head) * a.width;
@@ -35,7 +35,7 @@ struct Head {
   T* weights() const {
     return static_cast<T*>(a.weights) + (batch * a.heads + head) * a.queries * even(a.positions);
   }
-  // The weights after dropout, in memory of the thread; the weights themselves where nothing is dropped.
+  // The weights after dropout, in scratch memory of the thread; the weights themselves without dropout.
   template <typename T>
   const T* used_weights() const {
     const long n = a.queries * even(a.positions), number = batch * a.heads + head;
@@ -49,7 +49,7 @@ struct Head {
   }
 };
 
-// softmax(scale * scores) of one row; zeros where nothing may be attended to.
+// softmax(scale * scores) of one row; zeros if all positions are masked.
 template <typename T>
 void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
   Floats most = spread(NEVER), total = spread(0.0f);
@@ -58,7 +58,7 @@ void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
     if (mask) m = are_true(mask + s, m);
     const Floats found = choose(m, load(scores + s, m) * spread(scale), spread(NEVER));
     store(scores + s, found);
-    most = larger(found, most);  // in this order, NaN is forgotten here and comes back in the sum
+    most = larger(found, most);  // in this order, NaN is ignored here and reappears in the sum
   }
   const float largest = largest_of(most);
   const Floats shift = spread(largest == NEVER ? 0.0f : largest);
@@ -73,8 +73,8 @@ void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
     store(weights + s, lanes(even(n) - s), load(scores + s) * factor);
 }
 
-// The gradient of the scores: scale * (u du - w * sum of u du), with weights w, what dropout left of them, u, and its
-// gradient du. Without dropout u is w; with it, u du is w times the gradient of w.
+// The gradient of the scores: scale * (u du - w * sum of u du), with weights w, weights after dropout u, and the
+// gradient du of u. Without dropout u is w; with it, u du is w times the gradient of w.
 template <typename T>
 void softmax_gradient(const T* weights, const T* used, const float* d_used, float scale, long n, T* d_scores) {
   Floats total = spread(0.0f);

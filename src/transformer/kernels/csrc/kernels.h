@@ -1,93 +1,93 @@
-// What the kernels take and what they are called, for Python and for one another.
+// Arguments and declarations of the kernels, for Python and for one another.
 #pragma once
 #include "vectors.h"
 
 namespace transformer {
 
-// A packed weight; the same fields in the same order as `Matrix` in product.py.
+// A packed weight, with the fields of `PackedMatrixArgs` in packed_linear.py, in its order.
 struct Matrix {
   const char* weight;        // panels
-  const float* bias;         // one a column, or null
-  const float* scales;       // int8: what one unit of each column is worth
+  const float* bias;         // one per column, or null
+  const float* scales;       // int8: scale of each column
   const int32_t* offsets;    // int8: 128 times the sum of each column
-  long inner, columns;       // of W^T
+  long inner, columns;       // dimensions of W^T
   int precision;             // 0 float32, 1 bfloat16, 2 int8
-  int activation;            // 0 none, 1 max(0, y), 2 y / (1 + e^-y), 3 GELU, 4 GELU by tanh
+  int activation;            // 0 none, 1 ReLU, 2 SiLU, 3 GELU, 4 GELU with the tanh approximation
 };
 
-// The same fields in the same order as `Attention` in attention.py. Strides are in elements; heads of a query lie side
-// by side, and so do the elements of a head.
+// Fields of `AttentionArgs` in attention.py, in its order. Strides are in elements. The heads of a query are
+// contiguous, and so are the elements of a head.
 struct Attention {
   const void *query, *keys, *values;
   const bool* mask;        // true = may attend; or null
   const int64_t* last;     // the last position that each row may attend to; or null
-  const int32_t* holders;  // which row of keys and values holds each position of a row; or null: its own
-  void* out;               // heads side by side, of the type of the query
+  const int32_t* holders;  // cache row that holds each position of a row; null: the row itself
+  void* out;               // concatenated heads, with the type of the query
   long batch, queries, positions, heads, width;
   long query_batch, query_stride;
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
   long mask_batch, mask_query, holders_stride;
   float scale;
-  int is_bfloat16;         // keys and values, and of whole sequences the query as well
-  int is_whole;            // the queries are those of whole sequences
-  int may_round;           // of whole sequences: products may be those of bfloat16
+  int is_bfloat16;         // type of keys and values, and of the query if `is_whole`
+  int is_whole;            // several queries are processed together (full sequences)
+  int may_round;           // products over full sequences may be computed in bfloat16
 };
 
-// A matrix in memory; the same fields in the same order as `Layout` in matmul.py.
+// A matrix that is not packed, with the fields of `MatrixArgs` in gemm.py, in its order.
 struct Layout {
   const void* data;
-  long stride;        // elements from row to row, or from column to column where it is transposed
+  long stride;        // elements between rows, or between columns if it is transposed
   int is_bfloat16, is_transposed;
-  int is_padded;      // rows of odd length have one more element, which is zero
+  int is_padded;      // rows of odd length are followed by a zero
 };
 
-// What becomes of the sums of a product; the same fields in the same order as `FinishFields` in matmul.py.
+// Operations applied to a product before it is written, with the fields of `EpilogueArgs` in gemm.py, in its order.
 struct Finish {
-  const float* bias;    // of each column, or null
-  const void* gate;     // of the inputs' type, or null: where it is not above 0, the result is 0
+  const float* bias;    // one number per column, or null
+  const void* gate;     // matrix of the inputs' type, or null; the result is 0 where it is not positive
   long gate_stride;
-  float factor;         // of a result with a gate
-  int is_slope;         // the gate is a slope, by which the result is multiplied
-  int is_added;         // to what is there, float32
-  int is_rectified;     // max(0, y)
-  float* row_sums;      // where the sums of A's rows go, or null; added to what is there if those of the product are
+  float factor;         // factor of the result if there is a gate
+  int is_slope;         // the gate holds derivatives to multiply the result with
+  int is_added;         // the product is added to the previous contents, float32
+  int is_rectified;     // ReLU is applied
+  float* row_sums;      // output for the sums of A's rows, or null; with `is_added`, added to its contents
 };
 
-// Queries, keys or values of all heads in memory; strides in elements. The elements of a head lie side by side.
+// Queries, keys or values of all heads, with strides in elements. The elements of a head are contiguous.
 struct Heads {
   const void* data;
   long batch, head, position;
 };
 
-// The same fields in the same order as `TrainedAttention` in trained_attention.py.
+// Fields of `TrainingAttentionArgs` in attention_autograd.py, in its order.
 struct TrainedAttention {
   Heads query, keys, values;
-  Heads d_query, d_keys, d_values;     // written by backward
+  Heads d_query, d_keys, d_values;     // written by the backward pass
   const bool* mask;                    // true = may attend; or null
   void *weights, *out;                 // (batch, heads, queries, positions, even); (batch, queries, heads, width)
   long batch, heads, queries, positions, width, mask_batch, mask_query;
   float scale;
-  int is_bfloat16, levels;             // of 65,536 weights, those that are dropped
+  int is_bfloat16, levels;             // levels: dropout probability in units of 1/65536
   uint64_t seed;
 };
 
-// The same fields in the same order as `Norm` in decoder.py.
+// Fields of `NormArgs` in layer_step.py, in its order.
 struct Norm {
   const float *alpha, *beta;
   float eps;
 };
 
-// The same fields in the same order as `Layer` in decoder.py.
+// Fields of `LayerArgs` in layer_step.py, in its order.
 struct Layer {
   const Matrix *queries_keys_values, *self_out, *linear_1, *linear_2;
-  const Matrix *source_query, *source_out;  // or null, where there is no source
-  Norm norms[3];                            // the network's last, of two or three
+  const Matrix *source_query, *source_out;  // null without cross-attention
+  Norm norms[3];                            // two or three; the last one belongs to the feed-forward network
   int is_pre;
 };
 
-// Multiplications that one thread finishes sooner than several could agree to share them.
+// Number of multiplications from which several threads are faster than one.
 constexpr long ONE_THREAD_UP_TO = 1 << 19;
-constexpr long OPERATIONS_OF_A_NORM = 8;  // for each number, about
+constexpr long OPERATIONS_OF_A_NORM = 8;  // approximate number per element
 inline int threads_for(long operations, int threads) { return operations >= ONE_THREAD_UP_TO ? threads : 1; }
 
 }  // namespace transformer

@@ -1,19 +1,19 @@
-// The most probable columns of a product, of which each sentence has a list of its own: a shortlist.
+// The most probable columns of a product, where each sentence has its own list of columns: a shortlist.
 //
-// The numbers of a column lie side by side here, filled up to whole lines of the cache. So a column is multiplied where it
-// stands, in whatever list: lists of some hundred columns would take longer to be gathered than to be multiplied, and a
-// table of all sentences' columns has some thousand for each row. Sums have the same order in any list and batch.
+// The numbers of a column are contiguous here and padded to whole cache lines, so the columns of any list are
+// multiplied in place. Gathering a list of some hundred columns would take longer than multiplying it, and the union of
+// all lists has thousands of columns for each row. The order of a sum depends neither on the list nor on the batch.
 #include "packed.h"
 
 namespace transformer {
 namespace {
 
-constexpr int AT_ONCE = 4;  // columns, whose sums are added up together
+constexpr int AT_ONCE = 4;  // columns whose sums are reduced together
 
 template <typename P>
 constexpr long LINE = LANES * P::GROUP;  // numbers
 
-// Scales, bias and offsets of up to 64 columns of a list, side by side.
+// Scales, bias and offsets of up to 64 columns of a list, gathered.
 struct Panel {
   alignas(64) float scales[PANEL] = {}, bias[PANEL] = {};
   alignas(64) int32_t offsets[PANEL] = {};
@@ -33,7 +33,7 @@ struct Panel {
   }
 };
 
-// R rows times four columns.
+// The product of R rows and four columns.
 template <typename P, int R>
 void multiply(const typename P::Input* x, long padded, const char* const (&columns)[AT_ONCE], typename P::Number* sums) {
   typename P::Sum all[R][AT_ONCE] = {};
@@ -47,7 +47,7 @@ void multiply(const typename P::Input* x, long padded, const char* const (&colum
   for (int r = 0; r < R; ++r) store_sums(sums + r * PANEL, all[r][0], all[r][1], all[r][2], all[r][3]);
 }
 
-// Rows, at most six, times up to 64 columns, ranked.
+// The product of at most six rows and up to 64 columns, ranked.
 template <typename P>
 void rank_panel(const Matrix& w, const int64_t* columns, long n, const typename P::Input* x, long padded,
                 const float* units, long rows, const PartRanking& ranking, long row, long first) {

@@ -1,4 +1,4 @@
-// LayerNorm(x + y), row by row, in one pass over memory; in training, of x and what dropout leaves of y, and its gradient.
+// LayerNorm(x + y), row by row in one pass over memory; for training LayerNorm(x + dropout(y)) and its gradient.
 #include "kernels.h"
 #include "random.h"
 #include "sharing.h"
@@ -30,12 +30,12 @@ void add_norm(const float* x, const float* y, const float* alpha, const float* b
   }
 }
 
-// What a row's norm is made of: (sum - mean) factor.
+// Statistics of a row: the normalized row is (sum - mean) factor.
 struct Statistics {
   float mean, factor;
 };
 
-// Calls `work` with the place of each vector of a row and the elements of it that are kept; rows are whole draws.
+// Calls `work` with the index of each vector of a row and its dropout mask. The width is a multiple of DRAWN.
 template <typename Work>
 void for_drawn(const Dropout& d, long row, long width, const Work& work) {
   Where kept[DRAWN / LANES];
@@ -93,7 +93,7 @@ void add_dropped_norm_gradient(const float* d_out, const float* sums, Statistics
   });
 }
 
-constexpr long ROWS_OF_A_PART = 32;  // whose gradients of alpha and beta are summed one after another
+constexpr long ROWS_OF_A_PART = 32;  // rows whose gradients of alpha and beta are summed in sequence
 
 template <typename Y>
 void all_gradients(const float* d_out, const float* sums, const Statistics* statistics, const float* alpha, long rows,
@@ -128,8 +128,8 @@ extern "C" void transformer_add_norm(const float* x, const float* y, const float
 
 extern "C" long transformer_drawn_at_a_time() { return transformer::DRAWN; }
 
-// LayerNorm(x + what dropout leaves of y), what it is of, and a mean and a factor for each row; rows are whole draws. The
-// result goes to `rounded` too, where that is not null.
+// LayerNorm(x + dropout(y)), the sums x + dropout(y), and a mean and a factor for each row. The width is a multiple of
+// DRAWN. If `rounded` is not null, the result is written there in bfloat16 as well.
 extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int y_is_bfloat16, const float* alpha,
                                              const float* beta, float eps, int levels, uint64_t seed, long rows, long width,
                                              float* sums, float* statistics, float* out, uint16_t* rounded, int threads) {
@@ -146,7 +146,7 @@ extern "C" void transformer_add_dropped_norm(const float* x, const void* y, int 
   y_is_bfloat16 ? all(static_cast<const uint16_t*>(y)) : all(static_cast<const float*>(y));
 }
 
-// The gradients of all that it is of, from that of its result.
+// The gradients of x, y, alpha and beta, from the gradient of the result.
 extern "C" void transformer_add_dropped_norm_gradient(const float* d_out, const float* sums, const float* statistics,
                                                       const float* alpha, int levels, uint64_t seed, long rows, long width,
                                                       float* d_x, void* d_y, int y_is_bfloat16, float* d_alpha,

@@ -1,4 +1,4 @@
-// Packed weights in their three precisions, and what is multiplied with them; see product.cpp.
+// Packed weights in three precisions, and conversion of the inputs that are multiplied with them; see product.cpp.
 #pragma once
 #include "kernels.h"
 #include "ranking.h"
@@ -14,8 +14,8 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
-constexpr long FEWEST_FOR_TILES = 7;   // rows of int8; bfloat16 always takes tiles, which sum in another order than vectors
-constexpr long FEWEST_FOR_THREE = 48;  // rows of float32, for which weights are taken apart
+constexpr long FEWEST_FOR_TILES = 7;   // minimum rows of int8; bfloat16 always uses tiles, whose order of sums differs
+constexpr long FEWEST_FOR_THREE = 48;  // minimum rows of float32 for which weights are split into three bfloat16
 
 struct Float32 {
   using Input = float;
@@ -56,7 +56,7 @@ struct Int8 {
   static Sum multiply_line(Sum sum, const Byte* x, const char* w) { return add_line_of_products(sum, x, w); }
 };
 
-// What one instruction takes of x: as it is, rounded, or as bytes around 128 in units of the largest / 127.
+// Converts x to the operands of the instructions: unchanged, rounded, or quantized to bytes with an offset of 128.
 const float* prepare(const float* x, long, long, float*, float*, Float32) { return x; }
 
 const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room, float*, Bfloat16) {
@@ -76,7 +76,7 @@ const uint16_t* prepare(const uint16_t* x, long inner, long padded, uint16_t* ro
 template <typename T>
 const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit, Int8) {
   Floats most = spread(0.0f);
-  Mask nan = 0;  // a maximum forgets it
+  Mask nan = 0;  // a maximum ignores NaN
   for (long k = 0; k < inner; k += LANES) {
     const Floats v = load(x + k, lanes(inner - k));
     most = larger(most, absolute(v));
@@ -84,7 +84,7 @@ const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit
   }
   const float largest = largest_of(most);
   *unit = nan || std::isinf(largest) ? std::nanf("") : largest / 127.0f;
-  const float per_unit = 127.0f / largest;  // infinite where all are zeros or next to it
+  const float per_unit = 127.0f / largest;  // infinite if all are (almost) zero
   const Floats factor = spread(std::isfinite(per_unit) ? per_unit : 0.0f);
   for (long k = 0; k < padded; k += LANES) {
     const Floats v = load(x + k, lanes(std::max(0L, inner - k))) * factor;
@@ -93,7 +93,7 @@ const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit
   return room;
 }
 
-// A vector of sums in units of its row and columns, plus bias.
+// Scales a vector of sums by the units of its row and columns and adds the bias.
 Floats finish(Floats sum, const Matrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }

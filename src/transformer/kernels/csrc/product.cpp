@@ -1,4 +1,4 @@
-// y = activation(x W^T + b) for a weight that was packed beforehand, in float32, bfloat16 or int8.
+// y = activation(x W^T + b) for a weight that was packed in advance, in float32, bfloat16 or int8.
 //
 // A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one where registers are few, the weight
 // lies in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction
@@ -93,7 +93,7 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
   const char* weight = w.weight + panel * PANEL * groups * 4;
   const bool has_next = panel + 1 < blocks(w.columns, PANEL);
   for (long block = 0, i = 0; block < all; ++block) {
-    const long n = (rows - i + all - block - 1) / (all - block);  // blocks of like size
+    const long n = (rows - i + all - block - 1) / (all - block);  // blocks of similar size
     const auto* from = inputs + i * padded;
     const float* unit = units ? units + i : nullptr;
     Y* to = y ? y + i * w.columns : nullptr;
@@ -241,7 +241,7 @@ float number(const uint16_t* group, long place) {
   return value;
 }
 
-// The weights of one column times `factor`.
+// The weights of one column, multiplied by `factor`.
 template <typename T>
 void look_up(const Matrix& w, long column, float factor, float* out) {
   constexpr long per_group = 4 / sizeof(T);
@@ -255,8 +255,8 @@ void look_up(const Matrix& w, long column, float factor, float* out) {
 }  // namespace
 }  // namespace transformer
 
-// The weights of some columns, as rows of numbers: the matrix as an embedding, times `factor`. Returns 1, and writes
-// nothing, where a column does not exist.
+// Embedding lookup: the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if a
+// column is out of range.
 extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out,
                                   int threads) {
   using namespace transformer;
@@ -283,7 +283,7 @@ extern "C" void transformer_product(const transformer::Matrix* w, const float* x
   transformer::product(*w, x, rows, y, nullptr, threads);
 }
 
-// The same for weights of bfloat16 or int8, of bfloat16 or float32 to either.
+// Same for weights in bfloat16 or int8, with inputs and outputs in bfloat16 or float32.
 extern "C" void transformer_rounded_product(const transformer::Matrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
                                             int y_is_bfloat16, int threads) {
   using namespace transformer;

@@ -1,6 +1,6 @@
-// Which elements dropout keeps: 16 random bits decide on one, by Philox4x32-10 (Salmon et al. 2011, "Parallel Random
-// Numbers: As Easy as 1, 2, 3", Sec. 3.3). What is drawn for an element depends on the seed and its place alone, so that
-// the way back draws it again and nothing is kept.
+// Dropout masks: 16 random bits per element, drawn with Philox4x32-10 (Salmon et al. 2011, "Parallel Random Numbers: As
+// Easy as 1, 2, 3", Sec. 3.3). The bits of an element depend on the seed and its index alone, so the backward pass
+// draws the mask again instead of storing it.
 #pragma once
 #include <algorithm>
 
@@ -10,16 +10,16 @@ namespace transformer {
 
 struct Dropout {
   uint64_t seed;
-  int levels;  // of LEVELS that are dropped
+  int levels;  // dropout probability in units of 1 / LEVELS
 
   static constexpr int LEVELS = 1 << 16;
   float scale() const { return static_cast<float>(LEVELS) / (LEVELS - levels); }
 };
 
-constexpr long DRAWN = 8 * LANES;  // elements that are decided on at a time
+constexpr long DRAWN = 8 * LANES;  // elements per block of the mask
 
-// Of elements DRAWN block to DRAWN (block + 1) - 1. Lane l counts 16 block + l; its four numbers decide on elements l of
-// two vectors each, the lower half on the first.
+// The mask of elements DRAWN block to DRAWN (block + 1) - 1. The counter of lane l is 16 block + l. Each of its four
+// numbers decides on element l of two vectors; the lower half belongs to the first one.
 inline void draw(const Dropout& d, long block, Where (&kept)[DRAWN / LANES]) {
   const uint64_t first = static_cast<uint64_t>(block) * LANES;
   Ints c[4] = {add_ints(spread_int(static_cast<int>(first)), counting()), spread_int(static_cast<int>(first >> 32)),
@@ -43,7 +43,7 @@ inline void draw(const Dropout& d, long block, Where (&kept)[DRAWN / LANES]) {
   }
 }
 
-// out = x + what dropout leaves of y, or that alone where x is null, for n elements in blocks from `block` on.
+// out = x + dropout(y), or dropout(y) if x is null, for n elements from block `block` on.
 template <typename Y, typename Out>
 void drop_out(const Out* x, const Y* y, long n, Out* out, const Dropout& d, long block) {
   Where kept[DRAWN / LANES];

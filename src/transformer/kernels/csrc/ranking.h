@@ -1,6 +1,6 @@
-// The k most probable tokens of rows of logits that are seen some columns at a time, and never need to be all in memory.
+// The k most probable tokens of rows of logits that are computed some columns at a time and never stored as a whole.
 //
-// Sums are formed part by part, so that they depend neither on the number of threads nor on the other rows.
+// Sums are formed part by part, so they depend neither on the number of threads nor on the other rows.
 #pragma once
 #include "vectors.h"
 
@@ -13,7 +13,7 @@ namespace transformer {
 constexpr float NOTHING = -std::numeric_limits<float>::infinity(), LEAST = -std::numeric_limits<float>::max();
 constexpr long TILE_COLUMNS = 64, PART_COLUMNS = 512;
 
-// Puts a value among the k best so far; of equal ones, that which came first stays before.
+// Inserts a value into the k best so far. Equal values keep their order.
 inline void insert(float value, int64_t token, long k, float* best, int64_t* tokens) {
   long place = k - 1;
   for (; place > 0 && best[place - 1] < value; --place) {
@@ -24,16 +24,16 @@ inline void insert(float value, int64_t token, long k, float* best, int64_t* tok
   tokens[place] = token;
 }
 
-// One part of the columns, of all rows, by one thread.
+// One part of the columns, for all rows, processed by one thread.
 struct PartRanking {
   long k;
-  const bool* never;    // of each token: whether it is left out of the best; or null
-  const int64_t* names; // the token of each column; or null: its number
-  float *most, *total;  // of every 16th column, so 16 a row: the largest logit, and the sum of e^(logit - it)
-  float* best;          // k a row
+  const bool* never;    // whether each token is excluded; or null
+  const int64_t* names; // token id of each column; null: the index of the column
+  float *most, *total;  // 16 per row, one for every 16th column: largest logit, and sum of e^(logit - largest)
+  float* best;          // k per row
   int64_t* tokens;
 
-  // `logits` are those of the columns from `column` on, side by side.
+  // `logits` are those of contiguous columns from `column` on.
   void add(const float* logits, long row, long column, long width) const {
     constexpr long VECTORS = TILE_COLUMNS / LANES;
     Floats largest = load(most + row * LANES), sum = load(total + row * LANES), v[VECTORS];
@@ -69,8 +69,8 @@ struct PartRanking {
   }
 };
 
-// All columns. The best are kept list by list: a thread that goes through its parts in order has one of its own, so that
-// it knows already what is good; the lists are in the order of the threads' columns.
+// Ranking over all columns. Each thread processes its parts in order and has its own list of the best tokens, which
+// provides a threshold for the next parts. The lists are in the order of the threads' columns.
 class Ranking {
  public:
   const long parts;
@@ -86,7 +86,7 @@ class Ranking {
   PartRanking begin(long list) const {
     const PartRanking part{k, never, names, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
                            best + list * rows * k, tokens + list * rows * k};
-    std::fill(part.most, part.most + rows * LANES, LEAST);  // not minus infinity: two of those have no difference
+    std::fill(part.most, part.most + rows * LANES, LEAST);  // not minus infinity, because -inf - -inf is NaN
     std::fill(part.total, part.total + rows * LANES, 0.0f);
     return part;
   }
@@ -101,7 +101,7 @@ class Ranking {
     }
   }
 
-  // The k best of every row, best first, and the logarithms of their shares in the sum.
+  // The k best tokens of every row in descending order, and their log-probabilities.
   void join(float* log_p, int64_t* joined) const {
     for (long row = 0; row < rows; ++row, log_p += k, joined += k) {
       std::fill(log_p, log_p + k, NOTHING);
@@ -113,20 +113,20 @@ class Ranking {
       for (long part = 0; part < parts; ++part) largest = std::max(largest, most[part * rows + row]);
       for (long part = 0; part < parts; ++part)
         sum += total[part * rows + row] * std::exp(most[part * rows + row] - largest);
-      if (std::isnan(sum)) std::fill(log_p, log_p + k, NOTHING);  // nothing is probable where a logit is no number
+      if (std::isnan(sum)) std::fill(log_p, log_p + k, NOTHING);  // a NaN logit invalidates all probabilities of the row
       if (sum > 0)
         for (long j = 0; j < k; ++j) log_p[j] -= largest + std::log(sum);
     }
   }
 
  private:
-  enum { MOST = 60, TOTAL, BEST, TOKENS, PART_MOST, PART_TOTAL };  // numbers that no kernel takes
+  enum { MOST = 60, TOTAL, BEST, TOKENS, PART_MOST, PART_TOTAL };  // scratch buffers that no kernel uses
 
   const long rows, k, lists;
   const bool* never;
   const int64_t* names;
-  float *most, *total;  // of each part of each row
-  float* best;          // k of each row in each list
+  float *most, *total;  // for each part of each row
+  float* best;          // k for each row in each list
   int64_t* tokens;
 };
 

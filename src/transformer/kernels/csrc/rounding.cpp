@@ -1,9 +1,9 @@
-// Weights to int8 and back to sums, once a model is loaded.
+// Quantization of weights to int8, and sums of quantized rows, when a model is loaded.
 #include "vectors.h"
 
 #include <algorithm>
 
-// Each row in units of its largest absolute number / 127.
+// The scale of a row is its largest absolute value / 127.
 extern "C" void transformer_round_rows(const float* weight, long rows, long inner, int8_t* values, float* scales,
                                        int threads) {
   using namespace transformer;

@@ -1,6 +1,6 @@
-// How threads share tasks. Each takes those of a part of its own, one after another, and when there are none left, those
-// that others have not come to, since cores are not equally fast. Where tasks are rows, a thread so finds in its own caches
-// what it made of the same rows before: from the caches of another core it may come no faster than from memory.
+// Work sharing between threads. Each thread processes the tasks of its own part in order, and then takes remaining
+// tasks of other threads, because cores are not equally fast. If tasks are rows, a thread usually finds the results of
+// earlier operations on these rows in its own caches; caches of other cores may be as slow as memory.
 #pragma once
 #include <omp.h>
 
@@ -13,7 +13,7 @@ namespace transformer {
 // One of the threads.
 class Thread {
  public:
-  // How many tasks of a part have been taken, and, in the upper half, which time threads share.
+  // Number of tasks of a part that have been taken and, in the upper half, the number of the parallel section.
   struct alignas(64) Taken {
     uint64_t of;
   };
@@ -21,18 +21,18 @@ class Thread {
   Thread() = default;  // alone
   Thread(long all, long own, Taken* taken) : all(all), own(own), taken_(taken) {}
 
-  const long all = 1, own = 0;  // threads, and which of them this is
+  const long all = 1, own = 0;  // number of threads and index of this one
 
   long first_of(long part, long tasks) const { return tasks * part / all; }
 
-  // Calls `work` with each task. Of those that are short, half of a part's is taken, then half of the others.
+  // Calls `work` with each task. Short tasks are taken several at a time: half of those that remain in a part.
   template <typename Work>
   void share(long tasks, Work work, bool are_short = false) const {
     share_parts([=](long part) { return first_of(part + 1, tasks) - first_of(part, tasks); },
                 [&](long part, long i) { work(first_of(part, tasks) + i); }, are_short);
   }
 
-  // Calls `work` with a part and tasks of it, of which there are `size` of the part.
+  // Calls `work` with a part and a range of its `size` tasks.
   template <typename Size, typename Work>
   void share_parts(Size size, Work work, bool are_short = false) const {
     ++times_;
@@ -57,7 +57,7 @@ class Thread {
   bool take(uint64_t& taken, long size, bool are_short, long& first, long& end) const {
     uint64_t known = __atomic_load_n(&taken, __ATOMIC_RELAXED);
     do {
-      if (known >> 32 > times_) return false;  // others know that all have been taken
+      if (known >> 32 > times_) return false;  // all tasks of this section have been taken
       first = known >> 32 == times_ ? static_cast<uint32_t>(known) : 0;
       if (first >= size) return false;
       end = first + (are_short ? (size - first + 1) / 2 : 1);
@@ -70,17 +70,17 @@ class Thread {
   mutable uint64_t times_ = 0;
 };
 
-// Calls `work` in each of some threads.
+// Calls `work` in each of several threads.
 template <typename Work>
 void in_threads(int threads, Work work) {
-  if (threads <= 1) return work(Thread());  // not even a team of one, of which attention would make thousands
+  if (threads <= 1) return work(Thread());  // avoids teams of one thread, which attention would create by the thousand
   auto* taken = scratch<Thread::Taken, 19>(threads);
   std::fill(taken, taken + threads, Thread::Taken{0});
 #pragma omp parallel num_threads(threads)
   work(Thread(omp_get_num_threads(), omp_get_thread_num(), taken));
 }
 
-// Short tasks that threads share.
+// Shares short tasks among threads.
 template <typename Work>
 void share(long tasks, int threads, Work work) {
   in_threads(threads, [&](const Thread& thread) { thread.share(tasks, work, true); });

@@ -1,5 +1,6 @@
-// Attention of short sequences with its gradient, of bfloat16 multiplied in pairs: a head's products are so small that to
-// plan and call them, as matmul.cpp does, would take longer than to compute them. The sums are the same, in the same order.
+// Attention of short sequences and its gradient, in bfloat16 multiplied in pairs. The products of a head are so small
+// that scheduling them as in matmul.cpp would take longer than computing them. The sums are the same, in the same
+// order.
 //
 // A product is of rows, whose pairs are spread, with columns, whose pairs fill vectors. Pairs follow each other along the
 // inner axis: where that lies along memory, a row's are read in place and columns are transposed; where it lies across, two
@@ -13,15 +14,15 @@
 namespace transformer {
 namespace {
 
-constexpr long SHORT = 2 * LANES, NARROW = 4 * LANES;  // the most positions and the widest head
+constexpr long SHORT = 2 * LANES, NARROW = 4 * LANES;  // maximum number of positions and maximum width of a head
 
-// One factor's pairs: how many bytes it is from row to row, and from pair to pair.
+// Pairs of one factor, with strides in bytes between rows and between pairs.
 struct Pairs {
   const void* data;
   long row, pair;
 };
 
-// Calls `write` with each row's number and sums, V vectors of them.
+// Calls `write` with the index and the V vectors of sums of each row.
 template <int V, typename Write>
 void multiply(const Pairs& rows, const int32_t* columns, long pairs, long n, const Write& write) {
   for (long i = 0; i < n; i += TILE_ROWS)
@@ -132,7 +133,7 @@ class ShortHead {
   uint16_t* const d_scores = scratch<uint16_t, 21>(SHORT * SHORT);
 };
 
-// Calls `work` with the head as a short one; returns whether it is.
+// Calls `work` with the head as a short one if it is short; returns whether it is.
 template <typename Work>
 bool as_short(const Head& head, const Work& work) {
   const TrainedAttention& a = head.a;

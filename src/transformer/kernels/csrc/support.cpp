@@ -5,18 +5,18 @@
 #include <unistd.h>
 #endif
 
-// This file is for every processor: no instructions are chosen in it.
+// This file must run on every processor: it is compiled without extended instruction sets.
 
 namespace transformer {
 extern bool uses_tiles;
 bool uses_tiles = false;
 }  // namespace transformer
 
-// Counts changes of what the functions take; the same number stands in library.py.
+// Version of the function signatures; `VERSION` in library.py must be equal.
 extern "C" int transformer_kernels_version() { return 22; }
 
-// Has products use the tiles of AMX from now on. Returns 0, or why they do not: 1, the processor has none; 2, the compiler
-// knew none; 3, Linux, which gives a process their 8 KiB a thread when it asks, refuses.
+// Enables AMX tiles for products. Returns 0, or the reason why they are unavailable: 1, the processor has none; 2, the
+// compiler did not support them; 3, Linux denied the process the 8 KiB of state per thread.
 extern "C" int transformer_kernels_use_tiles() {
 #ifdef TRANSFORMER_TILES
   constexpr long ASK = 0x1023, TILE_DATA = 18;
@@ -29,7 +29,7 @@ extern "C" int transformer_kernels_use_tiles() {
 #endif
 }
 
-// Whether this processor has the instructions that the kernels were compiled for.
+// Whether this processor supports the instruction set that the kernels were compiled for.
 extern "C" int transformer_kernels_run_here() {
 #ifdef TRANSFORMER_AVX2
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -1,4 +1,4 @@
-// Products of packed weights by tiles.
+// Products of packed weights with AMX tiles.
 #pragma once
 #include "activations.h"
 #include "packed.h"

@@ -1,5 +1,5 @@
-// Attention and its gradient, one head at a time: the products of a head and what comes between them stay in a core's
-// cache. Products take float32 or bfloat16, as `matmul.cpp`; sums, softmax and its gradient are float32.
+// Attention and its gradient, one head at a time, so that the intermediate results of a head stay in the cache of a
+// core. Products take float32 or bfloat16, as in `matmul.cpp`; sums, softmax and its gradient are float32.
 #include "sharing.h"
 #include "short_attention.h"
 #include "tiles.h"
@@ -71,7 +71,8 @@ void all(const TrainedAttention& a, bool is_backward, int threads) {
 
 extern "C" long transformer_size_of_trained_attention() { return sizeof(transformer::TrainedAttention); }
 
-// Forward writes `weights` and `out`; backward reads `weights`, and in `out` the gradient of what forward wrote there.
+// The forward pass writes `weights` and `out`. The backward pass reads `weights` and, in `out`, the gradient of the
+// result.
 extern "C" void transformer_trained_attention(const transformer::TrainedAttention* a, int is_backward, int threads) {
   using namespace transformer;
   a->is_bfloat16 ? all<uint16_t>(*a, is_backward, threads) : all<float>(*a, is_backward, threads);

@@ -1,4 +1,4 @@
-// Sixteen numbers at a time, shared by the kernels, and memory for them.
+// Vectors of sixteen numbers and scratch memory, shared by the kernels.
 #pragma once
 #ifdef TRANSFORMER_AVX2
 #include "vectors_avx2.h"
@@ -36,7 +36,7 @@ void with_rows(long n, const Work& work) {
   }
 }
 
-// The lanes that are left of n elements: all of them, or the first n.
+// Mask of the lanes in use if n elements remain: all lanes, or the first n.
 inline Mask lanes(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((1u << n) - 1); }
 
 // e^x for x <= 0 or NaN, to 2e-7 of it near 0 and 1e-5 near -87; 0 below, where numbers are subnormal, of which one takes
@@ -65,7 +65,7 @@ inline Floats rough_power_of_two(Floats x) {
   return times_power_of_two(p, n);
 }
 
-// Memory that begins with a line of the cache: a vector that lies in two lines is loaded twice.
+// Memory aligned to cache lines: a vector that spans two lines takes two loads.
 template <typename T>
 struct InLines {
   using value_type = T;
@@ -79,7 +79,7 @@ struct InLines {
   bool operator!=(const InLines&) const { return false; }
 };
 
-// Memory of a thread that is kept from call to call; another number is other memory.
+// Scratch memory of a thread, reused between calls. Each number identifies a separate buffer.
 template <typename T, int number = -1>
 T* scratch(long n) {
   thread_local std::vector<T, InLines<T>> kept;

@@ -1,4 +1,4 @@
-// Attention of whole sequences, whose keys and values are read once for many queries.
+// Attention over full sequences, in which keys and values are read once for many queries.
 #include "attention.h"
 #include "tiles.h"
 
@@ -78,7 +78,7 @@ void attend_rows(const Attention& a, long b, long t, const float* query, const f
             load(sums + r * (padded + TILE) + e, 0xffff) * spread(shares[r]));
 }
 
-// The queries of whole sequences, some at a time: keys and values are read once for all of them.
+// Processes the queries of full sequences in blocks. Keys and values are read once for all queries of a block.
 void attend_whole(const Attention& a, int threads) {
   const float *keys = static_cast<const float*>(a.keys), *values = static_cast<const float*>(a.values);
   const long tiles = (a.positions + TILE - 1) / TILE, padded = (a.width + LANES - 1) / LANES * LANES;
@@ -94,7 +94,7 @@ void attend_whole(const Attention& a, int threads) {
           store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, lanes(std::max(0L, a.width - e))));
       const long blocks = (a.queries + TILE_ROWS - 1) / TILE_ROWS;
       for (long block = 0, t = 0; block < blocks; ++block) {
-        const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of like size
+        const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of similar size
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
         with_rows(n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, columns, rows, out); });
@@ -103,8 +103,8 @@ void attend_whole(const Attention& a, int threads) {
     }
 }
 
-// In bfloat16: queries times keys, and what the scores become times values. Both are laid out once for all queries of a
-// head, filled up with zeros to whole tiles, which add nothing. Sums and softmax are float32.
+// Attention in bfloat16. Keys and values are rearranged once for all queries of a head and padded with zeros to whole
+// tiles. Sums and softmax are float32.
 template <typename T>
 class Rounded {
  public:

@@ -1,1 +1,1 @@
-"""CPU implementations of the blocks' functions for training."""
+"""CPU implementations of the blocks' functions for training, based on the compiled kernels."""

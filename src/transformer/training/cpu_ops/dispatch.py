@@ -1,4 +1,4 @@
-"""The products of training on a CPU, by the compiled kernels where they run."""
+"""Replaces functions of PyTorch and of the blocks with the compiled kernels, for training on a CPU."""
 
 import math
 from collections.abc import Callable
@@ -16,91 +16,94 @@ from transformer.blocks.attention import MAX_UNFUSED_LENGTH, Bias, Mask, fused_l
 from transformer.blocks.dropout import Dropout, add_dropout, drop_out, levels
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.residual import normalized_sum
+from transformer.blocks.residual import add_norm
 from transformer.kernels import normalization
-from transformer.kernels.attention_autograd import AttentionInputs, attends
+from transformer.kernels.attention_autograd import AttentionInputs, supports_attention_inputs
 from transformer.kernels.elementwise import gelu
-from transformer.kernels.gemm import multiplies
-from transformer.training.cpu_ops.dropout import add, drawn_seed, drop
+from transformer.kernels.gemm import supports_tensors
+from transformer.training.cpu_ops.dropout import cpu_add_dropout, cpu_dropout, draw_seed
 from transformer.training.cpu_ops.linear import (
-    ROUNDED,
+    BF16_COPY,
     GradientAccumulator,
-    feed,
-    linear,
-    linear_side_by_side,
-    precision_asked,
+    autocast_dtype,
+    cpu_feed_forward,
+    cpu_fused_linear,
+    cpu_linear,
 )
-from transformer.training.cpu_ops.tied_embedding import Lookups
+from transformer.training.cpu_ops.tied_embedding import TiedEmbeddingGradients
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
-WATCHES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
-"""What is called with a module, or in its place."""
+HOOK_ATTRIBUTES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
+"""Attributes of a module that change the result of calling it. Kernels that bypass the call need them to be unset."""
 
 
-class CompiledProducts(TorchFunctionMode):
-    """Within this context, linear layers, attention, dropout, lookups and others go through the functions below.
+class CpuKernelMode(TorchFunctionMode):
+    """A context in which linear layers, attention, dropout, embeddings, GELU and the loss use the compiled kernels.
 
-    Blocks say what is computed and know nothing of it; elsewhere than on a CPU that runs the kernels nothing changes.
+    The blocks need not know about it. Functions whose inputs the kernels do not support, such as tensors on a GPU,
+    are computed as usual.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._lookups = Lookups()
-        self._mapped = GradientAccumulator()
+        self._tied_embeddings = TiedEmbeddingGradients()
+        self._accumulator = GradientAccumulator()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Called in place of every function of torch."""
+        """Handles a call of an overridable function, by a kernel if there is one."""
         if function is F.linear:
             return self._linear(*args, **(kwargs or {}))
         if function is F.gelu:
-            return activate(*args, **(kwargs or {}))
+            return cpu_gelu(*args, **(kwargs or {}))
         if function is feed_forward:
-            return feed(*args, mapped=self._mapped)
+            return cpu_feed_forward(*args, accumulator=self._accumulator)
         if function is fused_linear:
-            return linear_side_by_side(*args, mapped=self._mapped)
+            return cpu_fused_linear(*args, accumulator=self._accumulator)
         if function is attention:
-            return attend(*args, **(kwargs or {}))
+            return cpu_attention(*args, **(kwargs or {}))
         if function is drop_out:
-            return drop(*args)
+            return cpu_dropout(*args)
         if function is add_dropout:
-            return add(*args)
-        if function is normalized_sum:
-            return normalize(*args, mapped=self._mapped)
+            return cpu_add_dropout(*args)
+        if function is add_norm:
+            return cpu_add_norm(*args, accumulator=self._accumulator)
         if function is F.embedding:
-            return self._lookups.look_up(*args, **(kwargs or {}))
+            return self._tied_embeddings.embedding(*args, **(kwargs or {}))
         if function is smoothed_cross_entropy:
-            return self._lookups.loss(*args)
+            return self._tied_embeddings.cross_entropy(*args)
         return function(*args, **(kwargs or {}))
 
-    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # named as torch names them
-        return linear(input, weight, bias, self._mapped)
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # PyTorch's argument names
+        return cpu_linear(input, weight, bias, self._accumulator)
 
 
-def activate(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
-    """GELU as `torch.nn.functional.gelu`, and its gradient."""
-    if approximate not in ("none", "tanh") or not multiplies(x):
-        return F.gelu(x, approximate=approximate)  # which names the words it knows
+def cpu_gelu(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
+    """Implements `torch.nn.functional.gelu` with its gradient."""
+    if approximate not in ("none", "tanh") or not supports_tensors(x):
+        return F.gelu(x, approximate=approximate)  # raises an error that lists the valid values
     y: Tensor = _Gelu.apply(x, approximate == "tanh", torch.is_grad_enabled())  # pyright: ignore[reportAssignmentType]
     return y
 
 
 class _Gelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, is_by_tanh: bool, has_backward: bool) -> Tensor:
-        y, slopes = gelu(x, is_by_tanh=is_by_tanh, wants_slopes=has_backward and ctx.needs_input_grad[0])
-        ctx.save_for_backward(slopes)
+    def forward(ctx: Any, x: Tensor, tanh_approximation: bool, needs_backward: bool) -> Tensor:
+        y, derivatives = gelu(
+            x, tanh_approximation=tanh_approximation, needs_derivatives=needs_backward and ctx.needs_input_grad[0]
+        )
+        ctx.save_for_backward(derivatives)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (slopes,) = ctx.saved_tensors
-        return gradients[0].to(slopes.dtype) * slopes, None, None
+        (derivatives,) = ctx.saved_tensors
+        return gradients[0].to(derivatives.dtype) * derivatives, None, None
 
 
-def attend(
+def cpu_attention(
     query: Float[Tensor, "B H T E"],
     key: Float[Tensor, "B H S E"],
     value: Float[Tensor, "B H S E"],
@@ -110,13 +113,14 @@ def attend(
     bias: Bias | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """As `blocks.attention`, where it would compute the weights of a short source without bias."""
+    """Implements `blocks.attention`; the kernel is used for short sources without a bias."""
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     is_short = key.size(-2) <= MAX_UNFUSED_LENGTH
-    is_plain = bias is None and scale > 0
-    if is_short and is_plain and multiplies(query, key, value) and attends(query, key, value, mask):
-        found: Tensor = _Attention.apply(query, key, value, mask, scale, dropout)  # pyright: ignore[reportAssignmentType]
-        return found
+    has_plain_scores = bias is None and scale > 0
+    is_supported = supports_tensors(query, key, value) and supports_attention_inputs(query, key, value, mask)
+    if is_short and has_plain_scores and is_supported:
+        out: Tensor = _Attention.apply(query, key, value, mask, scale, dropout)  # pyright: ignore[reportAssignmentType]
+        return out
     return attention(query, key, value, mask, dropout, bias=bias, scale=scale)
 
 
@@ -125,7 +129,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
-        ctx.settings = scale, levels(dropout), drawn_seed(dropout)
+        ctx.settings = scale, levels(dropout), draw_seed(dropout)
         out, weights = AttentionInputs(query, key, value, mask, *ctx.settings).forward()
         ctx.save_for_backward(query, key, value, mask, weights)
         return out
@@ -134,50 +138,56 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, mask, weights = ctx.saved_tensors
-        found = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
-        return *found, None, None, None
+        d_inputs = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
+        return *d_inputs, None, None, None
 
 
-def normalize(
+def cpu_add_norm(
     x: Float[Tensor, "*shape"],
     y: Float[Tensor, "*shape"],
     dropout: Dropout,
     norm: nn.Module,
-    mapped: GradientAccumulator,
+    accumulator: GradientAccumulator,
 ) -> Float[Tensor, "*shape"]:
-    """As `blocks.normalized_sum`, in one pass each way where the norm is a `LayerNormalization` that nobody watches."""
-    p, given_back = dropout.p if dropout.training else 0.0, mapped.take(x)
-    if not isinstance(norm, LayerNormalization) or not _is_normalized(x, y, norm):
-        return norm(add(x, y, p))
-    is_mapped_next = torch.is_grad_enabled() and precision_asked() == torch.bfloat16
-    rounded = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if is_mapped_next else None
-    out: Tensor = _NormalizedSum.apply(given_back, y, norm.alpha, norm.beta, norm.eps, p, rounded)  # pyright: ignore[reportAssignmentType]
-    if rounded is not None:
-        setattr(out, ROUNDED, (rounded, out._version))
+    """Implements `blocks.add_norm`.
+
+    The forward and the backward pass take one pass over memory each if the norm is a `LayerNormalization` without
+    hooks.
+    """
+    p, residual = dropout.p if dropout.training else 0.0, accumulator.take(x)
+    if not isinstance(norm, LayerNormalization) or not _supports_add_norm(x, y, norm):
+        return norm(cpu_add_dropout(x, y, p))
+    needs_bf16_copy = torch.is_grad_enabled() and autocast_dtype() == torch.bfloat16
+    bf16_copy = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if needs_bf16_copy else None
+    out: Tensor = _AddNorm.apply(residual, y, norm.alpha, norm.beta, norm.eps, p, bf16_copy)  # pyright: ignore[reportAssignmentType]
+    if bf16_copy is not None:
+        setattr(out, BF16_COPY, (bf16_copy, out._version))
     return out
 
 
-def _is_normalized(x: Tensor, y: Tensor, norm: LayerNormalization) -> bool:
-    """Whether the kernel computes what this norm would."""
+def _supports_add_norm(x: Tensor, y: Tensor, norm: LayerNormalization) -> bool:
+    """Whether the kernel computes the same as this norm."""
     alpha, beta = norm.alpha, norm.beta
-    is_plain = type(norm) is LayerNormalization and not any(vars(norm).get(name) for name in WATCHES)
-    is_known = x.shape == y.shape and multiplies(x, y, alpha, beta) and normalization.whole_draws(x.size(-1))
+    is_plain = type(norm) is LayerNormalization and not any(vars(norm).get(name) for name in HOOK_ATTRIBUTES)
+    is_known = (
+        x.shape == y.shape and supports_tensors(x, y, alpha, beta) and normalization.supports_dropout_width(x.size(-1))
+    )
     is_whole = alpha.shape == beta.shape == x.shape[-1:] and alpha.is_contiguous() and beta.is_contiguous()
     return is_plain and is_known and is_whole and x.dtype == alpha.dtype == beta.dtype == torch.float32
 
 
-class _NormalizedSum(torch.autograd.Function):
+class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float, rounded: Tensor | None
+        ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float, bf16_copy: Tensor | None
     ) -> Tensor:
-        ctx.settings = y.dtype, levels(p), drawn_seed(p)
-        out, *found = normalization.add_dropped_norm(x, y, alpha, beta, eps, *ctx.settings[1:], rounded)
-        ctx.save_for_backward(*found, alpha)
+        ctx.settings = y.dtype, levels(p), draw_seed(p)
+        out, sums, statistics = normalization.dropout_add_norm(x, y, alpha, beta, eps, *ctx.settings[1:], bf16_copy)
+        ctx.save_for_backward(sums, statistics, alpha)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = normalization.add_dropped_norm_gradients(gradients[0], *ctx.saved_tensors, *ctx.settings)
-        return *found, None, None, None
+        d_inputs = normalization.dropout_add_norm_backward(gradients[0], *ctx.saved_tensors, *ctx.settings)
+        return *d_inputs, None, None, None

@@ -1,4 +1,4 @@
-"""Maps and feed-forward networks of training on a CPU, by the compiled kernels where they run."""
+"""Linear layers and feed-forward networks for training on a CPU with the compiled kernels."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,162 +15,174 @@ from transformer.blocks.attention import fused_linear
 from transformer.blocks.dropout import LEVELS, levels
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation
 from transformer.kernels import elementwise
-from transformer.kernels.elementwise import gelu, sum_columns
-from transformer.kernels.gemm import Finish, matmul, multiplies
-from transformer.training.cpu_ops.dropout import drawn_seed, drop
+from transformer.kernels.elementwise import column_sums, gelu
+from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
+from transformer.training.cpu_ops.dropout import cpu_dropout, draw_seed
 
-INNER: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
-"""Activations of a feed-forward network that is computed as one function."""
-ROUNDED: Final = "rounded"
-"""The attribute of a norm's result that holds it in bfloat16, and which version of it that is."""
+FUSED_ACTIVATIONS: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
+"""Activations of feed-forward networks that are computed as one autograd function."""
+BF16_COPY: Final = "bf16_copy"
+"""Attribute of a normalization's result: a copy in bfloat16, and the version of the result that was copied."""
 
 
 class GradientAccumulator:
-    """Inputs of the last two maps since the last sum, to one of which that sum adds where a residual connection is.
+    """Adds the two gradients of a residual connection's input in place, within the product of a linear layer.
 
-    It is added to by way of the map, which gives it back beside its result: the sum's gradient then comes to the map,
-    whose product is added to it where it lies, in place of autograd adding the two.
+    A residual connection uses its input x twice: a sub-layer reads it, and the output of the sub-layer is added to it.
+    Autograd would compute both gradients and then add them. Here the first linear layer of the sub-layer returns x
+    beside its result, and the residual connection adds to this returned input instead of x. The gradient of the
+    residual connection then reaches the linear layer, whose product is added to it in place.
+
+    Inputs of the last two linear layers since the last residual connection are remembered.
     """
 
     def __init__(self) -> None:
         self._pairs = deque[tuple[Tensor, Tensor]](maxlen=2)
 
-    def wants(self, x: Tensor) -> bool:
-        """Whether a map is to give back its input."""
-        is_wide = x.requires_grad and x.dtype == torch.float32
-        return is_wide and torch.is_grad_enabled() and not any(known is x for known, _ in self._pairs)
+    def should_return_input(self, x: Tensor) -> bool:
+        """Whether a linear layer with this input should return it beside its result."""
+        needs_gradient = x.requires_grad and x.dtype == torch.float32
+        return needs_gradient and torch.is_grad_enabled() and not any(known is x for known, _ in self._pairs)
 
-    def keep(self, x: Tensor, given_back: Tensor) -> None:
-        """Of a map."""
-        self._pairs.append((x, given_back))
+    def record(self, x: Tensor, returned_input: Tensor) -> None:
+        """Remembers an input and the copy of it that a linear layer returned."""
+        self._pairs.append((x, returned_input))
 
     def take(self, x: Tensor) -> Tensor:
-        """What is to be added to in place of x."""
-        found = next((given_back for known, given_back in self._pairs if known is x), x)
+        """Returns the tensor for a residual connection to add to (the returned input, or x) and forgets all inputs."""
+        residual = next((returned_input for known, returned_input in self._pairs if known is x), x)
         self._pairs.clear()
-        return found
+        return residual
 
 
-def linear(
+def cpu_linear(
     x: Float[Tensor, "*rows K"],
     weight: Float[Tensor, "N K"],
     bias: Float[Tensor, " N"] | None = None,
-    mapped: GradientAccumulator | None = None,
+    accumulator: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows N"]:
-    """X W^T + b as `torch.nn.functional.linear`, and its gradient.
+    """Implements `torch.nn.functional.linear` with its gradient.
 
-    Under autocast, x is rounded to bfloat16 once and kept so for the backward pass, as autocast does; weights are
-    rounded while they are read, and their gradients come out as float32, where autocast stores either twice.
+    Under autocast, x is rounded to bfloat16 once and kept for the backward pass, as autocast does. Weights are rounded
+    while they are read, and their gradients are computed in float32, whereas autocast stores both in two dtypes.
     """
-    precision = precision_asked()
-    if not _is_known(x, weight, bias, precision):
+    precision = autocast_dtype()
+    if not _is_supported(x, weight, bias, precision):
         return F.linear(x, weight, bias)
-    (y,) = _applied(_Linear, mapped, x, precision, weight, bias)
+    (y,) = _apply(_Linear, accumulator, x, precision, weight, bias)
     return y
 
 
-def linear_side_by_side(
-    x: Float[Tensor, "*rows K"], maps: Sequence[nn.Linear], mapped: GradientAccumulator | None = None
+def cpu_fused_linear(
+    x: Float[Tensor, "*rows K"], layers: Sequence[nn.Linear], accumulator: GradientAccumulator | None = None
 ) -> tuple[Tensor, ...]:
-    """As `blocks.fused_linear`; weights are joined only on the way back, if the results' gradients lie side by side."""
-    precision = precision_asked()
-    if not all(_is_known(x, each.weight, each.bias, precision) for each in maps):
-        return fused_linear(x, maps)
-    weights_and_biases = (each for layer in maps for each in (layer.weight, layer.bias))
-    return _applied(_Linear, mapped, x, precision, *weights_and_biases)
+    """Implements `blocks.fused_linear`.
+
+    The weights are concatenated in the backward pass only, and only if the gradients of the results are adjacent.
+    """
+    precision = autocast_dtype()
+    if not all(_is_supported(x, layer.weight, layer.bias, precision) for layer in layers):
+        return fused_linear(x, layers)
+    weights_and_biases = (parameter for layer in layers for parameter in (layer.weight, layer.bias))
+    return _apply(_Linear, accumulator, x, precision, *weights_and_biases)
 
 
-def _applied(
-    function: type[torch.autograd.Function], mapped: GradientAccumulator | None, x: Tensor, *args: Any
+def _apply(
+    function: type[torch.autograd.Function], accumulator: GradientAccumulator | None, x: Tensor, *args: Any
 ) -> tuple[Tensor, ...]:
-    """Results of a function that may give back its input as the last of them."""
-    gives_back = mapped is not None and mapped.wants(x)
-    found: tuple[Tensor, ...] = function.apply(x, gives_back, *args)  # pyright: ignore[reportAssignmentType]
-    if mapped is None or not gives_back:
-        return found
-    mapped.keep(x, found[-1])
-    return found[:-1]
+    """Applies an autograd function; if it returned its input as the last result, records and removes it."""
+    returns_input = accumulator is not None and accumulator.should_return_input(x)
+    results: tuple[Tensor, ...] = function.apply(x, returns_input, *args)  # pyright: ignore[reportAssignmentType]
+    if accumulator is None or not returns_input:
+        return results
+    accumulator.record(x, results[-1])
+    return results[:-1]
 
 
-def precision_asked() -> torch.dtype:
-    """Of products: that of autocast, or float32."""
+def autocast_dtype() -> torch.dtype:
+    """Returns the dtype of products under autocast; float32 without autocast."""
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
 
 
-def _is_known(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> bool:
-    """Whether the kernel multiplies these."""
-    wide = [weight] if bias is None else [weight, bias]
-    wide = wide if precision == torch.bfloat16 else [x, *wide]
-    is_plain = weight.is_contiguous() and (bias is None or bias.is_contiguous())
-    is_known = precision in (torch.float32, torch.bfloat16) and is_plain
-    return is_known and multiplies(x, *wide) and all(each.dtype == torch.float32 for each in wide)
+def _is_supported(x: Tensor, weight: Tensor, bias: Tensor | None, precision: torch.dtype) -> bool:
+    """Whether the kernel can compute this layer."""
+    float32_tensors = [weight] if bias is None else [weight, bias]
+    float32_tensors = float32_tensors if precision == torch.bfloat16 else [x, *float32_tensors]
+    if not all(tensor.dtype == torch.float32 for tensor in float32_tensors):
+        return False
+    is_contiguous = weight.is_contiguous() and (bias is None or bias.is_contiguous())
+    return is_contiguous and precision in (torch.float32, torch.bfloat16) and supports_tensors(x, *float32_tensors)
 
 
 class _Linear(torch.autograd.Function):
-    """One or several maps of x, whose weights and biases follow each other."""
+    """One or several linear layers with the same input; `parameters` alternates between weights and biases."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gives_back: bool, precision: torch.dtype, *maps: Tensor | None
+        ctx: Any, x: Tensor, returns_input: bool, precision: torch.dtype, *parameters: Tensor | None
     ) -> tuple[Tensor, ...]:
-        rows = _rows(x, precision)
-        weights, biases = [each for each in maps[::2] if each is not None], maps[1::2]
-        found: list[Tensor] = []
+        rows = _as_matrix(x, precision)
+        weights, biases = [weight for weight in parameters[::2] if weight is not None], parameters[1::2]
+        results: list[Tensor] = []
         for weight, bias in zip(weights, biases, strict=True):
-            found.append(torch.empty(*x.shape[:-1], weight.size(0), dtype=precision, device="cpu"))
-            matmul(rows, weight.t(), Finish(bias), precision=precision, out=found[-1].view(-1, weight.size(0)))
+            results.append(torch.empty(*x.shape[:-1], weight.size(0), dtype=precision, device="cpu"))
+            matmul(rows, weight.t(), Epilogue(bias), precision=precision, out=results[-1].view(-1, weight.size(0)))
         ctx.save_for_backward(rows, *weights)
-        ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
+        ctx.shape, ctx.dtype, ctx.precision, ctx.returns_input = x.shape, x.dtype, precision, returns_input
         ctx.set_materialize_grads(False)
-        return (*found, x) if gives_back else tuple(found)
+        return (*results, x) if returns_input else tuple(results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, *weights = ctx.saved_tensors
-        of_results = gradients[: len(weights)]
-        if all(dy is None for dy in of_results):  # nothing became of the map
+        d_results = gradients[: len(weights)]
+        if all(dy is None for dy in d_results):  # the results were not used
             return gradients[-1], *[None] * (2 + 2 * len(weights))
-        dys = [_whole(dy, rows, weight, ctx.precision) for dy, weight in zip(of_results, weights, strict=True)]
-        joined = _joined(dys) if len(dys) > 1 else None
+        dys = [
+            _as_gradient_matrix(dy, rows, weight, ctx.precision) for dy, weight in zip(d_results, weights, strict=True)
+        ]
+        joint_dy = _join_adjacent(dys) if len(dys) > 1 else None
         dx = None
         if ctx.needs_input_grad[0]:
-            factors = list(zip(dys, weights, strict=True)) if joined is None else [(joined, torch.cat(weights))]
-            dx, is_begun = _begun(ctx, gradients, torch.float32 if len(factors) > 1 else ctx.type)
-            for place, (dy, weight) in enumerate(factors):
-                finish = Finish(is_added=is_begun or place > 0)
-                matmul(dy, weight, finish, precision=ctx.precision, out=dx.view(rows.shape))
-            dx = dx.to(ctx.type)
-        needs, of_maps = ctx.needs_input_grad[3:], list[Tensor | None]()
-        of_weights, of_biases = needs[::2], needs[1::2]
-        if joined is not None and all(of_weights) and len(set(of_biases)) == 1:
+            factors = list(zip(dys, weights, strict=True)) if joint_dy is None else [(joint_dy, torch.cat(weights))]
+            dx, accumulates = _input_gradient_buffer(ctx, gradients, torch.float32 if len(factors) > 1 else ctx.dtype)
+            for i, (dy, weight) in enumerate(factors):
+                epilogue = Epilogue(accumulate=accumulates or i > 0)
+                matmul(dy, weight, epilogue, precision=ctx.precision, out=dx.view(rows.shape))
+            dx = dx.to(ctx.dtype)
+        needs, d_parameters = ctx.needs_input_grad[3:], list[Tensor | None]()
+        if joint_dy is not None and all(needs[::2]) and len(set(needs[1::2])) == 1:
             widths = [weight.size(0) for weight in weights]
-            found = _gradients(joined, rows, ctx.precision, needs[:2])
-            parts = ([None] * len(widths) if each is None else each.split(widths) for each in found)
-            of_maps += chain.from_iterable(zip(*parts, strict=True))
+            joint_gradients = _weight_and_bias_gradients(joint_dy, rows, ctx.precision, needs[:2])
+            parts = ([None] * len(widths) if joint is None else joint.split(widths) for joint in joint_gradients)
+            d_parameters += chain.from_iterable(zip(*parts, strict=True))
         else:
-            for place, dy in enumerate(dys):
-                of_maps += _gradients(dy, rows, ctx.precision, needs[2 * place : 2 * place + 2])
-        return dx, None, None, *of_maps
+            for i, dy in enumerate(dys):
+                d_parameters += _weight_and_bias_gradients(dy, rows, ctx.precision, needs[2 * i : 2 * i + 2])
+        return dx, None, None, *d_parameters
 
 
-def _rows(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
-    """As a matrix of a precision; a norm has made some of bfloat16 already."""
-    rounded, version = getattr(x, ROUNDED, (x, None))
-    is_there = precision == torch.bfloat16 and version is not None and version == x._version  # else changed in place
-    return (rounded if is_there else x).reshape(-1, x.size(-1)).to(precision).contiguous()
+def _as_matrix(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
+    """Returns x as a matrix in the given precision, using the bfloat16 copy of a normalization's result if possible."""
+    bf16_copy, version = getattr(x, BF16_COPY, (x, None))
+    # The copy is outdated if x was changed in place.
+    is_valid = precision == torch.bfloat16 and version is not None and version == x._version
+    return (bf16_copy if is_valid else x).reshape(-1, x.size(-1)).to(precision).contiguous()
 
 
-def _whole(dy: Tensor | None, rows: Tensor, weight: Tensor, precision: torch.dtype) -> Float[Tensor, "M N"]:
-    """The gradient of a map's result, as a matrix: zeros where only other maps' came to something."""
+def _as_gradient_matrix(
+    dy: Tensor | None, rows: Tensor, weight: Tensor, precision: torch.dtype
+) -> Float[Tensor, "M N"]:
+    """Returns the gradient of a layer's result as a matrix; zeros if the result was not used."""
     if dy is None:
         return torch.zeros(rows.size(0), weight.size(0), dtype=precision, device="cpu")
     dy = dy.reshape(-1, weight.size(0))
     return dy if dy.stride(1) == 1 else dy.contiguous()
 
 
-def _joined(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"] | None:
-    """Matrices whose rows follow each other in memory, as one; None where they do not."""
+def _join_adjacent(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"] | None:
+    """Returns one view of matrices whose rows are adjacent in memory; None if they are not adjacent."""
     first, width = parts[0], 0
     for part in parts:
         is_next = part.data_ptr() == first.data_ptr() + width * first.element_size() and part.stride() == first.stride()
@@ -180,87 +192,107 @@ def _joined(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"] | Non
     return first.as_strided((first.size(0), width), first.stride()) if first.stride(0) >= width else None
 
 
-def _begun(ctx: Any, gradients: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor, bool]:
-    """Where the gradient of a map's input goes, and whether that of what was given back is there already.
+def _input_gradient_buffer(ctx: Any, gradients: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor, bool]:
+    """Returns the tensor for the gradient of a layer's input, and whether it already holds a gradient to add to.
 
-    Nobody else reads that: what was given back is seen by one sum alone, which makes its gradient.
+    That is the gradient of the returned input. It can be overwritten, since the residual connection that computed it
+    is the only user of the returned input.
     """
-    given = gradients[-1] if ctx.gives_back else None
-    return (torch.empty(ctx.shape, dtype=dtype, device="cpu"), False) if given is None else (given.contiguous(), True)
+    d_returned = gradients[-1] if ctx.returns_input else None
+    if d_returned is None:
+        return torch.empty(ctx.shape, dtype=dtype, device="cpu"), False
+    return d_returned.contiguous(), True
 
 
-def _gradients(
+def _weight_and_bias_gradients(
     dy: Float[Tensor, "M N"], x: Float[Tensor, "M K"], precision: torch.dtype, needs: Sequence[bool]
 ) -> tuple[Float[Tensor, "N K"] | None, Float[Tensor, " N"] | None]:
-    """Of a map's weight and bias, where they are needed."""
+    """Computes the gradients of a layer's weight and bias, as far as they are needed."""
     needs_weight, needs_bias = needs
     if not needs_weight:
-        return None, sum_columns(dy) if needs_bias else None
+        return None, column_sums(dy) if needs_bias else None
     d_bias = torch.empty(dy.size(1), dtype=torch.float32, device="cpu") if needs_bias else None
     d_weight = torch.empty(dy.size(1), x.size(1), dtype=torch.float32, device="cpu")
-    return matmul(dy.t(), x, Finish(row_sums=d_bias), precision=precision, out=d_weight), d_bias
+    return matmul(dy.t(), x, Epilogue(row_sums=d_bias), precision=precision, out=d_weight), d_bias
 
 
-def feed(
+def cpu_feed_forward(
     x: Float[Tensor, "*rows D"],
     linear_1: nn.Linear,
     activation: Activation,
     p: float,
     linear_2: nn.Linear,
-    mapped: GradientAccumulator | None = None,
+    accumulator: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows D"]:
-    """As `blocks.feed_forward`; on the way back, the slopes of what is between the maps cost no pass of their own."""
-    precision, name = precision_asked(), INNER.get(activation)
-    if name is None or not all(_is_known(x, each.weight, each.bias, precision) for each in (linear_1, linear_2)):
-        inner = activation(linear(x, linear_1.weight, linear_1.bias))
-        return linear(drop(inner, p), linear_2.weight, linear_2.bias)
-    maps = (each for layer in (linear_1, linear_2) for each in (layer.weight, layer.bias))
-    (y,) = _applied(_FeedForward, mapped, x, precision, (name, p), torch.is_grad_enabled(), *maps)
+    """Implements `blocks.feed_forward`.
+
+    In the backward pass, the derivatives of activation and dropout are applied in the epilogue of a product instead of
+    a separate pass over memory.
+    """
+    precision, name = autocast_dtype(), FUSED_ACTIVATIONS.get(activation)
+    if name is None or not all(_is_supported(x, layer.weight, layer.bias, precision) for layer in (linear_1, linear_2)):
+        inner = activation(cpu_linear(x, linear_1.weight, linear_1.bias))
+        return cpu_linear(cpu_dropout(inner, p), linear_2.weight, linear_2.bias)
+    parameters = (parameter for layer in (linear_1, linear_2) for parameter in (layer.weight, layer.bias))
+    (y,) = _apply(_FeedForward, accumulator, x, precision, (name, p), torch.is_grad_enabled(), *parameters)
     return y
 
 
 class _FeedForward(torch.autograd.Function):
-    """Kept are the inner layer, after activation and dropout, and its slopes: of ReLU, what is above 0 has one."""
+    """A feed-forward network as one autograd function.
+
+    The hidden layer after activation and dropout is kept for the backward pass, and so are its derivatives except for
+    ReLU, whose derivative follows from the sign of the hidden layer.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, gives_back: bool, precision: torch.dtype, between: tuple[str, float], has_backward: bool,
-        w_1: Tensor, b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
+        ctx: Any, x: Tensor, returns_input: bool, precision: torch.dtype, activation_and_dropout: tuple[str, float],
+        needs_backward: bool, w_1: Tensor, b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        (activation, p), slopes = between, None
-        rows = _rows(x, precision)
+        (activation, p), derivatives = activation_and_dropout, None
+        rows = _as_matrix(x, precision)
         inner = torch.empty(rows.size(0), w_1.size(0), dtype=precision, device="cpu")
-        matmul(rows, w_1.t(), Finish(b_1, is_rectified=activation == "relu"), precision=precision, out=inner)
+        matmul(rows, w_1.t(), Epilogue(b_1, relu=activation == "relu"), precision=precision, out=inner)
         if activation != "relu":
-            is_by_tanh, wants_slopes = activation == "gelu_tanh", has_backward and any(ctx.needs_input_grad[:7])
-            _, slopes = gelu(inner, is_by_tanh=is_by_tanh, wants_slopes=wants_slopes, is_in_place=True)
+            needs_derivatives = needs_backward and any(ctx.needs_input_grad[:7])
+            _, derivatives = gelu(
+                inner,
+                tanh_approximation=activation == "gelu_tanh",
+                needs_derivatives=needs_derivatives,
+                in_place=True,
+            )
         if p:
-            seed = drawn_seed(p)
-            for each in (inner, slopes):
-                if each is not None:
-                    elementwise.drop_out(each, levels(p), seed, dtype=precision, is_in_place=True)
+            seed = draw_seed(p)
+            for tensor in (inner, derivatives):
+                if tensor is not None:
+                    elementwise.drop_out(tensor, levels(p), seed, dtype=precision, in_place=True)
         y = torch.empty(*x.shape[:-1], w_2.size(0), dtype=precision, device="cpu")
-        matmul(inner, w_2.t(), Finish(b_2), precision=precision, out=y.view(-1, w_2.size(0)))
-        ctx.save_for_backward(rows, inner, slopes, w_1, w_2)
-        ctx.shape, ctx.type, ctx.precision, ctx.gives_back = x.shape, x.dtype, precision, gives_back
+        matmul(inner, w_2.t(), Epilogue(b_2), precision=precision, out=y.view(-1, w_2.size(0)))
+        ctx.save_for_backward(rows, inner, derivatives, w_1, w_2)
+        ctx.shape, ctx.dtype, ctx.precision, ctx.returns_input = x.shape, x.dtype, precision, returns_input
         ctx.factor = LEVELS / (LEVELS - levels(p))
         ctx.set_materialize_grads(False)
-        return (y, x) if gives_back else (y,)
+        return (y, x) if returns_input else (y,)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        rows, inner, slopes, w_1, w_2 = ctx.saved_tensors
+        rows, inner, derivatives, w_1, w_2 = ctx.saved_tensors
         needs, precision = ctx.needs_input_grad, ctx.precision
         if gradients[0] is None:
             return gradients[-1], *[None] * 8
-        dy = _whole(gradients[0], rows, w_2, precision)
+        dy = _as_gradient_matrix(gradients[0], rows, w_2, precision)
         d_inner = torch.empty_like(inner)
-        finish = Finish(gate=inner, factor=ctx.factor) if slopes is None else Finish(slopes=slopes)
-        matmul(dy, w_2, finish, precision=precision, out=d_inner)
-        of_second = _gradients(dy, inner, precision, needs[7:9])
+        if derivatives is None:
+            epilogue = Epilogue(relu_output=inner, factor=ctx.factor)
+        else:
+            epilogue = Epilogue(derivatives=derivatives)
+        matmul(dy, w_2, epilogue, precision=precision, out=d_inner)
+        d_linear_2 = _weight_and_bias_gradients(dy, inner, precision, needs[7:9])
         dx = None
         if needs[0]:
-            dx, is_begun = _begun(ctx, gradients, ctx.type)
-            matmul(d_inner, w_1, Finish(is_added=is_begun), precision=precision, out=dx.view(rows.shape))
-        return dx, None, None, None, None, *_gradients(d_inner, rows, precision, needs[5:7]), *of_second
+            dx, accumulates = _input_gradient_buffer(ctx, gradients, ctx.dtype)
+            matmul(d_inner, w_1, Epilogue(accumulate=accumulates), precision=precision, out=dx.view(rows.shape))
+        d_linear_1 = _weight_and_bias_gradients(d_inner, rows, precision, needs[5:7])
+        return dx, None, None, None, None, *d_linear_1, *d_linear_2

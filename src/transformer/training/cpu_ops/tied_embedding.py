@@ -1,4 +1,4 @@
-"""The gradient of embeddings whose table projects to the vocabulary too."""
+"""Gradients of embeddings whose weight is tied to the projection to the vocabulary."""
 
 from typing import Any, Final
 
@@ -10,66 +10,67 @@ from torch.autograd.function import once_differentiable
 
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
-PLAIN: Final = {
+DEFAULT_OPTIONS: Final = {
     "padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False, "sparse": False
 }  # fmt: skip
-"""What `torch.nn.Embedding` asks for unless it is told otherwise."""
+"""Default options of `torch.nn.Embedding`."""
 NO_PADDING: Final = -1
-"""To torch's gradient of an embedding: every token counts."""
+"""Value of `padding_idx` for `embedding_dense_backward` without a padding token."""
 
 
-class Lookups:
-    """Lookups in tables, of which some get a gradient of all their rows from the loss.
+class TiedEmbeddingGradients:
+    """Embeddings whose gradients are added to the dense gradient that the loss computes for the same weight.
 
-    By autograd alone, each lookup would fill a matrix as large as the vocabulary with zeros and the few rows that were
-    looked up, and add it to the loss's. Where the loss gives its own, the rows are added to that when it has arrived,
-    in the parameter's `grad`; so this is for `backward`, not for `torch.autograd.grad`.
+    Autograd alone would fill a matrix of the size of the vocabulary with zeros for each lookup, write the few rows that
+    were used, and add it to the gradient from the loss. Here the rows are added to the parameter's `grad` once the
+    gradient from the loss has been accumulated there. This works with `backward`, not with `torch.autograd.grad`.
     """
 
     def __init__(self) -> None:
-        self._whole: set[Tensor] = set()
+        self._with_dense_gradient: set[Tensor] = set()
 
-    def look_up(
-        self, tokens: Int[Tensor, "*shape"], table: Float[Tensor, "V D"], **options: Any
+    def embedding(
+        self, tokens: Int[Tensor, "*shape"], weight: Float[Tensor, "V D"], **options: Any
     ) -> Float[Tensor, "*shape D"]:
-        """As `torch.nn.functional.embedding`."""
-        is_trained = table.is_leaf and table.requires_grad and torch.is_grad_enabled()
-        if not is_trained or options != PLAIN:
-            return F.embedding(tokens, table, **options)
-        rows: Tensor = _LookedUp.apply(tokens, table, self._whole)  # pyright: ignore[reportAssignmentType]
+        """Implements `torch.nn.functional.embedding`."""
+        is_trained = weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()
+        if not is_trained or options != DEFAULT_OPTIONS:
+            return F.embedding(tokens, weight, **options)
+        rows: Tensor = _Embedding.apply(tokens, weight, self._with_dense_gradient)  # pyright: ignore[reportAssignmentType]
         return rows
 
-    def loss(
+    def cross_entropy(
         self, hidden: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], *args: Any
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """As `smoothed_cross_entropy`, whose gradient has all rows of the weight."""
+        """Computes `smoothed_cross_entropy` and notes in the backward pass that the weight gets a dense gradient."""
         loss_sum, nll_sum = smoothed_cross_entropy(hidden, weight, *args)
         if loss_sum.requires_grad and weight.requires_grad:
-            loss_sum.register_hook(lambda _: self._whole.add(weight))  # on the way back, before any lookup
+            # This runs in the backward pass, before the gradients of the lookups are computed.
+            loss_sum.register_hook(lambda _: self._with_dense_gradient.add(weight))
         return loss_sum, nll_sum
 
 
-class _LookedUp(torch.autograd.Function):
+class _Embedding(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tokens: Tensor, table: Tensor, whole: set[Tensor]) -> Tensor:
-        ctx.save_for_backward(tokens, table)
-        ctx.whole = whole
-        return F.embedding(tokens, table)
+    def forward(ctx: Any, tokens: Tensor, weight: Tensor, with_dense_gradient: set[Tensor]) -> Tensor:
+        ctx.save_for_backward(tokens, weight)
+        ctx.with_dense_gradient = with_dense_gradient
+        return F.embedding(tokens, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        tokens, table = ctx.saved_tensors
-        rows = gradients[0].to(table.dtype)
-        if table not in ctx.whole:
-            return None, torch.ops.aten.embedding_dense_backward(rows, tokens, len(table), NO_PADDING, False), None
-        ids, rows = tokens.flatten(), rows.reshape(-1, table.size(1))
+        tokens, weight = ctx.saved_tensors
+        rows = gradients[0].to(weight.dtype)
+        if weight not in ctx.with_dense_gradient:
+            return None, torch.ops.aten.embedding_dense_backward(rows, tokens, len(weight), NO_PADDING, False), None
+        ids, rows = tokens.flatten(), rows.reshape(-1, weight.size(1))
 
-        def add(parameter: Tensor) -> None:
+        def add_rows(parameter: Tensor) -> None:
             handle.remove()
-            if parameter.grad is None:  # nothing had arrived after all
+            if parameter.grad is None:  # the loss contributed no gradient after all
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.index_add_(0, ids, rows)
 
-        handle = table.register_post_accumulate_grad_hook(add)
+        handle = weight.register_post_accumulate_grad_hook(add_rows)
         return None, None, None

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.kernels import cross_entropy
-from transformer.kernels.gemm import Finish, matmul, multiplies
+from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
 
 CHUNK_ROWS: Final = 1024
 """Rows per chunk: enough for fast products and few additions to the weight's gradient."""
@@ -85,7 +85,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         with torch.autocast(kind, enabled=False):
             parameters = [weight] if bias is None else [weight, bias]
-            is_compiled = multiplies(hidden, *parameters) and all(p.dtype == torch.float32 for p in parameters)
+            is_compiled = supports_tensors(hidden, *parameters) and all(p.dtype == torch.float32 for p in parameters)
             is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
             x = hidden.to(precision).contiguous()
             rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay in one chunk
@@ -132,7 +132,7 @@ class _CompiledOps:
 
     def project(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
         """Computes the logits of a chunk into `out`."""
-        return matmul(x, weight.t(), Finish(bias), precision=self.precision, out=out)
+        return matmul(x, weight.t(), Epilogue(bias), precision=self.precision, out=out)
 
     def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
         """Overwrites logits by the gradient of the summed smoothed loss; returns the smoothed and the plain loss."""
@@ -146,7 +146,7 @@ class _CompiledOps:
         self, d_logits: Tensor, x: Tensor, total: Tensor, d_bias: Tensor | None, *, is_first: bool
     ) -> None:
         """Adds the gradients of weight and bias for a chunk; the first chunk overwrites `total`."""
-        finish = Finish(is_added=not is_first, row_sums=d_bias)
+        finish = Epilogue(accumulate=not is_first, row_sums=d_bias)
         matmul(d_logits.t(), x, finish, precision=self.precision, out=total)
 
 

@@ -10,7 +10,7 @@ from transformer.blocks import attention
 from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import drop_out as dropped
-from transformer.training.cpu_ops.dispatch import CompiledProducts
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -58,32 +58,35 @@ def test_the_reference_is_philox(counter: Four, key: tuple[int, int], expected: 
 @pytest.mark.parametrize("seed", [0, 5, 2**64 - 3, 0x123456789ABCDEF])
 def test_what_is_dropped_is_what_the_generator_says(n: int, seed: int) -> None:
     """Catches a counter, a key or a half of a number in the wrong place, and a block that starts from the first one."""
-    found = dropped(torch.ones(n), LEVELS, seed, dtype=FLOAT32)
-    torch.testing.assert_close(found, keeps(n, seed, LEVELS) * SCALE)
+    actual = dropped(torch.ones(n), LEVELS, seed, dtype=FLOAT32)
+    torch.testing.assert_close(actual, keeps(n, seed, LEVELS) * SCALE)
 
 
-@pytest.mark.parametrize(("kind", "onto"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16), (BF16, None)])
+@pytest.mark.parametrize(
+    ("y_dtype", "residual_dtype"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16), (BF16, None)]
+)
 @pytest.mark.parametrize("levels", [0, LEVELS])
-def test_a_sum_of_any_types(kind: torch.dtype, onto: torch.dtype | None, levels: int) -> None:
+def test_a_sum_of_any_types(y_dtype: torch.dtype, residual_dtype: torch.dtype | None, levels: int) -> None:
     """Catches rows that do not lie side by side, a type that is read as another, and a sum that is scaled too."""
-    y, x = torch.randn(31, 40).to(kind).t(), None if onto is None else torch.randn(40, 31).to(onto)
-    found = dropped(y, levels, 7, onto=x, dtype=onto or kind)
+    y = torch.randn(31, 40).to(y_dtype).t()
+    x = None if residual_dtype is None else torch.randn(40, 31).to(residual_dtype)
+    actual = dropped(y, levels, 7, residual=x, dtype=residual_dtype or y_dtype)
     kept = keeps(y.numel(), 7, levels).view(40, 31)
     expected = torch.where(kept, y.double() * 65536 / (65536 - levels), 0.0) + (0.0 if x is None else x.double())
-    torch.testing.assert_close(found.double(), expected, rtol=1e-2 if found.dtype == BF16 else 1e-6, atol=1e-5)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-2 if actual.dtype == BF16 else 1e-6, atol=1e-5)
 
 
 def test_does_not_depend_on_threads() -> None:
     """Catches numbers that a thread draws by its own count."""
-    threads, found = torch.get_num_threads(), []
+    threads, actual = torch.get_num_threads(), []
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(dropped(torch.ones(100_003), LEVELS, 9, dtype=FLOAT32))
+            actual.append(dropped(torch.ones(100_003), LEVELS, 9, dtype=FLOAT32))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert torch.equal(actual[0], actual[1])
+    assert torch.equal(actual[0], actual[2])
 
 
 @pytest.mark.parametrize("is_added", [False, True])
@@ -93,13 +96,13 @@ def test_the_gradient_passes_where_the_value_did(*, is_added: bool) -> None:
     results: list[Tensor] = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        with CompiledProducts():
+        with CpuKernelMode():
             first, second = (add_dropout(x, y, P) - x if is_added else drop_out(y, P) for _ in range(2))
         assert not torch.equal(first == 0, second == 0)
         results.append(first == 0)
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
-    with CompiledProducts():
+    with CpuKernelMode():
         z = add_dropout(x, y, P) if is_added else drop_out(y, P)
     dz = torch.randn_like(z)
     z.backward(dz)
@@ -124,7 +127,7 @@ def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: in
     v = torch.eye(positions, width).expand(2, 3, -1, -1).to(dtype).contiguous()
     mask = torch.rand(2, 1, queries, positions) < 0.8
     inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    with CompiledProducts():
+    with CpuKernelMode():
         out = attention(*inputs, mask, P)
     d_out = torch.randn_like(out)
     out.backward(d_out)
@@ -135,9 +138,9 @@ def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: in
     expected.backward(d_out.double())
     tolerance = {"atol": 1e-5, "rtol": 1e-4} if dtype == FLOAT32 else {"atol": 0.03, "rtol": 0.03}
     torch.testing.assert_close(out.double(), expected, **tolerance)
-    for found, reference in zip(inputs, wide, strict=True):
-        assert found.grad is not None
-        torch.testing.assert_close(found.grad.double(), reference.grad, **tolerance)
+    for actual, reference in zip(inputs, wide, strict=True):
+        assert actual.grad is not None
+        torch.testing.assert_close(actual.grad.double(), reference.grad, **tolerance)
     share = kept[mask.expand_as(kept)].double().mean().item()
     assert share == pytest.approx(1 - P, abs=5 * (P * (1 - P) / mask.sum().item() / 3) ** 0.5)
     assert not torch.equal(kept[0, 0], kept[0, 1])

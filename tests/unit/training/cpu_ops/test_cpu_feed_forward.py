@@ -9,8 +9,8 @@ from transformer.blocks import FeedForwardBlock
 from transformer.blocks.feed_forward import ACTIVATIONS
 from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import gelu
-from transformer.training.cpu_ops.dispatch import CompiledProducts
-from transformer.training.cpu_ops.dropout import drop
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
+from transformer.training.cpu_ops.dropout import cpu_dropout
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 FLOAT32, BF16 = torch.float32, torch.bfloat16
@@ -27,13 +27,13 @@ def test_gelu_and_its_slope(approximate: str, precision: torch.dtype) -> None:
     expected = F.gelu(exact, approximate=approximate)
     (slope,) = torch.autograd.grad(expected, exact, dy.double())
     tolerance = 2e-5 if precision == FLOAT32 else 2e-2
-    given = x.clone().requires_grad_()
-    with CompiledProducts():
-        y = F.gelu(given, approximate=approximate)
-    (found,) = torch.autograd.grad(y, given, dy)
+    inputs = x.clone().requires_grad_()
+    with CpuKernelMode():
+        y = F.gelu(inputs, approximate=approximate)
+    (actual,) = torch.autograd.grad(y, inputs, dy)
     assert "_Gelu" in str(y.grad_fn)
     torch.testing.assert_close(y.double(), expected, atol=tolerance, rtol=tolerance)
-    torch.testing.assert_close(found.double(), slope, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(actual.double(), slope, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
@@ -44,9 +44,11 @@ def test_the_feed_forward_network(precision: torch.dtype, p: float, activation: 
     block = FeedForwardBlock(37, 70, p, activation=ACTIVATIONS[activation])
     x, dy = torch.randn(3, 11, 37, requires_grad=True), torch.randn(3, 11, 37)
     torch.manual_seed(3)
-    kept = drop(torch.ones(33, 70, dtype=precision), p).double().view(3, 11, 70)  # what the numbers of this seed keep
+    kept = (
+        cpu_dropout(torch.ones(33, 70, dtype=precision), p).double().view(3, 11, 70)
+    )  # what the numbers of this seed keep
     torch.manual_seed(3)
-    with torch.autocast("cpu", BF16, enabled=precision == BF16), CompiledProducts():
+    with torch.autocast("cpu", BF16, enabled=precision == BF16), CpuKernelMode():
         y = block(x)
     assert ("_FeedForward" if activation != "silu" else "_Linear") in str(y.grad_fn)
     assert y.dtype == precision
@@ -54,27 +56,27 @@ def test_the_feed_forward_network(precision: torch.dtype, p: float, activation: 
     exact = [each.detach().to(precision if each.dim() > 1 else FLOAT32).double().requires_grad_() for each in inputs]
     inner = ACTIVATIONS[activation](exact[0] @ exact[1].t() + exact[2]) * (kept if p else 1.0)
     expected = inner @ exact[3].t() + exact[4]
-    found, wanted = torch.autograd.grad(y, inputs, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    actual, wanted = torch.autograd.grad(y, inputs, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
     tolerance = 1e-5 if precision == FLOAT32 else 1e-2
-    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+    for one, other in zip((y, *actual), (expected, *wanted), strict=True):
         assert (one.double() - other).norm() < tolerance * other.norm()
     frozen = [block.linear_1.weight.requires_grad_(False), x.requires_grad_(False)]
-    with torch.autocast("cpu", BF16, enabled=precision == BF16), CompiledProducts():
+    with torch.autocast("cpu", BF16, enabled=precision == BF16), CpuKernelMode():
         block(x).float().sum().backward()
-    assert [each.grad for each in frozen] == [None, None]
+    assert [tensor.grad for tensor in frozen] == [None, None]
     assert block.linear_1.bias.grad is not None
 
 
 def test_words_for_gelu_are_torchs() -> None:
     """Catches a misspelt word that is taken for the exact function."""
-    with CompiledProducts(), pytest.raises(RuntimeError, match="approximate"):
+    with CpuKernelMode(), pytest.raises(RuntimeError, match="approximate"):
         F.gelu(torch.ones(3), approximate="tan")
 
 
 def test_a_gradient_of_a_gradient_is_refused() -> None:
     """Catches a second derivative that is silently zero."""
     x, weight = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
-    with CompiledProducts():
+    with CpuKernelMode():
         y = F.linear(x, weight)
     (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -86,16 +88,16 @@ def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.
     """Catches a validation that computes and holds the slopes of every layer for nobody."""
     wanted: list[bool] = []
 
-    def noted(*args: object, wants_slopes: bool, **more: object) -> object:
-        wanted.append(wants_slopes)
-        return gelu(*args, wants_slopes=wants_slopes, **more)  # pyright: ignore[reportArgumentType]
+    def noted(*args: object, needs_derivatives: bool, **more: object) -> object:
+        wanted.append(needs_derivatives)
+        return gelu(*args, needs_derivatives=needs_derivatives, **more)  # pyright: ignore[reportArgumentType]
 
     for module in ("linear", "dispatch"):
         substitute(monkeypatch, f"{module}.gelu", noted)
     x = torch.randn(3, 5, 8, requires_grad=True)
     block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
     for is_trained in (True, False):
-        with torch.set_grad_enabled(is_trained), CompiledProducts():
+        with torch.set_grad_enabled(is_trained), CpuKernelMode():
             block(x)
             F.gelu(x, approximate=approximate)
     assert wanted == [True, True, False, False]

@@ -17,11 +17,11 @@ from transformer.blocks import (
 )
 from transformer.kernels import unavailable_reason
 from transformer.kernels.elementwise import drop_out
-from transformer.kernels.normalization import add_dropped_norm, add_dropped_norm_gradients, whole_draws
+from transformer.kernels.normalization import dropout_add_norm, dropout_add_norm_backward, supports_dropout_width
 from transformer.training.activation_checkpointing import checkpoint_layers
 from transformer.training.cpu_ops import dispatch as products
-from transformer.training.cpu_ops.dispatch import CompiledProducts
-from transformer.training.cpu_ops.linear import ROUNDED
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
+from transformer.training.cpu_ops.linear import BF16_COPY
 
 pytestmark = pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
 LEVELS, SEED, EPS = 20_000, -7, 1e-3
@@ -43,16 +43,16 @@ def test_norm_of_a_sum_and_its_gradients(shape: tuple[int, ...], y_type: torch.d
     alpha, beta = torch.randn(2, shape[-1])
     kept = drop_out(torch.ones(shape), dropped, SEED, dtype=torch.float32).double()
     assert (kept == 0).any() == (dropped > 0)
-    wide = [each.double().requires_grad_() for each in (x, y, alpha, beta)]
+    wide = [tensor.double().requires_grad_() for tensor in (x, y, alpha, beta)]
     rounded = torch.empty(shape, dtype=torch.bfloat16)
-    out, *made_of = add_dropped_norm(x, y, alpha, beta, EPS, dropped, SEED, rounded)
+    out, *made_of = dropout_add_norm(x, y, alpha, beta, EPS, dropped, SEED, rounded)
     assert torch.equal(rounded, out.to(rounded.dtype))
     wanted = expected(*wide, kept)
     torch.testing.assert_close(out.double(), wanted, atol=1e-5, rtol=1e-5)
     d_out = torch.randn(shape)
     wanted.backward(d_out.double())
-    found = add_dropped_norm_gradients(d_out, *made_of, alpha, y_type, dropped, SEED)
-    for name, gradient, of in zip(["x", "y", "alpha", "beta"], found, wide, strict=True):
+    actual = dropout_add_norm_backward(d_out, *made_of, alpha, y_type, dropped, SEED)
+    for name, gradient, of in zip(["x", "y", "alpha", "beta"], actual, wide, strict=True):
         assert of.grad is not None
         rounded = name == "y" and y_type == torch.bfloat16
         scale = max(1.0, of.grad.abs().max().item())
@@ -62,23 +62,23 @@ def test_norm_of_a_sum_and_its_gradients(shape: tuple[int, ...], y_type: torch.d
 def test_sums_do_not_depend_on_threads() -> None:
     """Catches gradients of alpha and beta that are summed by whichever thread is there."""
     x, y, alpha, d_out = torch.randn(700, 256), torch.randn(700, 256), torch.randn(256), torch.randn(700, 256)
-    found: list[tuple[Tensor, ...]] = []
+    actual: list[tuple[Tensor, ...]] = []
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            out, *made_of = add_dropped_norm(x, y, alpha, alpha, EPS, LEVELS, SEED)
-            found.append((out, *add_dropped_norm_gradients(d_out, *made_of, alpha, y.dtype, LEVELS, SEED)))
+            out, *made_of = dropout_add_norm(x, y, alpha, alpha, EPS, LEVELS, SEED)
+            actual.append((out, *dropout_add_norm_backward(d_out, *made_of, alpha, y.dtype, LEVELS, SEED)))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(*actual, strict=True))
 
 
 @pytest.mark.parametrize("width", [128, 100])
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_a_residual_connection_is_the_same_within_and_without(width: int, *, is_frozen: bool) -> None:
     """Catches a norm other than the connection's, an epsilon left out, one that wants no gradient, and two passes."""
-    assert whole_draws(width) == (width == 128)
+    assert supports_dropout_width(width) == (width == 128)
     block = ResidualConnection(width, 0.0, order="post")
     assert isinstance(block.norm, LayerNormalization)
     nn.init.normal_(block.norm.alpha)
@@ -91,10 +91,10 @@ def test_a_residual_connection_is_the_same_within_and_without(width: int, *, is_
         x = torch.randn(4, 7, width, generator=torch.Generator().manual_seed(1)).requires_grad_()
         wanted = [x, map_of.weight, *([] if is_frozen else [block.norm.alpha, block.norm.beta])]
         if is_within:
-            with CompiledProducts():
+            with CpuKernelMode():
                 out = block(x, map_of)
             assert out.grad_fn is not None
-            assert ("NormalizedSum" in out.grad_fn.name()) == whole_draws(width)
+            assert ("NormalizedSum" in out.grad_fn.name()) == supports_dropout_width(width)
         else:
             out = block(x, map_of)
         results.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
@@ -115,7 +115,7 @@ def test_one_pass_is_what_two_are(
     x = torch.randn(4, 7, 128, requires_grad=True)
 
     def forward(x: Tensor) -> Tensor:
-        with CompiledProducts():
+        with CpuKernelMode():
             return block(x, lambda whole: map_of(whole[:, :first]), first)
 
     results: list[list[Tensor]] = []
@@ -127,8 +127,8 @@ def test_one_pass_is_what_two_are(
             out = checkpoint(forward, x, use_reentrant=False) if is_checkpointed else forward(x)
             assert isinstance(out, Tensor)
             loss = out.sum() + out.square().sum()
-            found = torch.autograd.grad(loss, [x, map_of.weight, block.norm.alpha, block.norm.beta])  # pyright: ignore[reportArgumentType]
-        results.append([out, *found])
+            actual = torch.autograd.grad(loss, [x, map_of.weight, block.norm.alpha, block.norm.beta])  # pyright: ignore[reportArgumentType]
+        results.append([out, *actual])
         monkeypatch.undo()
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-2 if is_rounded else 1e-4, rtol=1e-2 if is_rounded else 1e-4)
@@ -147,7 +147,7 @@ def test_what_is_added_to_is_also_mapped(*, is_rounded: bool) -> None:
     for is_within in (True, True, False):
         with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
             if is_within:
-                with CompiledProducts():
+                with CpuKernelMode():
                     out = second(first(x, map_of), map_of) + map_of(x)
             else:
                 out = second(first(x, map_of), map_of) + map_of(x)
@@ -166,18 +166,18 @@ def test_a_result_without_gradient_leaves_the_others_theirs() -> None:
     """Catches a map of which nothing came, or whose input alone was used, that ends the way back."""
     block, map_of, unused = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128), nn.Linear(128, 128)
     x = torch.randn(2, 3, 128, requires_grad=True)
-    with CompiledProducts():
+    with CpuKernelMode():
         out = block(x, lambda whole: (unused(whole), map_of(whole.detach()))[1])
-    found, of_unused = torch.autograd.grad(out.square().sum(), [x, unused.weight], allow_unused=True)
+    actual, of_unused = torch.autograd.grad(out.square().sum(), [x, unused.weight], allow_unused=True)
     assert of_unused is None
     expected = torch.autograd.grad(block(x, lambda whole: map_of(whole.detach())).square().sum(), [x])[0]
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_rounded_result_is_forgotten_once_it_changes() -> None:
     """Catches a map of what a norm's result was before somebody changed it in place."""
     block, map_of = ResidualConnection(128, 0.0, order="post"), nn.Linear(128, 128)
-    with torch.autocast("cpu", torch.bfloat16), CompiledProducts():
+    with torch.autocast("cpu", torch.bfloat16), CpuKernelMode():
         out = block(torch.randn(2, 3, 128, requires_grad=True), torch.sin)
         before = map_of(out)
         after = map_of(out.mul_(0))
@@ -192,12 +192,12 @@ def test_inputs_that_are_kept_alone_have_no_rounded_copy() -> None:
         for _ in range(2)
     )
     checkpoint_layers(layers)
-    x, found = torch.randn(2, 3, 128, requires_grad=True), list[Tensor]()
+    x, actual = torch.randn(2, 3, 128, requires_grad=True), list[Tensor]()
     with torch.autocast("cpu", torch.bfloat16):
         for layer in layers:
             x = layer(x, None)
-            found.append(x)
-    assert [hasattr(each, ROUNDED) for each in found] == [False, True]
+            actual.append(x)
+    assert [hasattr(output, BF16_COPY) for output in actual] == [False, True]
 
 
 class Doubled(LayerNormalization):
@@ -226,15 +226,15 @@ def strided(width: int) -> LayerNormalization:
 def test_other_norms_are_left_to_torch(norm: Callable[[int], nn.Module]) -> None:
     """Catches a norm that is another one, watched, or read where it does not lie."""
     block, x = ResidualConnection(128, 0.0, order="post", norm=norm), torch.randn(2, 3, 128)
-    with CompiledProducts():
-        found = block(x, torch.sin)
-    torch.testing.assert_close(found, block.norm(x + x.sin()))
+    with CpuKernelMode():
+        actual = block(x, torch.sin)
+    torch.testing.assert_close(actual, block.norm(x + x.sin()))
 
 
 def test_a_norm_of_another_width_is_an_error() -> None:
     """Catches gains that are read, and written, beyond their end."""
     block = ResidualConnection(256, 0.0, order="post", norm=lambda width: LayerNormalization(width // 2))
-    with CompiledProducts(), pytest.raises(RuntimeError, match="normalized_shape"):
+    with CpuKernelMode(), pytest.raises(RuntimeError, match="normalized_shape"):
         block(torch.randn(2, 3, 256), torch.sin)
 
 
@@ -242,10 +242,10 @@ def test_rows_with_nan_and_none_at_all() -> None:
     """Catches NaN that is lost, or that spreads to other rows."""
     x = torch.randn(3, 128)
     x[1, 5] = torch.nan
-    out, *_ = add_dropped_norm(x, torch.randn(3, 128), torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    out, *_ = dropout_add_norm(x, torch.randn(3, 128), torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
     assert out[1].isnan().all()
     assert out[[0, 2]].isfinite().all()
-    out, *made_of = add_dropped_norm(x[:0], x[:0], torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
-    *_, d_alpha, d_beta = add_dropped_norm_gradients(out, *made_of, torch.ones(128), x.dtype, LEVELS, SEED)
+    out, *made_of = dropout_add_norm(x[:0], x[:0], torch.ones(128), torch.zeros(128), EPS, LEVELS, SEED)
+    *_, d_alpha, d_beta = dropout_add_norm_backward(out, *made_of, torch.ones(128), x.dtype, LEVELS, SEED)
     assert not d_alpha.any()
     assert not d_beta.any()

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer.training.cpu_ops.dispatch import CompiledProducts
+from transformer.training.cpu_ops.dispatch import CpuKernelMode
 from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
 V, D = 11, 5
@@ -43,18 +43,18 @@ def test_gradients_of_lookups_and_of_the_projection_add_up(is_tied: bool) -> Non
     wanted = [parameter.grad.clone() for parameter in toy.parameters() if parameter.grad is not None]
     toy.zero_grad()
     for batch in batches:
-        with CompiledProducts():
+        with CpuKernelMode():
             loss = toy(*batch)
         loss.backward()
-    found = [parameter.grad for parameter in toy.parameters()]
-    torch.testing.assert_close(found, wanted)
+    actual = [parameter.grad for parameter in toy.parameters()]
+    torch.testing.assert_close(actual, wanted)
 
 
 def test_lookups_without_the_loss_have_a_gradient_too() -> None:
     """Catches a gradient that waits for that of a loss which is not asked for one."""
     toy = Toy(True)
     tokens = torch.tensor([[1, 2, 2]])
-    with CompiledProducts():
+    with CpuKernelMode():
         vectors = toy.sources(tokens)
         toy(tokens, tokens, tokens)
     vectors.sum().backward()
@@ -68,7 +68,7 @@ def test_a_lookup_has_its_gradient_after_another_backward_pass() -> None:
     """Catches rows that wait for a gradient of the loss which has come and gone."""
     toy = Toy(True)
     tokens = torch.tensor([[1, 2, 2]])
-    with CompiledProducts():
+    with CpuKernelMode():
         vectors = toy.sources(tokens)
         loss = toy(tokens, tokens, tokens)
     loss.backward()
@@ -82,6 +82,6 @@ def test_a_lookup_has_its_gradient_after_another_backward_pass() -> None:
 def test_no_matrix_of_zeros_is_filled_for_a_tied_lookup() -> None:
     """Catches a lookup that fills a matrix of the vocabulary's size on its way back, which was 3 % of a step."""
     toy, tokens = Toy(True), torch.tensor([[1, 2, 2]])
-    with CompiledProducts(), torch.profiler.profile() as profile:
+    with CpuKernelMode(), torch.profiler.profile() as profile:
         toy(tokens, tokens, tokens).backward()
     assert not any("embedding_dense_backward" in event.name for event in profile.events())

@@ -62,7 +62,7 @@ def test_the_kernel_is_the_formula(size: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(losses[:, 1], plain, atol=1e-4, rtol=1e-5)
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(logits.double(), exact.grad, atol=tolerance, rtol=tolerance)
-    with pytest.raises(ValueError, match="do not go with logits"):
+    with pytest.raises(ValueError, match="do not match logits"):
         to_gradient(logits[:13], labels[:13], 0.1, 5.0)
 
 
