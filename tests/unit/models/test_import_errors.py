@@ -86,7 +86,7 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
 
     images = idx(tmp_path / "images", np.zeros((4, 8, 8), np.uint8))
     small = {"family": "vit", "image_size": [8, 8], "patch_size": [4, 4], "d_model": 16, "N": 2, "h": 2}
-    refused(tmp_path, {"task": "images", "images": str(images)}, "give the labels too", DataError, model=small)
+    refused(tmp_path, {"task": "images", "images": str(images)}, "set data.labels too", DataError, model=small)
     for folder, name in (("a", "cat"), ("a", "dog"), ("a", "dog/.hidden"), ("b", "cow")):
         (tmp_path / folder / name).mkdir(parents=True)
         Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / folder / name / "1.png")
