@@ -1,4 +1,4 @@
-"""`transformer generate`: how a text goes on."""
+"""`transformer generate`: continues a text with a language model."""
 
 import json
 import sys
@@ -73,9 +73,11 @@ def generate(
         invalid = invalid_choice(invalid_utf8)
         prompts = [prompt] if prompt is not None else list(read_lines(input_path or Path(), invalid=invalid))
         with counted_beside(output_path, "prompts", len(prompts)) as done:
-            each = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
-            for number, (given, found) in enumerate(each, start=1):
-                sink.write(_shown(number, given, found, output_format, is_single=prompt is not None).encode() + b"\n")
+            results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
+            for number, (text, continuations) in enumerate(results, start=1):
+                sink.write(
+                    _shown(number, text, continuations, output_format, is_single=prompt is not None).encode() + b"\n"
+                )
                 sink.flush()
                 done(1)
 
@@ -88,10 +90,10 @@ def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
     return generator
 
 
-def _shown(number: int, prompt: str, found: "list[Continuation]", kind: str, *, is_single: bool) -> str:
+def _shown(number: int, prompt: str, continuations: "list[Continuation]", kind: str, *, is_single: bool) -> str:
     if kind == "jsonl":
-        each = [{"text": c.text, "score": c.score, "finish": "end" if c.finished else "limit"} for c in found]
-        return json.dumps({"line": number, "prompt": prompt, "continuations": each}, ensure_ascii=False)
+        fields = [{"text": c.text, "score": c.score, "finish": "end" if c.finished else "limit"} for c in continuations]
+        return json.dumps({"line": number, "prompt": prompt, "continuations": fields}, ensure_ascii=False)
     if is_single:
-        return "\n---\n".join(prompt + each.text for each in found)
-    return "\n".join(" ".join((prompt + each.text).splitlines()) for each in found)
+        return "\n---\n".join(prompt + c.text for c in continuations)
+    return "\n".join(" ".join((prompt + c.text).splitlines()) for c in continuations)
