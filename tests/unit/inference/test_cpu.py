@@ -253,15 +253,15 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches int8 as the default where only torch can compute it, slowly, and a silent choice."""
     module = "transformer.inference.cpu.precision"
     monkeypatch.setattr(f"{module}.unavailable_reason", lambda: None)
-    monkeypatch.setattr(f"{module}.kind", lambda: "avx2")
+    monkeypatch.setattr(f"{module}.instruction_set", lambda: "avx2")
     assert [choose_precision("auto", fastest) for fastest in ("int8", "bf16")] == ["int8", "float32"]
     assert choose_precision("bf16", "bf16") == "bf16"
-    monkeypatch.setattr(f"{module}.kind", lambda: "avx512")
+    monkeypatch.setattr(f"{module}.instruction_set", lambda: "avx512")
     assert [choose_precision(wanted) for wanted in ("auto", "bf16")] == ["int8", "bf16"]
     assert choose_precision("auto", "bf16") == "bf16"
     assert describe_precision("int8", 1) == "int8 on 1 thread"
     monkeypatch.setattr(f"{module}.unavailable_reason", lambda: "not compiled")
-    monkeypatch.setattr(f"{module}.kind", lambda: None)
+    monkeypatch.setattr(f"{module}.instruction_set", lambda: None)
     assert choose_precision("auto") == "float32"
     assert describe_precision("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):

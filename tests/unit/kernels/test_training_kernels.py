@@ -547,6 +547,6 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
 
     compiled = library()
     assert compiled is not None
-    actual = (f"transformer_size_of_{name}" for name in ("layout", "epilogue", "trained_attention"))
+    actual = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
     sizes = [getattr(compiled, name)() for name in actual]
     assert sizes == [sizeof(each) for each in (MatrixArgs, EpilogueArgs, TrainingAttentionArgs)]

@@ -94,7 +94,7 @@ def test_a_residual_connection_is_the_same_within_and_without(width: int, *, is_
             with CpuKernelMode():
                 out = block(x, map_of)
             assert out.grad_fn is not None
-            assert ("NormalizedSum" in out.grad_fn.name()) == supports_dropout_width(width)
+            assert ("_AddNorm" in out.grad_fn.name()) == supports_dropout_width(width)
         else:
             out = block(x, map_of)
         results.append([out, *torch.autograd.grad(out.square().sum(), wanted)])
@@ -121,7 +121,7 @@ def test_one_pass_is_what_two_are(
     results: list[list[Tensor]] = []
     for is_one_pass in (False, True):
         if not is_one_pass:
-            monkeypatch.setattr(products.normalization, "whole_draws", lambda width: False)
+            monkeypatch.setattr(products.normalization, "supports_dropout_width", lambda width: False)
         torch.manual_seed(4)
         with torch.autocast("cpu", torch.bfloat16, enabled=is_rounded):
             out = checkpoint(forward, x, use_reentrant=False) if is_checkpointed else forward(x)
