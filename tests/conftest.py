@@ -1,4 +1,4 @@
-"""What the tests share: real data where it is at hand, a tiny corpus, a tiny trained run."""
+"""Shared fixtures: real data if available, a tiny corpus, and a tiny trained run."""
 
 import os
 import re
@@ -17,29 +17,29 @@ from samples import ROOT, digit_pairs, tiny_recipe, write_lines
 from shapes import unchecked_shapes
 
 NOT_CHECKED = {"transformer.kernels.triton_kernels"}
-"""Modules whose annotations are not checked: Triton compiles their functions as they stand."""
+"""Modules whose annotations are not checked, because Triton compiles their source code."""
 
 
 def tensor_modules() -> list[str]:
-    """The modules of the package in which torch, numpy or jaxtyping is imported."""
+    """Returns the modules of the package that import torch, numpy or jaxtyping."""
     source = ROOT / "src"
     imports = re.compile(r"^\s*(?:import|from) (?:torch|numpy|jaxtyping)\b", re.MULTILINE)
     files = [path for path in source.rglob("*.py") if path.name != "__init__.py"]
-    found = [path for path in files if imports.search(path.read_text(encoding="utf-8"))]
-    return sorted({".".join(path.relative_to(source).with_suffix("").parts) for path in found} - NOT_CHECKED)
+    importing = [path for path in files if imports.search(path.read_text(encoding="utf-8"))]
+    return sorted({".".join(path.relative_to(source).with_suffix("").parts) for path in importing} - NOT_CHECKED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the switch that torch.compile needs."""
+    """Adds the option to run without shape checks, which torch.compile needs."""
     parser.addoption("--no-shapes", action="store_true", help="do not check annotated shapes while tests run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turns on shape checks and makes runs alike.
+    """Enables shape checks and makes runs reproducible.
 
-    Torch gets one thread: tests are small, and bit-for-bit equality is promised for one thread. Without a GPU, Triton
-    interprets the kernels for GPUs, which it decides when they are imported. Hypothesis draws the same examples in
-    every run and has no deadline. Colour settings of the caller's terminal do not reach the pipes of tests.
+    Torch uses one thread: tests are small, and bit-for-bit equality is guaranteed for one thread. Without a GPU, Triton
+    interprets the GPU kernels, which it decides when they are imported. Hypothesis draws the same examples in every run
+    and has no deadline. Colour settings of the terminal are removed, so that they do not affect the output of commands.
     """
     if not config.getoption("--no-shapes"):
         jaxtyping.install_import_hook(tensor_modules(), "beartype.beartype")
@@ -86,7 +86,7 @@ def _seeded() -> None:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of real corpora; TRANSFORMER_DATA points elsewhere."""
+    """Folder of real corpora, which the environment variable TRANSFORMER_DATA can override."""
     folder = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set TRANSFORMER_DATA")
@@ -106,7 +106,7 @@ def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The folder of a finished run of the tiny recipe, long enough for a model that says a few digits and stops.
+    """Folder of a finished run of the tiny recipe, long enough for a model that writes a few digits and stops.
 
     The processes that share the tests train it once.
     """

@@ -1,4 +1,4 @@
-"""Small corpora and recipes that tests in several folders share."""
+"""Small corpora and recipes shared by tests of several folders."""
 
 import gzip
 import random
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def write_lines(path: Path, lines: list[str]) -> Path:
-    """A text file of the given lines."""
+    """Writes a text file of the given lines and returns its path."""
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return path
 
 
 def digit_pairs(n: int, seed: int = 3) -> list[tuple[str, str]]:
-    """Words for digits and the digits themselves, reversed: a language a tiny model learns."""
+    """Returns pairs of number words and the same digits in reverse order, which a tiny model can learn."""
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     draw = random.Random(seed)
     numbers = [[draw.randrange(10) for _ in range(draw.randint(1, 6))] for _ in range(n)]
@@ -38,7 +38,7 @@ TINY_RECIPE = {
 
 
 def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict[str, object]]:
-    """The recipe of a run of seconds on the digit corpus."""
+    """Returns the recipe of a run of a few seconds on the digit corpus."""
     data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
     return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}
 

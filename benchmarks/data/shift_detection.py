@@ -84,7 +84,7 @@ def one_line_lost(corpus: Corpus) -> dict[str, object]:
             reports = shifts(*sides)
             seconds.append(time.perf_counter() - started)
             right = len(reports) == 1 and reports[0].size == (1 if side == 0 else -1)
-            distances.append(abs(reports[0].orphans[0] - 1 - lost) if right else None)
+            distances.append(abs(reports[0].unpaired_lines[0] - 1 - lost) if right else None)
         near = [distance for distance in distances if distance is not None and distance <= NEAR_LINES]
         figures[name] = {
             "found": f"{len(near)} of {SEEDS}",
@@ -101,7 +101,7 @@ def edges(corpus: Corpus) -> dict[str, list[str]]:
     lost_lines = (1, 2, 3, 5, 10, n - 9, n - 4, n - 2, n - 1, n)
     reports = {line: shifts(corpus[0][: line - 1] + corpus[0][line:], corpus[1]) for line in lost_lines}
     return {
-        f"line {line:,}": [f"line {shift.orphans[0]:,} ({shift.confidence})" for shift in report]
+        f"line {line:,}": [f"line {shift.unpaired_lines[0]:,} ({shift.confidence})" for shift in report]
         for line, report in reports.items()
     }
 
@@ -112,7 +112,7 @@ def several_lost(corpus: Corpus, n: int) -> dict[str, int]:
     lost = {line: draw.randrange(2) for line in draw.sample(range(len(corpus[0])), n)}
     sides = [[text for line, text in enumerate(lines) if lost.get(line) != side] for side, lines in enumerate(corpus)]
     numbers = [[line for line in range(len(corpus[0])) if lost.get(line) != side] for side in (0, 1)]
-    reports = [(numbers[shift.size > 0][shift.orphans[0] - 1], int(shift.size < 0)) for shift in shifts(*sides)]
+    reports = [(numbers[shift.size > 0][shift.unpaired_lines[0] - 1], int(shift.size < 0)) for shift in shifts(*sides)]
     near = [
         [shift for shift in reports if shift[1] == side and abs(shift[0] - line) <= NEAR_LINES]
         for line, side in lost.items()

@@ -79,7 +79,7 @@ def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], t
     theirs = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
         Image.open(tmp_path / "photo.png"), return_tensors="pt"
     )
-    close(pictures.normalized([pictures.read(tmp_path / "photo.png")]), theirs["pixel_values"])
+    close(pictures.normalize([pictures.read(tmp_path / "photo.png")]), theirs["pixel_values"])
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:

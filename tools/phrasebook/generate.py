@@ -1,7 +1,7 @@
 """Generates the demo's corpus: English sentences from a small grammar with their German translations.
 
 Held-out sentences hold a reserved pair: an adjective with a noun, or a verb with an object noun, that no training
-sentence combines, although every one of their words occurs in training. One pair in ten is reserved, by a hash.
+sentence combines, although each of their words occurs in training. One pair in ten is reserved, by a hash.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Sentences = list[tuple[str, str]]
 
 
 def reserved_pairs(seed: int = 1) -> frozenset[WordPair]:
-    """Return the (adjective, noun) and (verb, object noun) pairs that only held-out sentences combine.
+    """Returns the (adjective, noun) and (verb, object noun) pairs that only held-out sentences combine.
 
     They are a tenth of all pairs, those with the smallest hash; but no word loses more than a fifth of its pairs, so
     that training has enough of every word.
@@ -49,7 +49,7 @@ def _split(factor: Sequence[Element], reserved: frozenset[WordPair]) -> tuple[li
 
 
 def _divide(reserved: frozenset[WordPair]) -> tuple[list[Cell], list[Cell]]:
-    """Divide the grammar into the cells without and with reserved pairs.
+    """Divides the grammar into the cells without and with reserved pairs.
 
     A sentence is held out because of the first of its elements that has a reserved pair: the elements before that are
     clean and those after are free, so the held-out sentences of a cell are again cells that do not overlap.
@@ -73,19 +73,19 @@ def _divide(reserved: frozenset[WordPair]) -> tuple[list[Cell], list[Cell]]:
 
 
 def _quotas(parts: Sequence[Cell], count: int, generator: random.Random) -> Counter[int]:
-    """Share `count` among the cells at random by weight, at most its size for each."""
+    """Distributes `count` among the cells at random by weight, at most its size for each."""
     quotas: Counter[int] = Counter()
-    rooms = [cell.size for cell in parts]
+    sizes = [cell.size for cell in parts]
     while missing := count - quotas.total():
-        free = [index for index, room in enumerate(rooms) if quotas[index] < room]
+        free = [index for index, size in enumerate(sizes) if quotas[index] < size]
         bounds = list(accumulate(parts[index].weight for index in free))
         for index, wanted in Counter(generator.choices(free, cum_weights=bounds, k=missing)).items():
-            quotas[index] = min(rooms[index], quotas[index] + wanted)
+            quotas[index] = min(sizes[index], quotas[index] + wanted)
     return quotas
 
 
 def _draw(parts: Sequence[Cell], count: int, generator: random.Random) -> Sentences:
-    """Draw distinct sentences, in random order."""
+    """Draws distinct sentences, in random order."""
     quotas = _quotas(parts, count, generator)
     drawn = [
         parts[index].sentence(position)
@@ -102,7 +102,7 @@ def _check_available(name: str, count: int, available: int, what: str) -> None:
 
 
 def _known(candidates: Iterable[tuple[str, str]], train: Sentences) -> Sentences:
-    """Keep the sentences whose every English and German word occurs in training."""
+    """Keeps sentences all of whose English and German words occur in training."""
     english, german = ({word for pair in train for word in _WORD.findall(pair[side])} for side in (0, 1))
     return [
         (source, target)
@@ -112,13 +112,13 @@ def _known(candidates: Iterable[tuple[str, str]], train: Sentences) -> Sentences
 
 
 def build_phrasebook(n_train: int = 40_000, n_validation: int = 500, n_test: int = 500, seed: int = 1) -> Phrasebook:
-    """Make the corpus; the same arguments give the same corpus.
+    """Generates the corpus; the same arguments give the same corpus.
 
     Args:
-        n_train: how many training pairs to make.
-        n_validation: how many held-out pairs to make for validation.
-        n_test: how many further held-out pairs to make for the test.
-        seed: chooses both the reserved pairs of words and the sentences.
+        n_train: Number of training pairs.
+        n_validation: Number of held-out pairs for validation.
+        n_test: Number of further held-out pairs for testing.
+        seed: Random seed of both the reserved pairs of words and the sentences.
 
     Raises:
         ConfigError: a number is negative or more than the grammar can make, or the training pairs are so few that

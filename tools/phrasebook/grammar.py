@@ -1,7 +1,7 @@
 """The grammar of the demonstration corpus: which words fill which clauses, and how often.
 
-The grammar is a list of cells. A cell is a product of word lists, so the number of its sentences and the sentence at
-any index are known without making the others, and all sentences with or without certain words form cells again.
+The grammar is a list of cells. A cell is a product of word lists, so the number of its sentences is known, and the
+sentence at any index can be generated without the others. All sentences with or without certain words form cells again.
 """
 
 import math
@@ -209,7 +209,7 @@ def _place_families() -> list[Family]:
 
 
 def _benefit_families() -> list[Family]:
-    """Things bought for somebody or got from somebody; one of the two noun phrases has an adjective."""
+    """Things bought for somebody or received from somebody; one of the two noun phrases has an adjective."""
     families: list[Family] = []
     for described in (False, True):
         for verbs, preposition in (("buy write repair carry", ("for", "für", 1)), ("buy get", ("from", "von", 2))):
@@ -220,7 +220,7 @@ def _benefit_families() -> list[Family]:
 
 
 def _property_families() -> list[Family]:
-    """What things and people are like: ``the car is red``."""
+    """Properties of things and people: ``the car is red``."""
     families: list[Family] = []
     for noun in NOUNS.values():
         words = [
@@ -267,7 +267,7 @@ class Cell:
         return math.prod(len(factor) for factor in self.factors)
 
     def sentence(self, index: int) -> tuple[str, str]:
-        """Render the sentence with this index, 0 to size - 1, as (English, German)."""
+        """Renders the sentence with this index, 0 to size - 1, as (English, German)."""
         chosen: list[Element] = []
         for factor in self.factors:
             index, position = divmod(index, len(factor))
@@ -275,7 +275,7 @@ class Cell:
         return self.render(chosen)
 
     def render(self, chosen: Sequence[Element]) -> tuple[str, str]:
-        """Render the sentence with these elements, one for each slot."""
+        """Renders the sentence with these elements, one for each slot."""
         parts: dict[str, Any] = dict(zip(self.slots, chosen, strict=True))
         predicate = parts["predicate"]
         if further := {slot: parts[slot] for slot in ("dative", "complement") if slot in parts}:
@@ -291,7 +291,7 @@ class Cell:
 
 
 def _length(element: Element) -> int:
-    """Count English words; the places of numbers and clauses are not words."""
+    """Counts English words; placeholders of numbers and clauses are not words."""
     if isinstance(element, Predicate):
         further = (element.dative, element.accusative, element.complement)
         return len(element.verb.english.split()) + sum(_length(part) for part in further if part)
@@ -299,7 +299,7 @@ def _length(element: Element) -> int:
 
 
 def _fits(cell: Cell, ranges: dict[int, tuple[int, int]]) -> bool:
-    """Tell whether every sentence of the cell is long and short enough; `ranges` remembers the lists by identity."""
+    """Returns whether every sentence of the cell has an allowed length; `ranges` caches the lists by identity."""
     least, most = cell.form.added_words
     for factor in cell.factors:
         if id(factor) not in ranges:
@@ -310,40 +310,42 @@ def _fits(cell: Cell, ranges: dict[int, tuple[int, int]]) -> bool:
 
 
 def _is_said(name: str, form: Form, subject: Nominal, verb: Verb) -> bool:
-    """Rule out what is grammatical but odd: most forms with *who* as the subject, and "must need"."""
+    """Excludes grammatical but unidiomatic sentences: most forms with *who* as the subject, and "must need"."""
     return (subject is not WHO or name in _WHO_FORMS) and not (form.modal and verb.english == "need")
 
 
 def _cells_of(family: Family, words: Mapping[str, Sequence[Element]]) -> list[Cell]:
-    """Combine subjects, predicates and forms, and weigh them so that the family gets its share."""
-    found: list[Cell] = []
-    for (much, subjects), (more, predicates), name in product(family.subjects, family.predicates, family.forms):
+    """Combines subjects, predicates and forms, with weights that sum to the share of the family."""
+    combined: list[Cell] = []
+    for (subject_weight, subjects), (predicate_weight, predicates), name in product(
+        family.subjects, family.predicates, family.forms
+    ):
         form = FORMS[name]
         if not (subjects and predicates and _is_said(name, form, subjects[0], predicates[0].verb)):
             continue
         named = [(slot, words[word]) for slot, word in form.slots if word]
         parts = [("subject", subjects), ("predicate", predicates), *family.further, *named]
         slots, factors = tuple(slot for slot, _ in parts), tuple(factor for _, factor in parts)
-        found.append(Cell(much * more * form.weight, form, slots, factors))
-    return found
+        combined.append(Cell(subject_weight * predicate_weight * form.weight, form, slots, factors))
+    return combined
 
 
 @cache
 def cells() -> tuple[Cell, ...]:
-    """Build the whole grammar; the weights of all cells sum to the shares of the families."""
+    """Builds the whole grammar; the weights of all cells sum to the shares of the families."""
     words = slot_words()
-    found: list[Cell] = []
+    scaled: list[Cell] = []
     for family in _families():
         ranges: dict[int, tuple[int, int]] = {}
         fitting = [cell for cell in _cells_of(family, words) if _fits(cell, ranges)]
         scale = family.share / sum(cell.weight for cell in fitting)
-        found += [Cell(cell.weight * scale, cell.form, cell.slots, cell.factors) for cell in fitting]
-    return tuple(found)
+        scaled += [Cell(cell.weight * scale, cell.form, cell.slots, cell.factors) for cell in fitting]
+    return tuple(scaled)
 
 
 @cache
 def word_pairs() -> tuple[WordPair, ...]:
-    """List every (adjective, noun) and every (verb, object noun) that the grammar combines."""
+    """Lists every (adjective, noun) and every (verb, object noun) that the grammar combines."""
     described = [(adjective, noun.english) for noun in NOUNS.values() for adjective in adjectives(noun)]
     verbs = [(verb.english, noun) for kind in VERBS.values() for verb in kind for noun in verb.objects]
     return (*described, *verbs)

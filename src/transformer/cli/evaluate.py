@@ -129,7 +129,7 @@ def _read(
     Raises:
         DataError: one has not.
     """
-    from transformer.data.readers import refuse_unequal
+    from transformer.data.readers import raise_unequal_lines
     from transformer.evaluation.comparison import EvaluationSet, System
     from transformer.text.lines import read_lines
 
@@ -140,7 +140,7 @@ def _read(
     first = references[0] if source is None else source
     for path in references:
         if len(read(path)) != len(read(first)):
-            refuse_unequal(first, path, (len(read(first)), len(read(path))))
+            raise_unequal_lines(first, path, (len(read(first)), len(read(path))))
     systems = [System(name, read(path)) for path, name in zip(translations, _short_names(translations), strict=True)]
     for path in translations:
         if len(read(path)) != len(read(first)):

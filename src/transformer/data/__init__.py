@@ -1,1 +1,1 @@
-"""From text files to batches: readers -> checks -> token store -> token-budget batches."""
+"""Data pipeline: readers, filters, token store, and batches within a token budget."""

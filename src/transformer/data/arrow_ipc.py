@@ -1,4 +1,4 @@
-"""How blocks travel between processes: as Arrow record batches, with the small things as JSON beside them."""
+"""Serialization of blocks between processes: Arrow record batches, with counts as JSON metadata."""
 
 import json
 from collections import Counter
@@ -11,8 +11,8 @@ import pyarrow as pa
 from transformer.data.encoding import EncodedBlock
 from transformer.data.ragged import Ragged, list_array
 
-TEXTS: Final = pa.schema([("source", pa.large_string()), ("target", pa.large_string())])
-TOKENS: Final = pa.schema(
+TEXT_SCHEMA: Final = pa.schema([("source", pa.large_string()), ("target", pa.large_string())])
+TOKEN_SCHEMA: Final = pa.schema(
     [
         ("source", pa.list_(pa.int32())),
         ("target", pa.list_(pa.int32())),
@@ -20,41 +20,41 @@ TOKENS: Final = pa.schema(
         ("digest", pa.binary(16)),
     ]
 )
-FACTS: Final = ("read", "dropped", "fallback_bytes", "held_out_text", "test_sources")
+METADATA_FIELDS: Final = ("read", "dropped", "fallback_bytes", "held_out_text", "test_sources")
 
 
-def texts_of(sources: Sequence[str], targets: Sequence[str]) -> pa.RecordBatch:
-    """A block of text as a record batch."""
-    return pa.record_batch([pa.array(side, pa.large_string()) for side in (sources, targets)], schema=TEXTS)
+def serialize_texts(sources: Sequence[str], targets: Sequence[str]) -> pa.RecordBatch:
+    """Returns a block of text as a record batch."""
+    return pa.record_batch([pa.array(side, pa.large_string()) for side in (sources, targets)], schema=TEXT_SCHEMA)
 
 
-def batch_of(block: EncodedBlock) -> tuple[pa.RecordBatch, dict[str, str]]:
-    """A block of tokens as a record batch and what goes beside it."""
+def serialize_block(block: EncodedBlock) -> tuple[pa.RecordBatch, dict[str, str]]:
+    """Returns a block of tokens as a record batch, and its counts as metadata of the batch."""
     n = len(block.source)
-    given = block.digests if len(block.digests) else np.zeros((n, 2), np.uint64)
-    digests = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), n, [None, pa.py_buffer(given.tobytes())])
+    digests = block.digests if len(block.digests) else np.zeros((n, 2), np.uint64)
+    digest_column = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), n, [None, pa.py_buffer(digests.tobytes())])
     held_out = pa.array(block.held_out.astype(np.uint8))
-    columns = [list_array(block.source, pa.int32()), list_array(block.target, pa.int32()), held_out, digests]
-    facts = json.dumps({name: getattr(block, name) for name in FACTS})
-    return pa.record_batch(columns, schema=TOKENS), {"facts": facts}
+    columns = [list_array(block.source, pa.int32()), list_array(block.target, pa.int32()), held_out, digest_column]
+    metadata = json.dumps({name: getattr(block, name) for name in METADATA_FIELDS})
+    return pa.record_batch(columns, schema=TOKEN_SCHEMA), {"facts": metadata}
 
 
-def block_of(batch: pa.RecordBatch, facts: bytes) -> EncodedBlock:
-    """What `batch_of` was given."""
-    given: dict[str, Any] = json.loads(facts)
+def deserialize_block(batch: pa.RecordBatch, metadata: bytes) -> EncodedBlock:
+    """Returns the block that `serialize_block` serialized."""
+    counts: dict[str, Any] = json.loads(metadata)
     digests = np.frombuffer(batch.column("digest").buffers()[1] or b"", np.uint64)[: 2 * batch.num_rows]
     return EncodedBlock(
-        _ragged(batch.column("source")),
-        _ragged(batch.column("target")),
+        _to_ragged(batch.column("source")),
+        _to_ragged(batch.column("target")),
         batch.column("held_out").to_numpy().astype(bool),
         digests.reshape(-1, 2),
-        read=given["read"],
-        dropped=Counter(given["dropped"]),
-        fallback_bytes=given["fallback_bytes"],
-        held_out_text=[(source, target) for source, target in given["held_out_text"]],
-        test_sources=given["test_sources"],
+        read=counts["read"],
+        dropped=Counter(counts["dropped"]),
+        fallback_bytes=counts["fallback_bytes"],
+        held_out_text=[(source, target) for source, target in counts["held_out_text"]],
+        test_sources=counts["test_sources"],
     )
 
 
-def _ragged(column: pa.ListArray) -> Ragged:
+def _to_ragged(column: pa.ListArray) -> Ragged:
     return Ragged(column.values.to_numpy(), np.diff(column.offsets.to_numpy()).astype(np.int64))

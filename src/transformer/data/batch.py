@@ -1,4 +1,4 @@
-"""Micro-batches of every task, as padded tensors."""
+"""The micro-batch of each task: padded tensors."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Sentence pairs, padded: the batch of every encoder-decoder model.
+    """Padded sentence pairs: the batch of every encoder-decoder model.
 
     Attributes:
-        src: source tokens, each row ending in EOS.
-        tgt: decoder input: BOS, then the target.
-        labels: what the decoder should say: the target, then EOS.
-        scored_tokens: number of labels that are not padding.
+        src: Source tokens; each row ends in EOS.
+        tgt: Decoder input: BOS, then the target.
+        labels: Expected decoder output: the target, then EOS.
+        scored_tokens: Number of labels that are not padding.
     """
 
     src: Int[Tensor, "B S"]
@@ -24,36 +24,36 @@ class PairBatch:
     scored_tokens: int
 
     def to(self, device: torch.device) -> "PairBatch":
-        """The same batch on another device."""
+        """Returns the batch on another device."""
         src, tgt, labels = (tensor.to(device) for tensor in (self.src, self.tgt, self.labels))
         return PairBatch(src, tgt, labels, self.scored_tokens)
 
 
 @dataclass(frozen=True)
 class WindowBatch:
-    """Windows of running text, all of one length.
+    """Windows of running text, all of the same length.
 
     Attributes:
-        tokens: of the windows.
-        scored_tokens: number of tokens that the loss counts.
+        tokens: Token ids of each window.
+        scored_tokens: Number of tokens that the loss counts.
     """
 
     tokens: Int[Tensor, "B T"]
     scored_tokens: int
 
     def to(self, device: torch.device) -> "WindowBatch":
-        """The same batch on another device."""
+        """Returns the batch on another device."""
         return WindowBatch(self.tokens.to(device), self.scored_tokens)
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Texts with labels, framed and padded.
+    """Labelled texts with special tokens, padded.
 
     Attributes:
-        tokens: of the texts.
-        mask: which of them are no padding.
-        labels: one a text.
+        tokens: Token ids of each text.
+        mask: True where a token is not padding.
+        labels: Label id of each text.
     """
 
     tokens: Int[Tensor, "B S"]
@@ -66,19 +66,19 @@ class TextBatch:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "TextBatch":
-        """The same batch on another device."""
+        """Returns the batch on another device."""
         return TextBatch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
 
 
 @dataclass(frozen=True)
 class NeighbourBatch:
-    """Pairs of texts that mean the same; text i of one side goes with text i of the other.
+    """Pairs of texts with the same meaning; row i of one side belongs to row i of the other.
 
     Attributes:
-        first: tokens of one side.
-        first_mask: which of them are no padding.
-        second: tokens of the other.
-        second_mask: which of them are no padding.
+        first: Token ids of the first side.
+        first_mask: True where a token of the first side is not padding.
+        second: Token ids of the second side.
+        second_mask: True where a token of the second side is not padding.
     """
 
     first: Int[Tensor, "B S"]
@@ -92,17 +92,17 @@ class NeighbourBatch:
         return len(self.first)
 
     def to(self, device: torch.device) -> "NeighbourBatch":
-        """The same batch on another device."""
+        """Returns the batch on another device."""
         return NeighbourBatch(*(x.to(device) for x in (self.first, self.first_mask, self.second, self.second_mask)))
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Images with labels.
+    """Labelled images.
 
     Attributes:
-        images: normalized pixels.
-        labels: one an image.
+        images: Normalized pixels.
+        labels: Label id of each image.
     """
 
     images: Float[Tensor, "B C height width"]
@@ -114,5 +114,5 @@ class ImageBatch:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "ImageBatch":
-        """The same batch on another device."""
+        """Returns the batch on another device."""
         return ImageBatch(self.images.to(device), self.labels.to(device))

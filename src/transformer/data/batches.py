@@ -1,4 +1,4 @@
-"""Which examples form which batch: a pure function of lengths, weights, budget, seed and epoch."""
+"""The plan of an epoch: batches as a pure function of lengths, weights, token budget, seed and epoch."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,25 +10,26 @@ from numpy.typing import NDArray
 from transformer.interfaces import DatasetMix
 
 CHUNK: Final = 1 << 18
-"""Examples that are looked at together, so that memory beside the order itself does not grow with the corpus."""
+"""Examples processed at a time, so that temporary memory does not grow with the corpus."""
 
 
 def plan_epoch(
     lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, mix: Sequence[DatasetMix] = ()
 ) -> list[NDArray[np.uint32]]:
-    """Cuts one epoch into batches of examples of like length, in random order.
+    """Divides an epoch into batches of examples of similar length, in random order.
 
-    Every example of the epoch is in exactly one batch. Examples are shuffled, then sorted by their longest side (ties
-    by the other sides' length, then as shuffled), cut so that longest side x examples stays within the budget, and
-    the batches are shuffled. An example longer than the budget is a batch of its own. Where every example is seen
-    once, the number of batches is the same in every epoch. Takes 16 bytes an example at most and 4 that stay.
+    Every example of the epoch is in exactly one batch. Examples are shuffled, then sorted by their longest side; ties
+    are ordered by the lengths of the other sides, then as shuffled. The sorted examples are cut so that longest side x
+    number of examples stays within the budget, and the batches are shuffled. An example longer than the budget forms a
+    batch of one. If every example is seen once, all epochs have the same number of batches. The function needs at most
+    16 bytes per example while it runs, and 4 bytes per example for the result.
 
     Args:
-        lengths: tokens of each example, one column a side.
-        batch_tokens: budget of a batch, padding included.
-        seed: of the run.
-        epoch: counted from 0.
-        mix: see `epoch_examples`.
+        lengths: Tokens of each example, one column per side.
+        batch_tokens: Maximum number of tokens in a batch, padding included.
+        seed: Random seed of the run.
+        epoch: Epoch number, counted from 0.
+        mix: Groups of examples and their weights, see `epoch_examples`.
 
     Returns:
         The example ids of each batch.
@@ -38,45 +39,45 @@ def plan_epoch(
     if not len(order):
         return []
     generator.shuffle(order)
-    keys, shift = _sortable(lengths, order)
+    keys, shift = _sort_keys(lengths, order)
     keys.sort()
-    batches = np.split(_examples_in(keys, order), _cut(keys, shift, batch_tokens))
+    batches = np.split(_examples_in(keys, order), _batch_starts(keys, shift, batch_tokens))
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
 def epoch_examples(count: int, mix: Sequence[DatasetMix], seed: int, epoch: int) -> NDArray[np.uint32]:
-    """The examples of one epoch: each as often as its part's weight says.
+    """Returns the example ids of an epoch, each repeated according to the weight of its group.
 
-    The fraction of a weight takes the examples of its part in turn: with 0.5, each half every other epoch; over many
-    epochs all are seen equally often.
+    The fractional part of a weight selects the examples of its group in turn: with 0.5, each half is seen every
+    other epoch. Over many epochs, all examples of a group are seen equally often.
 
     Args:
-        count: of all examples.
-        mix: consecutive examples and their weight; none stands for all examples once.
-        seed: of the run.
-        epoch: counted from 0.
+        count: Number of examples.
+        mix: Groups of consecutive examples and their weights; if empty, every example is seen once.
+        seed: Random seed of the run.
+        epoch: Epoch number, counted from 0.
     """
     if all(part.weight == 1 for part in mix):
         return np.arange(count, dtype=np.uint32)
     chosen: list[NDArray[np.uint32]] = []
     first = 0
     for index, part in enumerate(mix):
-        every = np.arange(first, first + part.examples, dtype=np.uint32)
+        examples = np.arange(first, first + part.examples, dtype=np.uint32)
         copies, fraction = divmod(Fraction(str(part.weight)), 1)
-        chosen.extend([every] * copies)
+        chosen.extend([examples] * copies)
         if fraction:
-            np.random.default_rng([seed, index]).shuffle(every)
+            np.random.default_rng([seed, index]).shuffle(examples)
             start, end = (int(fraction * turn * part.examples) for turn in (epoch, epoch + 1))
-            chosen.append(np.take(every, np.arange(start, end), mode="wrap"))
+            chosen.append(np.take(examples, np.arange(start, end), mode="wrap"))
         first += part.examples
     return np.concatenate(chosen)
 
 
-def _sortable(lengths: NDArray[np.int32], order: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], int]:
-    """One integer an example that sorts as wanted: longest side, other sides, position in `order`, high bits first.
+def _sort_keys(lengths: NDArray[np.int32], order: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], int]:
+    """Returns one sort key per example: longest side, other sides, position in `order`, from high bits to low.
 
-    The second value is how many bits lie below the longest side. Where not all sides fit, the low bits of the first
-    ones are left out: pairs that differ only there are in the order of `order`.
+    The second value is the number of bits below the longest side. If not all sides fit into 64 bits, the low bits of
+    the first sides are omitted: examples that differ only there keep their order in `order`.
     """
     position_bits = _position_bits(order)
     width = max(1, int(lengths.max()).bit_length())
@@ -97,18 +98,19 @@ def _position_bits(order: NDArray[np.uint32]) -> int:
     return max(1, (len(order) - 1).bit_length())
 
 
-def _cut(keys: NDArray[np.uint64], shift: int, batch_tokens: int) -> NDArray[np.int64]:
-    """Where to cut sorted examples so that the last length x the number stays within the budget, as late as can be.
+def _batch_starts(keys: NDArray[np.uint64], shift: int, batch_tokens: int) -> NDArray[np.int64]:
+    """Returns the positions at which sorted examples are cut into batches as large as the token budget allows.
 
-    Examples of one length are cut evenly, so this takes a step for each different length, not for each example.
+    The size of a batch is the length of its last example x the number of its examples. Examples of equal length are cut
+    at regular steps, so the loop takes one iteration per distinct length, not per example.
     """
     cuts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    start = begin = 0  # of the batch under way; of the examples of this length
+    start = begin = 0  # of the current batch; of the examples of the current length
     while begin < len(keys):
         length = int(keys[begin]) >> shift
         end = int(np.searchsorted(keys, np.uint64((length << shift) | ((1 << shift) - 1)), side="right"))
         size = max(1, batch_tokens // max(1, length))
-        if begin > start and start + size <= begin:  # not even one of this length fits into the batch under way
+        if begin > start and start + size <= begin:  # not even one example of this length fits into the current batch
             cuts.append(np.array([begin]))
             start = begin
         inside = np.arange(start + size, end, size)
@@ -118,7 +120,7 @@ def _cut(keys: NDArray[np.uint64], shift: int, batch_tokens: int) -> NDArray[np.
 
 
 def _examples_in(keys: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The examples that sorted keys stand for."""
+    """Returns the example ids of sorted keys."""
     position = np.uint64((1 << _position_bits(order)) - 1)
     examples = np.empty(len(keys), np.uint32)
     for start in range(0, len(keys), CHUNK):
@@ -127,5 +129,5 @@ def _examples_in(keys: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray
 
 
 def split_micro(ids: NDArray[np.integer[Any]], accumulation: int) -> list[NDArray[np.integer[Any]]]:
-    """Cuts a batch into up to `accumulation` micro-batches of nearly equal size, none of them empty."""
+    """Splits a batch into up to `accumulation` non-empty micro-batches of nearly equal size."""
     return [part for part in np.array_split(ids, accumulation) if len(part)]

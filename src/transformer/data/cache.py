@@ -1,4 +1,4 @@
-"""A folder of prepared data: what was worked out once, under the fingerprint of all that decides it."""
+"""A cache folder of prepared data: each entry is named by a fingerprint of everything that determines it."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFo
 
 
 class PreparedManifest(Manifest):
-    """What an entry holds, and the facts that decide it."""
+    """The manifest of a cache entry, with the values that determine its content."""
 
     facts: dict[str, Any]
 
@@ -23,39 +23,39 @@ PREPARED: Final = FolderType("prepared corpus", DataError, PreparedManifest, for
 
 
 class PreparedDataCache:
-    """Holds entries, verified folders that never change; one that is damaged is written again.
+    """A cache of entries, verified folders that never change; a damaged entry is written again.
 
-    A lock lets one process at a time write an entry, and the others find it done.
+    A lock lets one process at a time write an entry, and the other processes then use it.
 
     Attributes:
-        notes: what the user should know of entries found damaged.
+        notes: Notes for the user about entries that were damaged.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
 
-    def entry(self, kind: str, facts: dict[str, Any], write: Callable[[Path], None]) -> Path:
-        """The folder of an entry, written if it is not there.
+    def get_or_create(self, kind: str, facts: dict[str, Any], write: Callable[[Path], None]) -> Path:
+        """Returns the folder of an entry, which is written first if it does not exist.
 
         Args:
-            kind: names it, beside the fingerprint of the facts.
-            facts: values of JSON that decide what it holds.
-            write: fills an empty folder. Where it fails, nothing is left.
+            kind: Prefix of the entry's name; the fingerprint of the facts follows it.
+            facts: JSON values that determine the content.
+            write: Function that fills an empty folder. If it fails, nothing remains of the entry.
         """
         path = self.folder / f"{kind}-{fingerprint_of(facts)}"
-        if path.exists() and not _damage(path, facts):
+        if path.exists() and not _find_damage(path, facts):
             return path
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._lock(path.name):
-            damage = _damage(path, facts) if path.exists() else "missing"
-            if not damage:  # another process was first
+            damage = _find_damage(path, facts) if path.exists() else "missing"
+            if not damage:  # another process has written it meanwhile
                 return path
             if path.exists():
                 self.notes.append(f"prepared again: {damage.partition(';')[0]}")
                 shutil.rmtree(path)
-            for left in self.folder.glob(f".writing-{path.name}-*"):  # by a process that was killed
-                shutil.rmtree(left)
+            for unfinished in self.folder.glob(f".writing-{path.name}-*"):  # left by a process that was killed
+                shutil.rmtree(unfinished)
             write_verified_folder(path, PREPARED, {"facts": facts}, write)
         return path
 
@@ -66,11 +66,11 @@ class PreparedDataCache:
             yield
 
 
-def _damage(path: Path, facts: dict[str, Any]) -> str | None:
-    """What is wrong with an entry, if anything."""
+def _find_damage(path: Path, facts: dict[str, Any]) -> str | None:
+    """Returns a description of the damage of an entry, or None if it is intact."""
     try:
-        verified = VerifiedFolder(path, PREPARED)
-        verified.verify_all()
+        entry = VerifiedFolder(path, PREPARED)
+        entry.verify_all()
     except DataError as error:
         return str(error)
-    return None if verified.manifest.facts == json.loads(json.dumps(facts)) else f"{path} is of another corpus"
+    return None if entry.manifest.facts == json.loads(json.dumps(facts)) else f"{path} is of another corpus"

@@ -13,54 +13,58 @@ Weight = Annotated[float, Field(gt=0, le=1000)]
 
 
 class TaskConfig(Config):
-    """What every task's `data` section has, beside `task`, which says what the model is trained to do."""
+    """Options of the `data` section that all tasks share; `task` itself names what the model is trained to do."""
 
     prepared: str | None = Field(
-        default=None, description="folder of prepared data that runs share; in the run's folder if not set"
+        default=None, description="folder of prepared data that runs share; inside the run folder if not set"
     )
-    workers: int | None = Field(default=None, ge=1, description="processes that prepare; as many as cores if not set")
+    workers: int | None = Field(
+        default=None, ge=1, description="number of processes that prepare data; one per core if not set"
+    )
     invalid_utf8: Literal["error", "replace"] = Field(
         default="error", description="what to do with bytes that are not UTF-8"
     )
 
     @property
     def name(self) -> str:
-        """What to call the corpus in messages."""
+        """Name of the corpus in messages."""
         raise NotImplementedError
 
 
 class DataConfig(TaskConfig):
-    """Where the text of a translator lies and which pairs are kept.
+    """Paths of the text of a translator, and criteria for the pairs that are kept.
 
     Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced from the
     environment. Any file may be compressed (.gz, .zst).
     """
 
     task: Literal["translation"] = "translation"
-    source: Paths | None = Field(default=None, description="text to translate from, one sentence a line; or a list")
-    target: Paths | None = Field(default=None, description="its translation, line by line; or a list")
+    source: Paths | None = Field(default=None, description="source text, one sentence per line; or a list of files")
+    target: Paths | None = Field(default=None, description="its translation, line by line; or a list of files")
     pairs: Paths | None = Field(
-        default=None, description="file that holds both sides (.tsv, .jsonl, .parquet, .tmx); or a list"
+        default=None, description="file with both sides (.tsv, .jsonl, .parquet, .tmx); or a list of files"
     )
     columns: tuple[Column, Column] | None = Field(
-        default=None, description="of source and target in `pairs`: numbers from 1, or names"
+        default=None, description="columns of source and target in `pairs`: numbers from 1, or names"
     )
     languages: tuple[str, str] | None = Field(
-        default=None, description="of source and target, e.g. ['en', 'de']: which of a .tmx to take"
+        default=None, description="languages of source and target, e.g. ['en', 'de'], to select from a .tmx"
     )
     weights: tuple[Weight, ...] | None = Field(
-        default=None, description="how often an epoch sees each file, source files first; 1 if not set"
+        default=None, description="times per epoch that each file is seen, source files first; 1 if not set"
     )
     validation_source: str | None = Field(default=None, description="held-out source; if not set, pairs are drawn")
     validation_target: str | None = Field(default=None, description="held-out target")
-    validation_pairs: int = Field(default=1000, ge=1, description="most sources held out; at most 5 %")
+    validation_pairs: int = Field(
+        default=1000, ge=1, description="maximum number of held-out sources; never more than 5 %"
+    )
     test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
     max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
     drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")
 
     @property
     def text_files(self) -> list[tuple[str, str]]:
-        """Source files with their target files."""
+        """Pairs of a source file and its target file."""
         return list(zip(as_list(self.source), as_list(self.target), strict=True))
 
     @property
@@ -70,7 +74,7 @@ class DataConfig(TaskConfig):
 
     @property
     def name(self) -> str:
-        """What to call the corpus in messages: its first file."""
+        """Name of the corpus in messages: its first file."""
         return (as_list(self.source) + self.pair_files)[0]
 
     @model_validator(mode="after")
@@ -99,9 +103,11 @@ class DataConfig(TaskConfig):
     @model_validator(mode="after")
     def _pair_files_are_of_a_known_kind(self) -> "DataConfig":
         for path in self.pair_files:
-            kind = kind_of(path)
-            if kind not in KINDS:
-                raise ValueError(f"data.pairs={path!r} ends in none of {', '.join(KINDS)} (and .gz, .zst); rename it")
+            kind = file_format(path)
+            if kind not in FILE_FORMATS:
+                raise ValueError(
+                    f"data.pairs={path!r} ends in none of {', '.join(FILE_FORMATS)} (and .gz, .zst); rename it"
+                )
             if kind == ".tmx" and self.languages is None:
                 raise ValueError(f"data.languages is missing, which {path} needs; give e.g. ['en', 'de']")
             if kind in (".jsonl", ".parquet") and any(isinstance(column, int) for column in self.columns or ()):
@@ -111,11 +117,11 @@ class DataConfig(TaskConfig):
         return self
 
 
-KINDS = (".tsv", ".jsonl", ".parquet", ".tmx")
+FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx")
 
 
-def kind_of(path: str) -> str:
-    """The ending that tells what a file holds, without that of its compression."""
+def file_format(path: str) -> str:
+    """Returns the suffix that indicates the format of a file, without the suffix of its compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes and suffixes[-1] in (".gz", ".zst"):
         suffixes.pop()
@@ -123,5 +129,5 @@ def kind_of(path: str) -> str:
 
 
 def as_list(paths: Paths | None) -> list[str]:
-    """None, one path or several, as a list."""
+    """Returns one path, several paths or None as a list."""
     return [paths] if isinstance(paths, str) else list(paths or ())

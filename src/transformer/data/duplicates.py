@@ -1,4 +1,4 @@
-"""Equal pairs of a corpus of any size, found by digests that wait in files."""
+"""Detection of duplicate pairs in a corpus of any size, by digests stored in files."""
 
 import hashlib
 import shutil
@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 N_BUCKETS: Final = 64
-ENTRY: Final = np.dtype([("high", np.uint64), ("low", np.uint64), ("row", np.uint32)])
+ENTRY_DTYPE: Final = np.dtype([("high", np.uint64), ("low", np.uint64), ("row", np.uint32)])
 
 
-def digests(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
-    """128 bits a pair: shape (pairs, 2). Neither side holds a line feed, so no two pairs are written alike.
+def pair_digests(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
+    """Returns a digest of 128 bits per pair: shape (pairs, 2).
 
-    Two different pairs share a digest with a probability of about n^2 / 10^39: 10^-19 for ten thousand million pairs.
+    Neither side contains a line feed, so different pairs never have the same bytes. The probability that two different
+    pairs among n share a digest is about n^2 / 10^39: 10^-19 for ten billion pairs.
     """
     pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
     both = [hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs]
@@ -24,25 +25,25 @@ def digests(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64
 
 
 class DuplicateFinder:
-    """Sorts digests into files by their first bits, so that equal ones meet and one file at a time is in memory."""
+    """Distributes digests over bucket files: equal digests share a file, and only one file at a time is loaded."""
 
     def __init__(self, folder: Path) -> None:
-        """Starts the files.
+        """Opens the bucket files.
 
         Args:
-            folder: made; `close` removes it.
+            folder: Folder that is created here and removed by `close`.
         """
         folder.mkdir(parents=True)
         self._folder = folder
         self._rows = 0
         self._buckets: list[BinaryIO] = [(folder / str(bucket)).open("wb") for bucket in range(N_BUCKETS)]
 
-    def add(self, found: NDArray[np.uint64]) -> None:
+    def add(self, digests: NDArray[np.uint64]) -> None:
         """Adds the digests of the next rows."""
-        entries = np.empty(len(found), ENTRY)
-        entries["high"], entries["low"] = found.T
-        entries["row"] = np.arange(self._rows, self._rows + len(found))
-        self._rows += len(found)
+        entries = np.empty(len(digests), ENTRY_DTYPE)
+        entries["high"], entries["low"] = digests.T
+        entries["row"] = np.arange(self._rows, self._rows + len(digests))
+        self._rows += len(digests)
         bucket = (entries["high"] % N_BUCKETS).astype(np.uint8)
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=N_BUCKETS))
@@ -50,12 +51,12 @@ class DuplicateFinder:
             file.write(part.tobytes())
 
     def repeated(self) -> NDArray[np.bool_]:
-        """True for each row that repeats an earlier one. No more can be added."""
+        """Returns True for each row that repeats an earlier one. No digests can be added afterwards."""
         repeated = np.zeros(self._rows, np.bool_)
         for file in self._buckets:
             file.close()
-            entries = np.fromfile(file.name, ENTRY)
-            order = np.lexsort((entries["low"], entries["high"]))  # stable: the first of equal rows stays first
+            entries = np.fromfile(file.name, ENTRY_DTYPE)
+            order = np.lexsort((entries["low"], entries["high"]))  # stable: the earliest of equal rows stays first
             entries = entries[order]
             same = (entries["high"][1:] == entries["high"][:-1]) & (entries["low"][1:] == entries["low"][:-1])
             repeated[entries["row"][1:][same]] = True

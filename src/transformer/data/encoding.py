@@ -1,4 +1,4 @@
-"""Blocks of pairs to token ids, with what can be told of each pair alone: the work that is done in parallel."""
+"""Encoding of blocks of pairs to token ids, and the checks that need one pair alone: the parallel part of the work."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.duplicates import digests
+from transformer.data.duplicates import pair_digests
 from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.ragged import Ragged
 from transformer.tokenizers.pair import TokenizerPair
@@ -16,18 +16,18 @@ from transformer.tokenizers.pair import TokenizerPair
 
 @dataclass(frozen=True)
 class EncodedBlock:
-    """The pairs of a block that are not dropped for what they are.
+    """The encoded pairs of a block that pass the filter.
 
     Attributes:
-        source: their tokens, without control ids.
-        target: the same of the other side.
-        held_out: True where the source is one of those held out for validation.
-        digests: 128 bits a pair; no row where duplicates are kept.
-        read: pairs of the block.
-        dropped: by reason.
-        fallback_bytes: of all pairs read.
-        held_out_text: the pairs held out.
-        test_sources: those of the test set that are among the sources kept.
+        source: Source tokens, without special tokens.
+        target: Target tokens, without special tokens.
+        held_out: True where the source is held out for validation.
+        digests: 128 bits per pair; without rows if duplicates are kept.
+        read: Number of pairs read.
+        dropped: Number of dropped pairs by reason.
+        fallback_bytes: Bytes of characters that were split into single bytes, over all pairs read.
+        held_out_text: Text of the held-out pairs.
+        test_sources: Lines of the test set that are among the kept sources.
     """
 
     source: Ragged
@@ -43,14 +43,14 @@ class EncodedBlock:
 
 @dataclass(frozen=True)
 class BlockEncoder:
-    """Encodes and checks blocks; a value, so that a worker process can be given its JSON.
+    """Encodes and filters blocks; can be sent to a worker process as JSON.
 
     Attributes:
-        tokenizers: of both sides.
-        pair_filter: what is kept.
-        find_duplicates: compute digests.
-        held_out: sources that are held out for validation.
-        test_sources: lines of the test set.
+        tokenizers: Tokenizers of both sides.
+        pair_filter: Filter that decides which pairs are kept.
+        find_duplicates: Whether digests are computed.
+        held_out: Sources that are held out for validation.
+        test_sources: Lines of the test set.
     """
 
     tokenizers: TokenizerPair
@@ -65,32 +65,32 @@ class BlockEncoder:
         self._fallback.extend(np.array(side.fallback_bytes()) for side in sides)
 
     def encode(self, sources: Sequence[str], targets: Sequence[str]) -> EncodedBlock:
-        """Encodes the pairs of a block and leaves out those dropped for what they are."""
+        """Encodes the pairs of a block and drops those that the filter rejects."""
         source, target = (
             Ragged(*side.encode_flat(texts))
             for side, texts in ((self.tokenizers.source, sources), (self.tokenizers.target, targets))
         )
         reasons = self.pair_filter.reasons(sources, targets, source.lengths, target.lengths)
         kept = reasons == KEPT
-        places = np.flatnonzero(kept).tolist()
-        sources, targets = [sources[place] for place in places], [targets[place] for place in places]
+        rows = np.flatnonzero(kept).tolist()
+        sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         held_out = np.array([text in self.held_out for text in sources], bool)
         return EncodedBlock(
             source if kept.all() else source.select(kept),
             target if kept.all() else target.select(kept),
             held_out,
-            digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64),
+            pair_digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64),
             read=len(reasons),
             dropped=Counter({REASONS[index]: int((reasons == index).sum()) for index in np.unique(reasons[~kept])}),
             fallback_bytes=sum(
                 int(table[side.values].sum()) for table, side in zip(self._fallback, (source, target), strict=True)
             ),
-            held_out_text=[(sources[place], targets[place]) for place in np.flatnonzero(held_out)],
+            held_out_text=[(sources[row], targets[row]) for row in np.flatnonzero(held_out)],
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Values from which `from_json` makes the same encoder."""
+        """Returns JSON values from which `from_json` recreates the encoder."""
         return {
             "tokenizers": self.tokenizers.to_files(),
             "pair_filter": self.pair_filter.__dict__,
@@ -101,7 +101,7 @@ class BlockEncoder:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "BlockEncoder":
-        """Reads what `to_json` gave."""
+        """Creates an encoder from the values of `to_json`."""
         return cls(
             TokenizerPair.from_files(values["tokenizers"]),
             PairFilter(**values["pair_filter"]),

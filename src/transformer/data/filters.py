@@ -1,4 +1,4 @@
-"""Which pairs are kept, and an account of every one that is not."""
+"""The filter of sentence pairs, and the report that counts every pair that is dropped."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from transformer.data.readers import PairCounts
 
 REASONS: Final = ("empty", "too long", "length ratio", "duplicate")
-WHAT_HELPS: Final = {
-    "empty": "see that these are the files you meant",
+ADVICE: Final = {
+    "empty": "check that these are the intended files",
     "too long": "a new model can have a larger src_seq_len and tgt_seq_len",
     "length ratio": "raise data.max_length_ratio if one side is short by nature",
     "duplicate": "data.drop_duplicates=false keeps them",
 }
-"""Where a reason takes more pairs than are left."""
+"""Advice by reason, printed if more pairs were dropped than kept."""
 KEPT: Final = -1
 
 
 @dataclass(frozen=True)
 class PairFilter:
-    """Decides what can be told from a pair alone; duplicates are found in `duplicates.py`.
+    """Filters pairs by criteria that need one pair alone; `duplicates.py` finds duplicates.
 
     Attributes:
-        max_source_tokens: longest source kept, EOS included.
-        max_target_tokens: longest target kept, EOS included.
-        max_length_ratio: the longer side may have so many times the tokens of the shorter, and 5 more.
+        max_source_tokens: Maximum source length in tokens, EOS included.
+        max_target_tokens: Maximum target length in tokens, EOS included.
+        max_length_ratio: Maximum ratio of the longer side to the shorter, with 5 additional tokens allowed.
     """
 
     max_source_tokens: int
@@ -42,7 +42,10 @@ class PairFilter:
         source_tokens: NDArray[np.int64],
         target_tokens: NDArray[np.int64],
     ) -> NDArray[np.int8]:
-        """For each pair the index in `REASONS` of the first that applies, or `KEPT`. The counts are without EOS."""
+        """Returns for each pair the index in `REASONS` of the first one that applies, or `KEPT`.
+
+        The token counts exclude EOS.
+        """
         empty = np.array(
             [not (source.strip() and target.strip()) for source, target in zip(sources, targets, strict=True)], bool
         )
@@ -54,7 +57,7 @@ class PairFilter:
 
 @dataclass
 class DataReport:
-    """The account of one prepared corpus: read == kept + held_out + the sum of dropped."""
+    """Counts of a prepared corpus: read == kept + held_out + the sum of dropped."""
 
     read: int = 0
     kept: int = 0
@@ -72,7 +75,7 @@ class DataReport:
     test_overlap: int | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
 
-    def keep(self, lengths: NDArray[np.int32]) -> None:
+    def count_kept(self, lengths: NDArray[np.int32]) -> None:
         """Counts the kept pairs by their lengths: shape (pairs, 2), EOS included."""
         self.kept = len(lengths)
         if self.kept:
@@ -80,29 +83,29 @@ class DataReport:
             self.longest_source, self.longest_target = lengths.max(axis=0).tolist()
 
     def add_line_counts(self, counts: PairCounts) -> None:
-        """Adds what the readers met."""
+        """Adds the counts of the readers."""
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
         self.replaced_lines += counts.source.replaced + counts.target.replaced
         self.line_breaks += counts.line_breaks
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values, every reason named."""
+        """Returns the fields as JSON values, with a count for every reason."""
         return {**self.__dict__, "dropped": {reason: self.dropped[reason] for reason in REASONS}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
-        """Reads what `to_dict` gave."""
-        given: dict[str, Any] = {**values, "dropped": Counter(values["dropped"])}
-        return cls(**given)
+        """Creates a report from the values of `to_dict`."""
+        fields: dict[str, Any] = {**values, "dropped": Counter(values["dropped"])}
+        return cls(**fields)
 
     def advice(self) -> str:
-        """Where more pairs were dropped than are left: the first reason and what helps; otherwise empty."""
+        """Returns the most frequent reason and a remedy if more pairs were dropped than kept, else an empty string."""
         reason = max(REASONS, key=lambda reason: self.dropped[reason])
-        few = self.dropped.total() > self.kept + self.held_out
-        return f"more pairs were dropped than kept, most for {reason}: {WHAT_HELPS[reason]}" if few else ""
+        is_mostly_dropped = self.dropped.total() > self.kept + self.held_out
+        return f"more pairs were dropped than kept, most for {reason}: {ADVICE[reason]}" if is_mostly_dropped else ""
 
     def lines(self) -> list[str]:
-        """The report that is printed before training."""
+        """Returns the lines of the report that is printed before training."""
         dropped = ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in REASONS)
         report = [
             f"pairs read {self.read:,}: kept {self.kept:,}, held out {self.held_out:,}, "

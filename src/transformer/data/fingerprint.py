@@ -1,4 +1,4 @@
-"""What the input files of a run hold, as sums: to tell whether a text has changed since."""
+"""Checksums of the input files of a run, to detect texts that have changed."""
 
 import hashlib
 import json
@@ -11,50 +11,50 @@ from transformer.errors import DataError
 
 
 class FileSnapshot:
-    """Sizes and times of files, taken before they are read: to tell whether one changed meanwhile."""
+    """Sizes and modification times of files, recorded before reading, to detect files that change meanwhile."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._stamps = {path: _stamp(path) for path in paths}
+        self._snapshot = {path: _size_and_mtime(path) for path in paths}
 
     def check_unchanged(self) -> None:
-        """Compares them with what is there now.
+        """Compares the recorded values with the current ones.
 
         Raises:
             DataError: a file was changed.
         """
-        for path, stamp in self._stamps.items():
-            if _stamp(path) != stamp:
+        for path, stamp in self._snapshot.items():
+            if _size_and_mtime(path) != stamp:
                 raise DataError(f"{path} was changed while it was prepared; start again when it stays as it is")
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _size_and_mtime(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
-INPUTS = ("source", "target", "pairs", "validation_source", "validation_target")
+INPUT_KEYS = ("source", "target", "pairs", "validation_source", "validation_target")
 
 
 def fingerprint_inputs(settings: DataConfig) -> dict[str, str]:
-    """The SHA-256 of the bytes of every text that a run learns from or is judged by: `data.source` -> sum, and so on.
+    """Returns the SHA-256 of each training and validation text by its recipe key, e.g. `data.source`.
 
-    The sum of a list of files is that of their sums.
+    The checksum of a list of files is the checksum of their checksums.
 
     Raises:
         DataError: a file cannot be read.
     """
-    given = {key: getattr(settings, key) for key in INPUTS}
-    return {f"data.{key}": combined_checksum(paths) for key, paths in given.items() if paths is not None}
+    paths_by_key = {key: getattr(settings, key) for key in INPUT_KEYS}
+    return {f"data.{key}": combined_checksum(paths) for key, paths in paths_by_key.items() if paths is not None}
 
 
 def file_checksum(path: Path) -> str:
-    """The SHA-256 of a file's bytes.
+    """Returns the SHA-256 of the bytes of a file.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -64,15 +64,15 @@ def file_checksum(path: Path) -> str:
 
 
 def fingerprint_of(facts: dict[str, Any]) -> str:
-    """A short name for values of JSON: equal for equal values."""
+    """Returns a short hash of JSON values; equal values have equal fingerprints."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def combined_checksum(paths: str | tuple[str, ...]) -> str:
-    """The sum of a file, or of the sums of a list of files.
+    """Returns the checksum of a file, or the checksum of the checksums of a list of files.
 
     Raises:
-        DataError: one cannot be read.
+        DataError: a file cannot be read.
     """
     if isinstance(paths, str):
         return file_checksum(Path(paths))

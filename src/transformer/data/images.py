@@ -1,4 +1,4 @@
-"""Images with labels: folders of files, or IDX files."""
+"""Labelled images, read from folders of image files or from IDX files."""
 
 import math
 import struct
@@ -18,66 +18,66 @@ from transformer.interfaces import DatasetMix
 from transformer.text.lines import open_bytes
 
 IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-COLOURS: Final = frozenset(
+PILLOW_MODES: Final = frozenset(
     {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
 )
-"""Pillow's modes of 8 bits a colour."""
-DAMAGED: Final = (OSError, ValueError, SyntaxError, TypeError, LookupError, struct.error)
-"""What Pillow raises of files that are cut or altered."""
-GREY: Final = 1
-COLOUR: Final = 3
-MOST_PIXELS: Final = 1 << 28
-"""Of a single image: one that is larger is refused before it is decoded."""
-MOST_BYTES: Final = 1 << 36
-"""Of an IDX file."""
+"""Modes of Pillow with 8 bits per channel."""
+READ_ERRORS: Final = (OSError, ValueError, SyntaxError, TypeError, LookupError, struct.error)
+"""Exceptions that Pillow raises for truncated or damaged files."""
+GREY_CHANNELS: Final = 1
+COLOUR_CHANNELS: Final = 3
+MAX_PIXELS: Final = 1 << 28
+"""Maximum size of an image; a larger one is refused before it is decoded."""
+MAX_IDX_BYTES: Final = 1 << 36
+"""Maximum size of the data in an IDX file."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The array of an IDX file of bytes, plain or compressed.
+    """Reads the array of an IDX file of bytes, plain or compressed.
 
     Raises:
-        DataError: it is none, or damaged.
+        DataError: the file is not an IDX file of bytes, or is damaged.
 
     Source: LeCun, "The MNIST database", the format of its files.
     """
     with open_bytes(path) as file:
         head = file.read(4)
         if len(head) < 4 or head[:3] != b"\x00\x00\x08":
-            raise DataError(f"{path} is no IDX file of bytes (it begins with {head.hex()}); check the path")
+            raise DataError(f"{path} is not an IDX file of bytes (it begins with {head.hex()}); check the path")
         sizes = file.read(4 * head[3])
         if len(sizes) < 4 * head[3]:
             raise DataError(f"{path} ends within its header; copy it again")
         shape = struct.unpack(f">{head[3]}I", sizes)
         expected = math.prod(shape)
-        if expected > MOST_BYTES:
-            raise DataError(f"{path} says in its header that it holds {expected:,} bytes; it is damaged, copy it again")
+        if expected > MAX_IDX_BYTES:
+            raise DataError(f"{path} declares {expected:,} bytes in its header; it is damaged, copy it again")
         content = file.read(expected + 1)
     if len(content) != expected:
-        told = "more" if len(content) > expected else f"{len(content):,}"
-        raise DataError(f"{path} holds {told} bytes where its header says {expected:,}; copy it again")
+        n_bytes = "more" if len(content) > expected else f"{len(content):,}"
+        raise DataError(f"{path} holds {n_bytes} bytes where its header says {expected:,}; copy it again")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 class ImageProcessor:
-    """Images by number, normalized."""
+    """Reads image files and normalizes their pixels for a model."""
 
     def __init__(self, size: tuple[int, int], channels: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
-        """Remembers how images are made ready.
+        """Creates the processor.
 
         Args:
-            size: height and width that a model reads.
-            channels: 1 for grey, 3 for colours.
-            mean: of each channel, or of all, taken off pixels from 0 to 1.
-            deviation: of each channel, or of all.
+            size: Height and width of the images that the model reads.
+            channels: 1 for greyscale, 3 for colour.
+            mean: Mean of each channel, or of all channels, for pixels from 0 to 1.
+            deviation: Standard deviation of each channel, or of all channels.
         """
         self.size, self.channels = size, channels
-        self._mean, self._deviation = (np.array(each, np.float32)[:, None, None] for each in (mean, deviation))
+        self._mean, self._deviation = (np.array(values, np.float32)[:, None, None] for values in (mean, deviation))
 
-    def normalized(self, pixels: Sequence[NDArray[np.uint8]]) -> Float[Tensor, "B C height width"]:
-        """Images of bytes (channels, height, width) as the model reads them.
+    def normalize(self, pixels: Sequence[NDArray[np.uint8]]) -> Float[Tensor, "B C height width"]:
+        """Normalizes images of bytes (channels, height, width) and stacks them.
 
-        NumPy computes it, with one thread: in a thread of its own, torch would bring a second team of threads that
-        waits for work beside the one that trains, which halves its speed on two cores.
+        This uses NumPy and a single thread. In the prefetch thread, torch would start a second thread pool, which
+        competes with the one that trains and halves its speed on two cores.
         """
         images = np.stack(pixels).astype(np.float32)
         images /= np.float32(255)
@@ -86,95 +86,97 @@ class ImageProcessor:
         return torch.from_numpy(images)
 
     def read(self, path: Path) -> NDArray[np.uint8]:
-        """A file's image: channels, height, width.
+        """Reads the image of a file: channels, height, width.
 
         Raises:
-            ConfigError: Pillow is not installed; the model reads neither grey images nor colours.
-            DataError: it is no image, or damaged.
+            ConfigError: Pillow is not installed, or the model reads neither greyscale nor colour images.
+            DataError: the file is not an image, or is damaged.
         """
-        if self.channels not in (GREY, COLOUR):
-            raise ConfigError(f"a model of {self.channels} channels reads no image files; give it pixels, in Python")
+        if self.channels not in (GREY_CHANNELS, COLOUR_CHANNELS):
+            raise ConfigError(f"a model of {self.channels} channels cannot read image files; pass pixels, in Python")
         try:
             from PIL import Image, ImageOps, UnidentifiedImageError
         except ImportError as error:
-            raise ConfigError("image files are read by Pillow; pip install 'transformer[images]'") from error
-        Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+            raise ConfigError("reading image files needs Pillow; pip install 'transformer[images]'") from error
+        Image.MAX_IMAGE_PIXELS = MAX_PIXELS
         height, width = self.size
         try:
             with Image.open(path) as image:
-                if image.mode not in COLOURS:
+                if image.mode not in PILLOW_MODES:
                     raise DataError(
-                        f"{path}: its pixels are {image.mode}, more than 8 bits; save it with 8 bits a colour"
+                        f"{path}: its pixels are {image.mode}, more than 8 bits; save it with 8 bits per channel"
                     )
                 upright = ImageOps.exif_transpose(image)
-                found = upright.convert("L" if self.channels == GREY else "RGB")
-                found = found.resize((width, height), Image.Resampling.BILINEAR)
-        except (*DAMAGED, UnidentifiedImageError, Image.DecompressionBombError) as error:
+                resized = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
+                resized = resized.resize((width, height), Image.Resampling.BILINEAR)
+        except (*READ_ERRORS, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise DataError(f"{path}: not an image that can be read ({error}); remove or repair it") from error
-        pixels = np.asarray(found, np.uint8)
-        return pixels[None] if self.channels == GREY else pixels.transpose(2, 0, 1)
+        pixels = np.asarray(resized, np.uint8)
+        return pixels[None] if self.channels == GREY_CHANNELS else pixels.transpose(2, 0, 1)
 
 
 class ImageFolder:
-    """The files of a folder that has one folder a label; folders without images and hidden ones are none.
+    """The images of a folder with one subfolder per label; hidden subfolders and those without images are ignored.
 
     Attributes:
-        names: of the labels, sorted.
-        labels: the number of each file's label.
-        left_out: how many files there are that do not end as images do.
+        names: Names of the labels, sorted.
+        labels: Label id of each file.
+        n_skipped_files: Number of files without the extension of an image.
 
     Raises:
-        DataError: there is none.
+        DataError: the folder contains no images.
     """
 
-    def __init__(self, folder: Path, pictures: ImageProcessor) -> None:
+    def __init__(self, folder: Path, processor: ImageProcessor) -> None:
         folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        files = {each.name: _visible_files(each) for each in folders}
-        found = {name: [path for path in paths if path.suffix.lower() in IMAGE_FILES] for name, paths in files.items()}
-        self.n_skipped_files = sum(map(len, files.values())) - sum(map(len, found.values()))
-        found = {name: paths for name, paths in found.items() if paths}
-        if not found:
-            raise DataError(f"{folder} has no folders of images; it needs one folder a label, e.g. {folder}/cat/1.png")
-        self._paths = [path for paths in found.values() for path in paths]
-        self._pictures = pictures
-        self.names = tuple(found)
-        self.labels = np.repeat(np.arange(len(found)), [len(paths) for paths in found.values()])
+        files = {subfolder.name: _visible_files(subfolder) for subfolder in folders}
+        images = {name: [path for path in paths if path.suffix.lower() in IMAGE_FILES] for name, paths in files.items()}
+        self.n_skipped_files = sum(map(len, files.values())) - sum(map(len, images.values()))
+        images = {name: paths for name, paths in images.items() if paths}
+        if not images:
+            raise DataError(
+                f"{folder} has no folders of images; it needs one folder per label, e.g. {folder}/cat/1.png"
+            )
+        self._paths = [path for paths in images.values() for path in paths]
+        self._processor = processor
+        self.names = tuple(images)
+        self.labels = np.repeat(np.arange(len(images)), [len(paths) for paths in images.values()])
 
     def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
-        """The images of the given numbers."""
-        return self._pictures.normalized([self._pictures.read(self._paths[i]) for i in ids])
+        """Returns the normalized images of the given numbers."""
+        return self._processor.normalize([self._processor.read(self._paths[i]) for i in ids])
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    """The files of a label, at any depth, but not what is hidden."""
+    """Returns the files of a label at any depth, without hidden files and folders."""
     inner = ((path, path.relative_to(folder).parts) for path in folder.rglob("*") if path.is_file())
     return sorted(path for path, parts in inner if not any(part.startswith(".") for part in parts))
 
 
 class IdxImages:
-    """The images of an IDX file: (images, height, width), or with channels first or last.
+    """The images of an IDX file: (images, height, width), or with a channel axis before or after height and width.
 
     Attributes:
-        names: of the labels.
-        labels: the number of each image's label.
-        left_out: 0, see `ImageFolder`.
+        names: Names of the labels.
+        labels: Label id of each image.
+        n_skipped_files: Always 0, see `ImageFolder`.
 
     Raises:
-        DataError: images and labels do not fit together, or to the model.
+        DataError: images and labels do not match each other or the model.
     """
 
-    def __init__(self, images: Path, labels: Path, names: tuple[str, ...] | None, pictures: ImageProcessor) -> None:
+    def __init__(self, images: Path, labels: Path, names: tuple[str, ...] | None, processor: ImageProcessor) -> None:
         pixels, self.labels = read_idx(images), read_idx(labels).astype(np.int64)
         if pixels.ndim == 3:
             pixels = pixels[:, None]
-        elif pixels.ndim == 4 and pixels.shape[3] == pictures.channels != pixels.shape[1]:
+        elif pixels.ndim == 4 and pixels.shape[3] == processor.channels != pixels.shape[1]:
             pixels = pixels.transpose(0, 3, 1, 2)
         if pixels.ndim != 4 or self.labels.shape != pixels.shape[:1]:
             raise DataError(f"{images} has shape {pixels.shape}, {labels} {self.labels.shape}; they do not go together")
-        if pixels.shape[1:] != (pictures.channels, *pictures.size):
+        if pixels.shape[1:] != (processor.channels, *processor.size):
             raise DataError(
                 f"{images} has images of {pixels.shape[1]} channels and {pixels.shape[2]} x {pixels.shape[3]} pixels, "
-                f"the model reads {pictures.channels} and {pictures.size[0]} x {pictures.size[1]}; set "
+                f"the model reads {processor.channels} and {processor.size[0]} x {processor.size[1]}; set "
                 "model.channels and model.image_size"
             )
         self.n_skipped_files = 0
@@ -182,20 +184,20 @@ class IdxImages:
         self.names = names or tuple(map(str, range(n_labels)))
         if len(self.names) < n_labels:
             raise DataError(f"{labels} has labels up to {n_labels - 1}, data.label_names {len(self.names)} names")
-        self._pixels, self._pictures = pixels, pictures
+        self._pixels, self._processor = pixels, processor
 
     def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
-        """The images of the given numbers."""
-        return self._pictures.normalized([self._pixels[i] for i in ids])
+        """Returns the normalized images of the given numbers."""
+        return self._processor.normalize([self._pixels[i] for i in ids])
 
 
 class ImageDataset:
-    """Serves images with labels, some of them.
+    """A dataset of labelled images.
 
     Args:
-        images: all of them.
-        chosen: numbers of those that are served.
-        tokens: positions that the model makes of one.
+        images: All images.
+        chosen: Numbers of the images in this dataset.
+        tokens: Number of positions that the model makes of an image.
     """
 
     def __init__(self, images: ImageFolder | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
@@ -204,6 +206,6 @@ class ImageDataset:
         self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> ImageBatch:
-        """The images of the given numbers."""
+        """Returns the batch of the given examples."""
         numbers = self._chosen[ids]
         return ImageBatch(self._images.take(numbers), torch.from_numpy(self._images.labels[numbers]))

@@ -1,10 +1,10 @@
-"""The files of a corpus, each as a stream of pairs."""
+"""The files of a corpus, each read as a stream of pairs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer.data.config import DataConfig, kind_of
+from transformer.data.config import DataConfig, file_format
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.tables import read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
@@ -16,9 +16,9 @@ class CorpusFile:
     """A file of pairs, or a source file and its target file.
 
     Attributes:
-        paths: one or two.
-        weight: how many times an epoch its examples are seen.
-        settings: the recipe's `data` section.
+        paths: One path, or the paths of source and target.
+        weight: Number of times per epoch that each example is seen.
+        settings: The `data` section of the recipe.
     """
 
     paths: tuple[Path, ...]
@@ -34,14 +34,14 @@ class CorpusFile:
         """Yields the pairs in order.
 
         Raises:
-            DataError: the file cannot be used, or holds no pair.
+            DataError: the file cannot be used, or contains no pairs.
         """
         counts = counts if counts is not None else PairCounts()
         if len(self.paths) == 2:
             yield from read_pairs(*self.paths, counts, self.settings.invalid_utf8)
             return
         pair = None
-        for pair in self._read_both(counts):
+        for pair in self._read_pairs(counts):
             if "\n" in pair[0] or "\n" in pair[1]:
                 counts.line_breaks += 1
                 pair = _joined(pair[0]), _joined(pair[1])
@@ -49,22 +49,22 @@ class CorpusFile:
         if pair is None:
             raise DataError(f"{self.name} holds no pair; give a file with one sentence and its translation a row")
 
-    def _read_both(self, counts: PairCounts) -> Iterator[Pair]:
+    def _read_pairs(self, counts: PairCounts) -> Iterator[Pair]:
         path, settings = self.paths[0], self.settings
-        kind = kind_of(self.name)
-        if kind == ".tmx":
+        suffix = file_format(self.name)
+        if suffix == ".tmx":
             assert settings.languages is not None
             return read_tmx(path, settings.languages)
-        if kind == ".tsv":
+        if suffix == ".tsv":
             return read_tsv(path, settings.columns or (1, 2), counts, settings.invalid_utf8)
         columns = settings.columns or settings.languages or ("source", "target")
-        if kind == ".jsonl":
+        if suffix == ".jsonl":
             return read_jsonl(path, columns, counts, settings.invalid_utf8)
         return read_parquet(path, columns)
 
 
 def training_files(settings: DataConfig) -> list[CorpusFile]:
-    """The files of the training text in the order of their weights: source files, then files that hold both sides."""
+    """Returns the training files in the order of their weights: source files, then files with both sides."""
     files = [(Path(source), Path(target)) for source, target in settings.text_files]
     files = [*files, *((Path(path),) for path in settings.pair_files)]
     weights = settings.weights or (1.0,) * len(files)
@@ -72,20 +72,20 @@ def training_files(settings: DataConfig) -> list[CorpusFile]:
 
 
 def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Iterator[Pair]:
-    """Yields the pairs of all files, one file after another; of the counts, line numbers are those of each file."""
+    """Yields the pairs of all files, one file after another; line numbers in messages refer to the current file."""
     for file in inputs:
-        own = PairCounts()
-        yield from file.read(own)
+        file_counts = PairCounts()
+        yield from file.read(file_counts)
         if counts is not None:
-            _add(counts, own)
+            _add(counts, file_counts)
 
 
-def _add(total: PairCounts, own: PairCounts) -> None:
-    total.line_breaks += own.line_breaks
-    for side, counted in ((total.source, own.source), (total.target, own.target)):
-        side.lines += counted.lines
-        side.carriage_returns += counted.carriage_returns
-        side.replaced += counted.replaced
+def _add(total: PairCounts, addend: PairCounts) -> None:
+    total.line_breaks += addend.line_breaks
+    for side, counts in ((total.source, addend.source), (total.target, addend.target)):
+        side.lines += counts.lines
+        side.carriage_returns += counts.carriage_returns
+        side.replaced += counts.replaced
 
 
 def _joined(text: str) -> str:

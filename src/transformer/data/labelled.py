@@ -1,4 +1,4 @@
-"""Texts with labels, and pairs of texts."""
+"""Labelled texts, and pairs of texts."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transformer.data.batch import NeighbourBatch, TextBatch
-from transformer.data.config import kind_of
+from transformer.data.config import file_format
 from transformer.data.dataset import pad
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts
@@ -22,8 +22,8 @@ from transformer.interfaces import DatasetMix
 from transformer.text.lines import Invalid
 from transformer.tokenizers.base import Tokenizer
 
-NAMES: Final = (".jsonl", ".parquet")
-"""Files whose columns have names."""
+NAMED_COLUMN_FORMATS: Final = (".jsonl", ".parquet")
+"""Formats in which columns have names."""
 
 
 def read_rows(
@@ -32,21 +32,21 @@ def read_rows(
     """Yields two columns of files, one file after another.
 
     Args:
-        paths: .tsv, .jsonl or .parquet, or other text files, which are read as .tsv.
-        columns: which ones; the first two of a .tsv and those of `names` elsewhere if not given.
-        names: see there.
-        invalid: as in `read_lines`.
+        paths: Paths of .tsv, .jsonl or .parquet files; other files are read as .tsv.
+        columns: The two columns; by default the first two of a .tsv and those of `names` in other formats.
+        names: Default column names of .jsonl and .parquet files.
+        invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
 
     Raises:
         DataError: a file cannot be used.
     """
     for path in paths:
-        kind = kind_of(str(path))
-        if kind in NAMES:
+        suffix = file_format(str(path))
+        if suffix in NAMED_COLUMN_FORMATS:
             wanted = columns or names
             yield from (
                 read_jsonl(path, wanted, PairCounts(), invalid, labels=True)
-                if kind == ".jsonl"
+                if suffix == ".jsonl"
                 else read_parquet(path, wanted, labels=True)
             )
         else:
@@ -54,51 +54,51 @@ def read_rows(
 
 
 class EncodedTexts:
-    """Texts as tokens, each in its frame.
+    """Tokenized texts with their boundary tokens.
 
     Attributes:
-        lengths: tokens of each, the frame included.
-        cut: how many were longer than the model takes, and lost their end.
+        lengths: Tokens of each text, boundary tokens included.
+        n_truncated: Number of texts that exceeded the maximum length and were truncated.
     """
 
-    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, most_tokens: int) -> None:
+    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, max_tokens: int) -> None:
         """Encodes texts.
 
         Args:
-            texts: of any length.
-            tokenizer: of the model, which knows the frame.
-            most_tokens: of a text, the frame included.
+            texts: Texts of any length.
+            tokenizer: Tokenizer of the model.
+            max_tokens: Maximum tokens of a text, boundary tokens included.
         """
         before, after = tokenizer.boundary_tokens
-        room = most_tokens - len(before) - len(after)
+        capacity = max_tokens - len(before) - len(after)
         ids = tokenizer.encode_batch(texts)
-        self.n_truncated = sum(len(each) > room for each in ids)
-        rows = [np.array([*before, *each[:room], *after], np.int32) for each in ids]
+        self.n_truncated = sum(len(tokens) > capacity for tokens in ids)
+        rows = [np.array([*before, *tokens[:capacity], *after], np.int32) for tokens in ids]
         whole = Ragged.from_rows(rows)
         self._values, self.lengths = whole.values, whole.lengths
         self._starts = np.cumsum(self.lengths) - self.lengths
         self._pad = tokenizer.special_tokens.pad or 0
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:
-        """The texts of the given numbers, padded, and which of their tokens are no padding."""
+        """Returns the padded texts of the given numbers, and a mask that is True where a token is not padding."""
         rows = [self._values[self._starts[i] : self._starts[i] + self.lengths[i]] for i in ids]
         lengths = self.lengths[ids]
         tokens = pad(Ragged.from_rows(rows), fill=self._pad)
-        stands = torch.arange(tokens.size(1)) < torch.from_numpy(lengths)[:, None]
-        return tokens, stands[:, None, None, :]
+        mask = torch.arange(tokens.size(1)) < torch.from_numpy(lengths)[:, None]
+        return tokens, mask[:, None, None, :]
 
 
 def max_text_tokens(config: dict[str, Any]) -> int:
-    """Most tokens of a text that a model reads as a whole, its frame included."""
+    """Returns the maximum tokens of a text that the model reads as a whole, boundary tokens included."""
     return config["text_tokens"] or config["seq_len"]
 
 
 class LabelledDataset:
-    """Serves texts with labels.
+    """A dataset of labelled texts.
 
     Args:
-        texts: as tokens.
-        labels: the number of each one's label.
+        texts: Tokenized texts.
+        labels: Label id of each text.
     """
 
     def __init__(self, texts: EncodedTexts, labels: NDArray[np.int64]) -> None:
@@ -107,16 +107,16 @@ class LabelledDataset:
         self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> TextBatch:
-        """The padded batch of the given texts."""
+        """Returns the padded batch of the given examples."""
         return TextBatch(*self._texts.fetch(ids), torch.from_numpy(self._labels[ids]))
 
 
 class NeighbourDataset:
-    """Serves pairs of texts that mean the same.
+    """A dataset of pairs of texts with the same meaning.
 
     Args:
-        first: one side as tokens.
-        second: the other.
+        first: Tokenized texts of the first side.
+        second: Tokenized texts of the second side.
     """
 
     def __init__(self, first: EncodedTexts, second: EncodedTexts) -> None:
@@ -125,21 +125,21 @@ class NeighbourDataset:
         self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> NeighbourBatch:
-        """The padded batch of the given pairs."""
+        """Returns the padded batch of the given pairs."""
         return NeighbourBatch(*self._sides[0].fetch(ids), *self._sides[1].fetch(ids))
 
 
 def label_ids(labels: Sequence[str], known: Sequence[str], where: str) -> NDArray[np.int64]:
-    """The number of each label among those that are known.
+    """Returns the id of each label: its index among the known labels.
 
     Raises:
-        DataError: one is not.
+        DataError: a label is unknown.
     """
     numbers = {label: number for number, label in enumerate(known)}
     unknown = Counter(label for label in labels if label not in numbers)
     if unknown:
         label, times = unknown.most_common(1)[0]
         raise DataError(
-            f"{where}: label {label!r} ({times} times) is none of the model's ({', '.join(known)}); check the labels"
+            f"{where}: label {label!r} ({times} times) is not one of the model's ({', '.join(known)}); check the labels"
         )
     return np.array([numbers[label] for label in labels], np.int64)

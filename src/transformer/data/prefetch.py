@@ -1,4 +1,4 @@
-"""Batches made ready while the model computes."""
+"""Preparation of batches in the background while the model computes."""
 
 import queue
 import threading
@@ -12,7 +12,7 @@ DEPTH: Final = 4
 
 
 class _End:
-    """Marks the end of the items, and carries the exception that brought it, if any."""
+    """The end of the items, with the exception that caused it, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -20,32 +20,32 @@ class _End:
 
 @contextmanager
 def prefetch(items: Iterable[T], make: Callable[[T], U], depth: int = DEPTH) -> Generator[Iterable[U]]:
-    """Makes the next few of `items` in a background thread, in their order.
+    """Applies `make` to the next few items in a background thread, in order.
 
-    What is drawn from `items` and what `make` does happens in the thread, so neither the planning of an epoch nor
-    the reading of a batch holds up a step. An exception of either is raised where the item would have come. Leaving
-    the context ends the thread; what it made beyond the last item taken is thrown away, so a run that goes on counts
-    the batches it used, not those made.
+    Both the iteration over `items` and the calls of `make` happen in the thread, so neither the planning of an epoch
+    nor the reading of a batch delays a step. An exception in the thread is raised where the affected item would
+    have been returned. Leaving the context ends the thread and discards results that were not consumed; a run that is
+    resumed therefore counts the batches it used, not those that were prepared.
 
-        with prefetch(plan, source.fetch) as batches:
+        with prefetch(plan, dataset.fetch) as batches:
             for batch in batches: ...
 
     Args:
-        items: what the batches are made from, e.g. arrays of example ids; may be endless.
-        make: one of them to a batch.
-        depth: how many may wait.
+        items: Inputs of `make`, e.g. arrays of example ids; may be infinite.
+        make: Function that turns an item into a batch.
+        depth: Maximum number of batches prepared ahead.
     """
-    ahead = _Ahead[T, U](items, make, depth)
-    ahead.thread.start()
-    results = ahead.results()
+    prefetcher = _Prefetcher[T, U](items, make, depth)
+    prefetcher.thread.start()
+    results = prefetcher.results()
     try:
         with closing(results):
             yield results
     finally:
-        ahead.stop()
+        prefetcher.stop()
 
 
-class _Ahead(Generic[T, U]):
+class _Prefetcher(Generic[T, U]):
     def __init__(self, items: Iterable[T], make: Callable[[T], U], depth: int) -> None:
         self.thread = threading.Thread(target=self._fill, name="prefetch", daemon=True)
         self._items, self._make = items, make
@@ -59,7 +59,7 @@ class _Ahead(Generic[T, U]):
             raise result.error
 
     def stop(self) -> None:
-        """Ends the thread; it may be waiting for room, so room is made until it has ended."""
+        """Ends the thread; empties the queue repeatedly, because the thread may be waiting to put a result."""
         self._stopped.set()
         while self.thread.is_alive():
             while not self._ready.empty():

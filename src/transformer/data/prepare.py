@@ -1,4 +1,4 @@
-"""Files to a corpus that training reads: survey, tokenizers, tokens, each worked out once and kept."""
+"""Preparation of a corpus for training: scan, tokenizers and tokens, each computed once and cached."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from transformer.data.cache import PreparedDataCache
-from transformer.data.config import DataConfig, kind_of
+from transformer.data.config import DataConfig, file_format
 from transformer.data.dataset import PairDataset
 from transformer.data.filters import DataReport
 from transformer.data.fingerprint import FileSnapshot, file_checksum, fingerprint_inputs
@@ -29,11 +29,11 @@ SHOW_EVERY: Final = 8192
 
 @dataclass(frozen=True)
 class CorpusScan:
-    """What a first reading of the corpus found.
+    """Results of the first pass over the corpus.
 
     Attributes:
-        pairs: number of line pairs.
-        held_out: source texts drawn for validation; empty where validation files are given.
+        pairs: Number of line pairs.
+        held_out: Source texts drawn for validation; empty if there are validation files.
     """
 
     pairs: int
@@ -45,11 +45,11 @@ class Corpus:
     """A prepared corpus.
 
     Attributes:
-        train: the kept pairs.
-        validation: the validation pairs.
-        validation_text: the same as text, for scoring translations.
-        report: the account of all pairs.
-        notes: what the user should know of how it came about.
+        train: Dataset of the training pairs.
+        validation: Dataset of the validation pairs.
+        validation_text: Text of the validation pairs, for scoring translations.
+        report: Counts of kept and dropped pairs.
+        notes: Notes for the user about the preparation.
     """
 
     train: PairDataset
@@ -60,20 +60,20 @@ class Corpus:
 
 
 class CorpusBuilder:
-    """The steps from the files of a recipe to a corpus; what an earlier one worked out is taken from its folder.
+    """Builds a corpus from the files of a recipe in steps; results of earlier runs are read from the cache.
 
     Attributes:
-        sums: of the input files, see `fingerprint_inputs`.
+        checksums: Checksums of the input files, see `fingerprint_inputs`.
     """
 
     def __init__(self, settings: DataConfig, seed: int, folder: Path, progress: Progress = silent) -> None:
-        """Reads every file once, to tell whether it changed.
+        """Computes the checksum of every file, to detect changes.
 
         Args:
-            settings: the recipe's `data` section.
-            seed: of the run; draws the pairs held out.
-            folder: where prepared data is kept, unless the settings name one.
-            progress: is told how far things are.
+            settings: The `data` section of the recipe.
+            seed: Random seed of the run, which determines the held-out pairs.
+            folder: Folder for prepared data, unless the settings name one.
+            progress: Callback for progress.
 
         Raises:
             DataError: a file cannot be read.
@@ -81,26 +81,26 @@ class CorpusBuilder:
         self._settings, self._seed, self._progress = settings, seed, progress
         self._inputs = training_files(settings)
         self._folder = PreparedDataCache(Path(settings.prepared) if settings.prepared else folder)
-        read = [settings.validation_source, settings.validation_target, settings.test_source]
-        held_out = [Path(path) for path in read if path is not None]
-        self._stamps = FileSnapshot([*(path for file in self._inputs for path in file.paths), *held_out])
-        self.sums = fingerprint_inputs(settings)
+        evaluation_files = [settings.validation_source, settings.validation_target, settings.test_source]
+        evaluation_paths = [Path(path) for path in evaluation_files if path is not None]
+        self._snapshot = FileSnapshot([*(path for file in self._inputs for path in file.paths), *evaluation_paths])
+        self.checksums = fingerprint_inputs(settings)
 
     def scan(self) -> CorpusScan:
-        """Reads the corpus: counts its pairs and, where no validation files are given, draws the held-out sources.
+        """Reads the corpus: counts its pairs and, if validation files are missing, draws the held-out sources.
 
         Raises:
-            DataError: as `CorpusFile.read`.
+            DataError: a file cannot be used, see `CorpusFile.read`.
         """
-        path = self._folder.entry("survey", self._drawing(), self._write_scan) / SURVEY_FILE
+        path = self._folder.get_or_create("survey", self._split_facts(), self._write_scan) / SURVEY_FILE
         values = json.loads(path.read_text(encoding="utf-8"))
         return CorpusScan(values["pairs"], frozenset(values["held_out"]))
 
     def train_tokenizers(self, settings: TokenizerConfig) -> TokenizerPair:
-        """Learns the tokenizers from the training text, or from pairs evenly spread over it where it is very large.
+        """Trains the tokenizers on the training text, or on pairs evenly spread over it if the text is very large.
 
         Raises:
-            DataError: as `CorpusFile.read`.
+            DataError: a file cannot be used, see `CorpusFile.read`.
         """
 
         def write(folder: Path) -> None:
@@ -112,26 +112,26 @@ class CorpusBuilder:
             trained = TokenizerPair.train(lambda: side(0), lambda: side(1), settings)
             for name, content in trained.to_files().items():
                 (folder / name).write_text(content, encoding="utf-8")
-            self._stamps.check_unchanged()
+            self._snapshot.check_unchanged()
 
-        facts = {"texts": self._reading(), "tokenizer": settings.model_dump(mode="json")}
-        path = self._folder.entry("tokenizer", facts, write)
+        facts = {"texts": self._text_facts(), "tokenizer": settings.model_dump(mode="json")}
+        path = self._folder.get_or_create("tokenizer", facts, write)
         files = {file.name: file.read_text(encoding="utf-8") for file in path.glob("tokenizer*.json")}
         return TokenizerPair.from_files(files)
 
     def prepare(self, tokenizers: TokenizerPair, max_lengths: tuple[int, int]) -> Corpus:
-        """Encodes and checks the corpus.
+        """Encodes and filters the corpus.
 
         Args:
-            tokenizers: of both sides.
-            max_lengths: longest source and target the model takes, EOS included.
+            tokenizers: Tokenizers of both sides.
+            max_lengths: Maximum source and target length of the model, EOS included.
 
         Raises:
-            DataError: a file cannot be used or changes meanwhile, or no pair is left.
+            DataError: a file cannot be used or changes meanwhile, or no pair remains.
         """
         settings = self._settings
         facts = {
-            "texts": self._drawing(),
+            "texts": self._split_facts(),
             "tokenizers": [tokenizers.source.fingerprint(), tokenizers.target.fingerprint()],
             "max_lengths": list(max_lengths),
             "max_length_ratio": settings.max_length_ratio,
@@ -140,23 +140,21 @@ class CorpusBuilder:
         }
 
         def write(folder: Path) -> None:
-            surveyed = self.scan()
-            EncodingJob(settings, tokenizers, max_lengths, surveyed.held_out, surveyed.pairs, self._progress).run(
-                folder
-            )
-            self._stamps.check_unchanged()
+            scan = self.scan()
+            EncodingJob(settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress).run(folder)
+            self._snapshot.check_unchanged()
 
-        path = self._folder.entry("tokens", facts, write)
+        path = self._folder.get_or_create("tokens", facts, write)
         return self._open(path, (tokenizers.source.special_tokens, tokenizers.target.special_tokens))
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
         report, pairs = read_text(path)
-        for file, counted in zip(self._inputs, report.files, strict=True):
-            counted.update(name=file.name, weight=file.weight)
-        parts = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)
+        for file, counts in zip(self._inputs, report.files, strict=True):
+            counts.update(name=file.name, weight=file.weight)
+        mix = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
-        sources = PairDataset(train, parts, special_tokens), PairDataset(validation, special_tokens=special_tokens)
-        return Corpus(*sources, pairs, report, self._folder.notes)
+        datasets = PairDataset(train, mix, special_tokens), PairDataset(validation, special_tokens=special_tokens)
+        return Corpus(*datasets, pairs, report, self._folder.notes)
 
     def _write_scan(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("survey"))
@@ -164,13 +162,15 @@ class CorpusBuilder:
         if self._settings.validation_source is None:
             n_held_out = max(1, min(self._settings.validation_pairs, pairs // 20))
             drawn = np.random.default_rng(self._seed).choice(pairs, n_held_out, replace=False)
-            held_out = {text for text, _ in _at(np.sort(drawn).tolist(), read_files(self._inputs)) if text.strip()}
+            held_out = {
+                text for text, _ in _pairs_at(np.sort(drawn).tolist(), read_files(self._inputs)) if text.strip()
+            }
         values = {"pairs": pairs, "held_out": sorted(held_out)}
         (folder / SURVEY_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
-        self._stamps.check_unchanged()
+        self._snapshot.check_unchanged()
 
     def _read(self, stage: str, step: int = 1) -> Iterator[Pair]:
-        """Every `step`-th pair of the training text, with progress."""
+        """Yields every `step`-th pair of the training text and reports progress."""
         number = 0
         for number, pair in enumerate(read_files(self._inputs)):
             if number % SHOW_EVERY == 0:
@@ -179,26 +179,26 @@ class CorpusBuilder:
                 yield pair
         self._progress(stage, number + 1, None)
 
-    def _reading(self) -> dict[str, Any]:
-        """What decides the pairs that are read."""
+    def _text_facts(self) -> dict[str, Any]:
+        """Returns the values that determine which pairs are read."""
         settings = self._settings
         return {
-            "sums": {key: value for key, value in self.sums.items() if not key.startswith("data.validation")},
-            "kinds": [kind_of(path) for path in settings.pair_files],
+            "sums": {key: value for key, value in self.checksums.items() if not key.startswith("data.validation")},
+            "kinds": [file_format(path) for path in settings.pair_files],
             "columns": settings.columns and list(settings.columns),
             "languages": settings.languages and list(settings.languages),
             "invalid_utf8": settings.invalid_utf8,
         }
 
-    def _drawing(self) -> dict[str, Any]:
-        """What decides the pairs that are read and held out."""
-        validation = {key: value for key, value in self.sums.items() if key.startswith("data.validation")}
+    def _split_facts(self) -> dict[str, Any]:
+        """Returns the values that determine which pairs are read and held out."""
+        validation = {key: value for key, value in self.checksums.items() if key.startswith("data.validation")}
         drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}
-        return {**self._reading(), "validation": validation, "drawn": drawn}
+        return {**self._text_facts(), "validation": validation, "drawn": drawn}
 
 
-def _at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """The pairs of the given ascending numbers."""
+def _pairs_at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """Yields the pairs with the given numbers, in ascending order."""
     position = 0
     for number in numbers:
         for pair in pairs:

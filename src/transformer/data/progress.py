@@ -1,4 +1,4 @@
-"""How far the preparation of data is: a bar on a terminal, plain lines elsewhere, on standard error."""
+"""Progress of data preparation on standard error: a bar on a terminal, plain lines otherwise."""
 
 import time
 from collections.abc import Callable, Generator
@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from typing import Final
 
 Progress = Callable[[str, int, int | None], None]
-"""Told the stage, how much of it is done, and of how much, where that is known."""
+"""Callback with the name of the stage, the number of items done, and their total, or None if it is unknown."""
 LINE_SECONDS: Final = 10.0
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
-    """Shows nothing."""
+    """Ignores progress."""
 
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Generator[Progress]:
-    """A `Progress` that is shown until the context ends."""
+    """Yields a `Progress` that is displayed until the context ends."""
     from rich.console import Console
 
     if quiet:
@@ -24,7 +24,7 @@ def show_progress(*, quiet: bool = False) -> Generator[Progress]:
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(lambda line: console.print(line, highlight=False, soft_wrap=True))
+        yield _LineProgress(lambda line: console.print(line, highlight=False, soft_wrap=True))
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -41,19 +41,19 @@ def show_progress(*, quiet: bool = False) -> Generator[Progress]:
         yield show
 
 
-class _Lines:
-    """A line every ten seconds; what is done sooner is not worth one."""
+class _LineProgress:
+    """Writes a line every ten seconds; a shorter stage writes none."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, write_line: Callable[[str], None]) -> None:
+        self._write_line = write_line
         self._stage = ""
-        self._started = self._said = 0.0
+        self._started = self._last_written = 0.0
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         now = time.monotonic()
         if stage != self._stage:
-            self._stage, self._started, self._said = stage, now, now
-        elif now - self._said >= LINE_SECONDS:
-            self._said = now
+            self._stage, self._started, self._last_written = stage, now, now
+        elif now - self._last_written >= LINE_SECONDS:
+            self._last_written = now
             of_total = f" of {total:,} ({done / total:.0%})" if total else ""
-            self._say(f"{stage}: {done:,}{of_total} pairs, {done / (now - self._started + 1e-9):,.0f} a second")
+            self._write_line(f"{stage}: {done:,}{of_total} pairs, {done / (now - self._started + 1e-9):,.0f} a second")

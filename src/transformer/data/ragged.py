@@ -1,4 +1,4 @@
-"""Rows of different length in one flat array: what a corpus of token ids is, without a list a row."""
+"""Rows of different length in one flat array, without a Python list per row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different length, one after another.
+    """Rows of different length, stored one after another.
 
     Attributes:
-        values: of all rows.
-        lengths: values of each row.
+        values: Values of all rows.
+        lengths: Number of values in each row.
     """
 
     values: NDArray[Any]
@@ -23,11 +23,11 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Sequence[NDArray[np.int32]]) -> "Ragged":
-        """The same rows in one array."""
+        """Concatenates rows."""
         return cls(np.concatenate([np.zeros(0, np.int32), *rows]), np.array([len(row) for row in rows], np.int64))
 
     def select(self, chosen: NDArray[np.bool_]) -> "Ragged":
-        """The rows marked True."""
+        """Returns the rows marked True."""
         return Ragged(self.values[np.repeat(chosen, self.lengths)], self.lengths[chosen])
 
     def __len__(self) -> int:
@@ -35,13 +35,15 @@ class Ragged:
         return len(self.lengths)
 
 
-def positions(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the values of rows lie in an array in which row i begins at `starts[i]`: rows one after another."""
+def flat_indices(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the indices of all values of all rows in an array in which row i begins at `starts[i]`."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def list_array(rows: Ragged, kind: pa.DataType) -> pa.ListArray:
-    """Rows as an Arrow column."""
+def list_array(rows: Ragged, dtype: pa.DataType) -> pa.ListArray:
+    """Returns rows as an Arrow column."""
     offsets = np.concatenate([[0], np.cumsum(rows.lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.values.astype(kind.to_pandas_dtype(), copy=False)))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(rows.values.astype(dtype.to_pandas_dtype(), copy=False))
+    )

@@ -1,4 +1,4 @@
-"""Files to pairs of lines."""
+"""Readers of parallel text files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ Pair = tuple[str, str]
 
 @dataclass
 class PairCounts:
-    """What was met while reading the two sides; a file that holds both counts as source.
+    """Counts of the lines read; a file with both sides counts as source.
 
     Attributes:
-        source: of the source lines.
-        target: of the target lines.
-        line_breaks: pairs in which a text held line breaks, which became spaces.
+        source: Counts of the source lines.
+        target: Counts of the target lines.
+        line_breaks: Number of pairs with line breaks inside a text, which were replaced by spaces.
     """
 
     source: LineCounts = field(default_factory=LineCounts)
@@ -33,46 +33,46 @@ def read_pairs(
     """Yields line n of the source with line n of the target.
 
     Raises:
-        DataError: a file cannot be read, both are empty, or one has more lines than the other (found at the end of
-            the shorter one; both counts are named).
+        DataError: a file cannot be read, both files are empty, or one has more lines than the other. Different lengths
+            are detected at the end of the shorter file, and the message contains both line counts.
     """
     counts = counts if counts is not None else PairCounts()
     sources = read_lines(source, counts.source, invalid)
     targets = read_lines(target, counts.target, invalid)
     for pair in zip_longest(sources, targets):
         if pair[0] is None or pair[1] is None:
-            for _ in chain(sources, targets):  # the longer one is counted to its end
+            for _ in chain(sources, targets):  # count the remaining lines of the longer file
                 pass
-            refuse_unequal(source, target, (counts.source.lines, counts.target.lines))
+            raise_unequal_lines(source, target, (counts.source.lines, counts.target.lines))
         yield pair
     if not counts.source.lines:
         raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
 
 
-def refuse_unequal(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:
-    """Names the side that lacks lines, with the place of the loss where the texts tell it.
+def raise_unequal_lines(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:
+    """Raises an error that names the shorter file and, if the texts allow it, the line at which a line is missing.
 
     Args:
-        source: a file.
-        target: its translation.
-        lines: how many either has.
+        source: Source file.
+        target: Target file.
+        lines: Number of lines of source and target.
 
     Raises:
         DataError: always.
     """
-    from transformer.data.quality.shifts import first_shift  # needed by few, and reads pairs itself
+    from transformer.data.quality.shifts import first_shift  # rarely needed
 
     (n_shorter, shorter), (n_longer, longer) = sorted(zip(lines, (source, target), strict=True))
-    may_be_read_again = source.is_file() and target.is_file()
-    shift = first_shift(source, target) if may_be_read_again else None
+    can_read_again = source.is_file() and target.is_file()
+    shift = first_shift(source, target) if can_read_again else None
     if shift is None:
-        place = "`transformer check` may tell where"
+        hint = "`transformer check` may find the line"
     elif shift.source_line > lines[0] or shift.target_line > lines[1]:
-        place = f"it seems that {shorter.name} was cut at its end"
+        hint = f"it seems that {shorter.name} was cut at its end"
     else:
-        place = f"it seems that {shift.sentence(source.name, target.name)}"
+        hint = f"it seems that {shift.describe(source.name, target.name)}"
     raise DataError(
         f"{longer} has {n_longer:,} lines, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of {longer.name} has no "
         f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks; "
-        f"{place}"
+        f"{hint}"
     )

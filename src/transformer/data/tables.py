@@ -1,4 +1,4 @@
-"""Files that hold both sides in columns: TSV, JSON lines, Parquet."""
+"""Readers of files with both sides in columns: TSV, JSON lines, Parquet."""
 
 import json
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ Columns = tuple[int | str, int | str]
 def read_tsv(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
     """Yields two columns of a file of tab-separated lines.
 
-    Columns given by name are looked up in the first line, which then is no pair; numbers count from 1. A quotation
-    mark is text, as in the corpora of the field.
+    Column names are looked up in the first line, which is then a header; column numbers count from 1. Quotation marks
+    are ordinary text, as is usual in parallel corpora.
 
     Raises:
         DataError: the file cannot be read, a name is not in the first line, or a line has too few columns.
@@ -24,18 +24,18 @@ def read_tsv(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid)
     lines = read_lines(path, counts.source, invalid)
     named = any(isinstance(column, str) for column in columns)
     header = next(lines, "").split("\t") if named else []
-    places = [_place(column, header, path) for column in columns]
+    indices = [_column_index(column, header, path) for column in columns]
     for number, line in enumerate(lines, start=2 if named else 1):
         fields = line.split("\t")
-        if len(fields) <= max(places):
+        if len(fields) <= max(indices):
             raise DataError(
                 f"{path}, line {number}: {len(fields)} columns, but data.columns={list(columns)} needs "
-                f"{max(places) + 1}; repair the line or set data.columns"
+                f"{max(indices) + 1}; repair the line or set data.columns"
             )
-        yield fields[places[0]], fields[places[1]]
+        yield fields[indices[0]], fields[indices[1]]
 
 
-def _place(column: int | str, header: list[str], path: Path) -> int:
+def _column_index(column: int | str, header: list[str], path: Path) -> int:
     if isinstance(column, int):
         return column - 1
     if column not in header:
@@ -46,46 +46,50 @@ def _place(column: int | str, header: list[str], path: Path) -> int:
 def read_jsonl(
     path: Path, columns: Columns, counts: PairCounts, invalid: Invalid, *, labels: bool = False
 ) -> Iterator[Pair]:
-    """Yields two values of each line's JSON object; a dot in a name descends (`translation.en`), null is empty.
+    """Yields two values of the JSON object in each line.
 
-    With `labels`, the second may be a whole number, which is the name of a label.
+    A dot in a name selects a nested value (`translation.en`); null is read as an empty text. With `labels`, the second
+    value may be an integer, which becomes the name of a label.
 
     Raises:
-        DataError: the file cannot be read, or a line is no object with two texts of these names.
+        DataError: the file cannot be read, or a line is not an object with two texts of these names.
     """
     steps = [str(column).split(".") for column in columns]
     for number, line in enumerate(read_lines(path, counts.source, invalid), start=1):
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error}); write one object a line") from error
-        place = f"{path}, line {number}"
-        yield _text(values, steps[0], place), _text(values, steps[1], place, may_be_number=labels)
+            raise DataError(f"{path}, line {number}: not JSON ({error}); write one object per line") from error
+        location = f"{path}, line {number}"
+        yield _text(values, steps[0], location), _text(values, steps[1], location, may_be_number=labels)
 
 
-def _text(values: Any, names: list[str], place: str, *, may_be_number: bool = False) -> str:
+def _text(values: Any, names: list[str], location: str, *, may_be_number: bool = False) -> str:
     for name in names:
         if not isinstance(values, dict) or name not in values:
-            raise DataError(f"{place}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
+            raise DataError(f"{location}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
         values = values[name]
     if may_be_number and type(values) is int:
         return str(values)
     if values is not None and not isinstance(values, str):
-        raise DataError(f"{place}: {'.'.join(names)!r} is not a text; set data.columns to the names of the texts")
+        raise DataError(f"{location}: {'.'.join(names)!r} is not a text; set data.columns to the names of the texts")
     try:
         (values or "").encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"{place}: {'.'.join(names)!r} holds half a character ({error.reason}); repair it") from error
+        raise DataError(
+            f"{location}: {'.'.join(names)!r} holds half a character ({error.reason}); repair it"
+        ) from error
     return values or ""
 
 
 def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Iterator[Pair]:
-    """Yields two columns of a Parquet file, group by group; a dot in a name descends, null is empty.
+    """Yields two columns of a Parquet file, one row group at a time.
 
-    With `labels`, the second may hold whole numbers, which are the names of labels.
+    A dot in a name selects a nested column; null is read as an empty text. With `labels`, the second column may contain
+    integers, which become the names of labels.
 
     Raises:
-        DataError: the file cannot be read, or has no two columns of texts of these names.
+        DataError: the file cannot be read, or does not have two text columns of these names.
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -93,8 +97,8 @@ def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Itera
     try:
         with path.open("rb") as file, parquet.ParquetFile(file) as table:
             for name in columns:
-                if name not in (found := _leaves(table)):
-                    raise DataError(f"{path}: no column {name!r} ({', '.join(found)}); set data.columns")
+                if name not in (existing := _leaf_columns(table)):
+                    raise DataError(f"{path}: no column {name!r} ({', '.join(existing)}); set data.columns")
             for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
                 first, second = (str(name) for name in columns)
                 sides = _column(batch, first, path), _column(batch, second, path, may_be_numbers=labels)
@@ -105,16 +109,16 @@ def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Itera
         raise DataError(f"{path}: {error.strerror or f'damaged or cut short ({error})'}; check the file") from error
 
 
-def _leaves(table: Any) -> list[str]:
+def _leaf_columns(table: Any) -> list[str]:
     return [table.schema.column(index).path for index in range(len(table.schema))]
 
 
 def _column(batch: Any, name: str, path: Path, *, may_be_numbers: bool = False) -> list[str]:
     import pyarrow as pa
 
-    first, *rest = name.split(".")
+    first, *nested = name.split(".")
     column = batch.column(first)
-    for field in rest:
+    for field in nested:
         column = column.field(field)
     if pa.types.is_dictionary(column.type):  # categories, as pandas writes them
         column = column.dictionary_decode()

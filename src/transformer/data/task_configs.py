@@ -6,13 +6,13 @@ from pydantic import Field, model_validator
 
 from transformer.data.config import Column, DataConfig, Paths, TaskConfig, as_list
 
-Share = Field(default=0.1, gt=0, lt=1, description="held out, where no validation files are given")
+Share = Field(default=0.1, gt=0, lt=1, description="share that is held out if validation files are not set")
 
 
 class TextConfig(TaskConfig):
-    """Running text, cut into windows of equal length: for language models, masked ones and span corruption.
+    """Running text in windows of equal length, for language models, masked language models and span corruption.
 
-    The end of the text is held out where no validation text is given. Several files are read one after another.
+    The end of the text is held out if `validation_text` is not set. Several files are read one after another.
     """
 
     task: Literal["language-model", "masked-words", "spans"] = "language-model"
@@ -21,21 +21,23 @@ class TextConfig(TaskConfig):
         default=None, description="held-out text, or a list; the end of `text` if not set"
     )
     validation_share: float = Share
-    window: int | None = Field(default=None, ge=8, description="tokens of an example; what the model takes if not set")
-    stride: int | None = Field(
-        default=None, ge=1, description="from one training window to the next; window if not set"
+    window: int | None = Field(
+        default=None, ge=8, description="tokens of an example; the maximum of the model if not set"
     )
-    corruption_rate: float = Field(default=0.15, gt=0, lt=1, description="spans: share of a window that is taken out")
-    span_length: float = Field(default=3.0, ge=1, description="spans: mean tokens of one")
+    stride: int | None = Field(
+        default=None, ge=1, description="tokens from one training window to the next; window if not set"
+    )
+    corruption_rate: float = Field(default=0.15, gt=0, lt=1, description="spans: share of a window that is removed")
+    span_length: float = Field(default=3.0, ge=1, description="spans: mean length in tokens")
 
     @property
     def name(self) -> str:
-        """The first file."""
+        """Name of the corpus in messages: its first file."""
         return as_list(self.text)[0]
 
     @model_validator(mode="after")
     def _spans_alone(self) -> "TextConfig":
-        fields = type(self).model_fields  # a stored recipe has them all
+        fields = type(self).model_fields  # a stored recipe sets all of them
         changed = [name for name in ("corruption_rate", "span_length") if getattr(self, name) != fields[name].default]
         if changed and self.task != "spans":
             raise ValueError(f"data.{changed[0]} is of data.task='spans', not of {self.task!r}; leave it out")
@@ -43,56 +45,64 @@ class TextConfig(TaskConfig):
 
 
 class LabelConfig(TaskConfig):
-    """Texts with labels: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
+    """Labelled texts: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
 
     task: Literal["classification"] = "classification"
     examples: Paths = Field(description="file of texts and labels (.tsv, .jsonl, .parquet), or a list")
-    validation_examples: str | None = Field(default=None, description="held-out file; a share is drawn if not set")
+    validation_examples: str | None = Field(
+        default=None, description="held-out file; a share of the examples is drawn if not set"
+    )
     validation_share: float = Share
     columns: tuple[Column, Column] | None = Field(
-        default=None, description="of text and label: numbers from 1, or names; 1 and 2, or text and label, if not set"
+        default=None,
+        description="columns of text and label: numbers from 1, or names; 1 and 2, or text and label, if not set",
     )
 
     @property
     def name(self) -> str:
-        """The first file."""
+        """Name of the corpus in messages: its first file."""
         return as_list(self.examples)[0]
 
 
 class NeighbourConfig(TaskConfig):
-    """Pairs of texts that mean the same, to train embeddings of texts."""
+    """Pairs of texts with the same meaning, to train text embeddings."""
 
     task: Literal["embeddings"] = "embeddings"
     examples: Paths = Field(description="file of pairs of texts (.tsv, .jsonl, .parquet), or a list")
-    validation_examples: str | None = Field(default=None, description="held-out file; a share is drawn if not set")
+    validation_examples: str | None = Field(
+        default=None, description="held-out file; a share of the examples is drawn if not set"
+    )
     validation_share: float = Share
     columns: tuple[Column, Column] | None = Field(
-        default=None, description="of the two texts: numbers from 1, or names; 1 and 2, or first and second, if not set"
+        default=None,
+        description="columns of the two texts: numbers from 1, or names; 1 and 2, or first and second, if not set",
     )
 
     @property
     def name(self) -> str:
-        """The first file."""
+        """Name of the corpus in messages: its first file."""
         return as_list(self.examples)[0]
 
 
 class ImageConfig(TaskConfig):
-    """Images with labels: a folder with one folder of images a label, or IDX files of images and of labels."""
+    """Labelled images: a folder with one subfolder of images per label, or IDX files of images and labels."""
 
     task: Literal["images"] = "images"
-    images: str = Field(description="folder of folders, or IDX file of images (.gz too)")
+    images: str = Field(description="folder with one subfolder per label, or IDX file of images (.gz too)")
     labels: str | None = Field(default=None, description="IDX file of labels, for an IDX file of images")
-    label_names: tuple[str, ...] | None = Field(default=None, description="of an IDX file; 0, 1, 2, ... if not set")
+    label_names: tuple[str, ...] | None = Field(
+        default=None, description="names of the labels of an IDX file; 0, 1, 2, ... if not set"
+    )
     validation_images: str | None = Field(default=None, description="held-out images; a share is drawn if not set")
-    validation_labels: str | None = Field(default=None, description="their labels")
+    validation_labels: str | None = Field(default=None, description="IDX file of the held-out labels")
     validation_share: float = Share
     flip: bool = Field(default=True, description="mirror half of the training images, left to right")
-    shift: int = Field(default=2, ge=0, description="move training images by up to so many pixels")
+    shift: int = Field(default=2, ge=0, description="maximum number of pixels by which training images are shifted")
     erase: float = Field(default=0.0, ge=0, lt=1, description="probability of blanking a rectangle of a training image")
 
     @property
     def name(self) -> str:
-        """The path of the images."""
+        """Name of the corpus in messages: the path of the images."""
         return self.images
 
     @model_validator(mode="after")
@@ -111,4 +121,4 @@ TASKS: Final[dict[str, type[TaskConfig]]] = {
     "embeddings": NeighbourConfig,
     "images": ImageConfig,
 }
-"""The settings of each task's `data` section."""
+"""The configuration class of each task's `data` section."""

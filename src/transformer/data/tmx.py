@@ -1,4 +1,4 @@
-"""Translation memories (TMX), read as a stream."""
+"""A streaming reader of translation memories (TMX)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,21 +10,21 @@ from transformer.errors import DataError
 from transformer.text.lines import open_bytes
 
 READ_BYTES: Final = 1 << 16
-MOST_PAIRS: Final = 10_000
-"""Of one unit, each segment of one language with each of the other."""
-MARKUP: Final = ("bpt", "ept", "it", "ph", "ut")
-"""Elements within a segment that hold the codes of a document, not its text."""
+MAX_UNIT_PAIRS: Final = 10_000
+"""Maximum number of pairs of a unit, which combines each segment of one language with each of the other."""
+MARKUP_ELEMENTS: Final = ("bpt", "ept", "it", "ph", "ut")
+"""Elements of a segment that contain formatting codes, not text."""
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[Pair]:
     """Yields the segments of two languages of each translation unit.
 
-    `en` also takes `en-GB`. A unit with several segments of a language yields each pair of them; in one that lacks a
-    language, that side is empty. A file that declares entities or brings its own document type is refused: they are
-    of no use here and can expand without end.
+    `en` also matches `en-GB`. A unit with several segments of a language yields every combination; if a unit lacks a
+    language, that side is empty. A file that declares entities or its own document type is refused: entities are not
+    needed here, and they can expand without limit.
 
     Raises:
-        DataError: the file cannot be read, is no XML, or declares entities.
+        DataError: the file cannot be read, is not XML, or declares entities.
     """
     units = _Units(path, languages)
     with open_bytes(path) as file:
@@ -34,7 +34,7 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[Pair]:
 
 
 class _Units:
-    """Collects the units of a document as the parser meets them."""
+    """Collects the translation units of a document while it is parsed."""
 
     def __init__(self, path: Path, languages: tuple[str, str]) -> None:
         self._path = path
@@ -53,7 +53,7 @@ class _Units:
         self._markup = 0
 
     def feed(self, chunk: bytes, *, is_last: bool = False) -> list[Pair]:
-        """The pairs that this part of the file completes."""
+        """Parses a part of the file and returns the pairs that it completes."""
         try:
             self._parser.Parse(chunk, is_last)
         except expat.ExpatError as error:
@@ -79,20 +79,20 @@ class _Units:
             self._segments = ([], [])
         elif name == "tuv":
             language = attributes.get("xml:lang", attributes.get("lang", "")).lower()
-            self._sides = [side for side, ours in enumerate(self._languages) if _is_of(language, ours)]
+            self._sides = [side for side, wanted in enumerate(self._languages) if _matches_language(language, wanted)]
         elif name == "seg":
             self._text = []
-        self._markup += name in MARKUP
+        self._markup += name in MARKUP_ELEMENTS
 
     def _end(self, name: str) -> None:
-        self._markup -= name in MARKUP
+        self._markup -= name in MARKUP_ELEMENTS
         if name == "seg" and self._text is not None:
             for side in self._sides:
                 self._segments[side].append("".join(self._text))
             self._text = None
         elif name == "tu":
             sources, targets = (segments or [""] for segments in self._segments)
-            if len(sources) * len(targets) > MOST_PAIRS:
+            if len(sources) * len(targets) > MAX_UNIT_PAIRS:
                 raise DataError(
                     f"{self._path}, line {self._parser.CurrentLineNumber}: a unit of {len(sources):,} and "
                     f"{len(targets):,} segments; they cannot all be translations of each other"
@@ -104,5 +104,5 @@ class _Units:
             self._text.append(text)
 
 
-def _is_of(language: str, wanted: str) -> bool:
+def _matches_language(language: str, wanted: str) -> bool:
     return language == wanted or language.startswith(f"{wanted}-") or language.startswith(f"{wanted}_")

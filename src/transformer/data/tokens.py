@@ -1,4 +1,4 @@
-"""One encoding of a corpus: its blocks to a folder of tokens, with the account of every pair."""
+"""Encoding of a corpus to a folder of tokens, with a report that accounts for every pair."""
 
 import json
 from collections import deque
@@ -26,20 +26,20 @@ from transformer.errors import DataError
 from transformer.text.lines import read_lines
 from transformer.tokenizers.pair import TokenizerPair
 
-ACCOUNT_FILE: Final = "account.json"
+REPORT_FILE: Final = "account.json"
 
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """What is encoded and how.
+    """Encodes a corpus.
 
     Attributes:
-        settings: the recipe's `data` section.
-        tokenizers: of both sides.
-        max_lengths: longest source and target kept, EOS included.
-        held_out: sources held out for validation.
-        pairs: number of pairs of the corpus.
-        progress: is told how far it is.
+        settings: The `data` section of the recipe.
+        tokenizers: Tokenizers of both sides.
+        max_lengths: Maximum source and target length, EOS included.
+        held_out: Sources held out for validation.
+        pairs: Number of pairs in the corpus.
+        progress: Callback for progress.
     """
 
     settings: DataConfig
@@ -50,30 +50,30 @@ class EncodingJob:
     progress: Progress
 
     def run(self, folder: Path) -> None:
-        """Writes `train`, `validation` and the account into an empty folder.
+        """Writes `train`, `validation` and the report to an empty folder.
 
         Raises:
-            DataError: a file cannot be used, or no pair is left to train or validate on.
+            DataError: a file cannot be used, or no pair remains for training or validation.
         """
         test = self._test_lines()
-        counted = _Counted(self, frozenset(test or ()))
-        counted.encode(folder)
-        report = counted.report
+        encoder = _CorpusEncoder(self, frozenset(test or ()))
+        encoder.encode(folder)
+        report = encoder.report
         if test is not None:
             report.test_lines = len(test)
-            report.test_overlap = sum(line in counted.test_sources for line in test)
+            report.test_overlap = sum(line in encoder.test_sources for line in test)
         if not report.kept:
             raise DataError(
                 f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {report.advice()}"
             )
-        pairs = self._validation_pairs(counted.held_out_text)
+        pairs = self._validation_pairs(encoder.held_out_text)
         self._write_validation(folder / "validation", pairs)
-        account = {"report": report.to_dict(), "validation": pairs}
-        (folder / ACCOUNT_FILE).write_text(json.dumps(account, ensure_ascii=False), encoding="utf-8")
+        content = {"report": report.to_dict(), "validation": pairs}
+        (folder / REPORT_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
     @property
     def vocab_size(self) -> int:
-        """Of the larger side."""
+        """Vocabulary size of the larger side."""
         return max(self.tokenizers.source.vocab_size, self.tokenizers.target.vocab_size)
 
     def _test_lines(self) -> list[str] | None:
@@ -87,7 +87,7 @@ class EncodingJob:
         return list(held_out.items())
 
     def _write_validation(self, folder: Path, pairs: list[Pair]) -> None:
-        """Encodes the validation pairs; one that the model cannot take is refused, since a score must cover all."""
+        """Encodes the validation pairs; a pair that is too long is an error, because a score must cover all pairs."""
         if not pairs:
             raise DataError(
                 f"{self.settings.name}: no pair is left to validate on; name data.validation_source and "
@@ -109,29 +109,29 @@ class EncodingJob:
 
 
 def read_text(folder: Path) -> tuple[DataReport, list[Pair]]:
-    """The account and the validation pairs that `EncodingJob.run` wrote."""
-    account = json.loads((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
-    return DataReport.from_dict(account["report"]), [(source, target) for source, target in account["validation"]]
+    """Reads the report and the validation pairs that `EncodingJob.run` wrote."""
+    content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+    return DataReport.from_dict(content["report"]), [(source, target) for source, target in content["validation"]]
 
 
-class _Counted:
-    """The encoding of the training text, and what it counts on the way."""
+class _CorpusEncoder:
+    """Encodes the training text and counts its pairs."""
 
     def __init__(self, job: EncodingJob, test_sources: frozenset[str]) -> None:
         self.report = DataReport()
-        self.held_out_text: dict[str, str] = {}  # the first pair of each held-out source
+        self.held_out_text: dict[str, str] = {}  # source -> target of the first pair with this source
         self.test_sources: set[str] = set()
         self._job = job
         self._inputs = training_files(job.settings)
-        self._origins: deque[int] = deque()  # files of the blocks under way
+        self._origins: deque[int] = deque()  # file index of each block that is being encoded
         self._read, self._rows = [0] * len(self._inputs), [0] * len(self._inputs)
-        self._held_out = [np.zeros(0, bool)]  # a byte a pair
+        self._held_out = [np.zeros(0, bool)]  # one byte per pair
         pair_filter = PairFilter(*job.max_lengths, job.settings.max_length_ratio)
         duplicates = job.settings.drop_duplicates
         self._encoder = BlockEncoder(job.tokenizers, pair_filter, duplicates, job.held_out, test_sources)
 
     def encode(self, folder: Path) -> None:
-        """Writes the tokens of all files and closes the account of the training text."""
+        """Writes the tokens of all files and completes the report."""
         duplicates = self._job.settings.drop_duplicates
         workers = worker_count(self._job.settings.workers, self._job.pairs)
         with ExitStack() as stack:
@@ -152,10 +152,10 @@ class _Counted:
             chosen = ~(held_out | repeated)
             writer.finish(chosen)
         self._count_files(chosen)
-        self.report.keep(TokenStore(folder / "train").lengths)
+        self.report.count_kept(TokenStore(folder / "train").lengths)
 
     def _blocks(self) -> Iterator[list[Pair]]:
-        """The blocks of all files, none of them of two; notes from which file each comes."""
+        """Yields the blocks of all files and records the file of each; no block spans two files."""
         for index, file in enumerate(self._inputs):
             counts = PairCounts()
             pairs = file.read(counts)
@@ -180,4 +180,4 @@ class _Counted:
     def _count_files(self, chosen: NDArray[np.bool_]) -> None:
         ends = np.cumsum(self._rows)[:-1]
         kept = [int(part.sum()) for part in np.split(chosen, ends)]
-        self.report.files = [{"read": n, "kept": left} for n, left in zip(self._read, kept, strict=True)]
+        self.report.files = [{"read": n_read, "kept": n_kept} for n_read, n_kept in zip(self._read, kept, strict=True)]

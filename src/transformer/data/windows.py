@@ -1,4 +1,4 @@
-"""Running text as windows of tokens."""
+"""Running text in windows of tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from transformer.tokenizers.running_text import encode_lines
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:
-    """Yields the lines of files with their ends, one file after another.
+    """Yields the lines of files with their line ends, one file after another.
 
     Raises:
         DataError: a file cannot be read.
@@ -28,19 +28,19 @@ def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[
 
 
 def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progress: Callable[[int], None]) -> int:
-    """Writes the tokens of a running text as one array of int32 (.npy); returns how many they are.
+    """Writes the tokens of a running text as one array of int32 (.npy) and returns their number.
 
     Args:
-        path: of the file.
-        lines: with their ends.
-        tokenizer: of the text.
-        progress: is told the lines so far.
+        path: Path of the output file.
+        lines: Lines with their line ends.
+        tokenizer: Tokenizer of the text.
+        progress: Callback that receives the number of lines encoded so far.
     """
     done, count, raw = 0, 0, path.with_suffix(".raw")
     with raw.open("wb") as file:
-        for more, ids in encode_lines(tokenizer, lines):
+        for n_lines, ids in encode_lines(tokenizer, lines):
             file.write(np.asarray(ids, np.int32).tobytes())
-            done, count = done + more, count + len(ids)
+            done, count = done + n_lines, count + len(ids)
             progress(done)
     whole = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(count,))
     if count:
@@ -51,19 +51,19 @@ def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progres
 
 
 def open_tokens(path: Path) -> NDArray[np.int32]:
-    """The tokens of a file of `write_tokens`, read from it on demand."""
+    """Memory-maps the tokens of a file that `write_tokens` wrote."""
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 class WindowDataset:
-    """Windows of a running text, each of the same length.
+    """A dataset of windows of a running text, all of the same length.
 
     Args:
-        tokens: of the text.
-        window: tokens of a window.
-        stride: from the start of one to the start of the next.
-        scored: tokens of a window that the loss counts.
-        frame: ids that are put before and after each window.
+        tokens: Token ids of the text.
+        window: Tokens of a window.
+        stride: Tokens from the start of one window to the start of the next.
+        scored: Tokens of a window that the loss counts.
+        boundary_tokens: Ids added before and after each window.
 
     Raises:
         DataError: the text is shorter than a window.
@@ -75,22 +75,23 @@ class WindowDataset:
         window: int,
         stride: int,
         scored: int,
-        frame: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+        boundary_tokens: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         count = 1 + (len(tokens) - window) // stride
         if count < 1:
             raise DataError(
                 f"a text of {len(tokens):,} tokens has no window of {window}; give more text, or shorten it"
             )
-        self._tokens, self._window, self._stride, self._scored, self._frame = tokens, window, stride, scored, frame
-        length = window + sum(map(len, frame))
+        self._tokens, self._window, self._stride, self._scored = tokens, window, stride, scored
+        self._boundary_tokens = boundary_tokens
+        length = window + sum(map(len, boundary_tokens))
         self.lengths: NDArray[np.int32] = np.full((count, 1), length, np.int32)
         self.mix: tuple[DatasetMix, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> WindowBatch:
-        """The windows of the given numbers."""
+        """Returns the windows of the given numbers."""
         starts = ids.astype(np.int64) * self._stride
         rows = self._tokens[starts[:, None] + np.arange(self._window)].astype(np.int64)
-        before, after = (np.tile(np.array(each, np.int64), (len(ids), 1)) for each in self._frame)
-        framed = np.concatenate([before, rows, after], axis=1)
-        return WindowBatch(torch.from_numpy(framed), self._scored * len(ids))
+        before, after = (np.tile(np.array(side, np.int64), (len(ids), 1)) for side in self._boundary_tokens)
+        windows = np.concatenate([before, rows, after], axis=1)
+        return WindowBatch(torch.from_numpy(windows), self._scored * len(ids))

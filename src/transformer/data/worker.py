@@ -1,7 +1,7 @@
-"""A process that encodes: blocks of text on standard input, blocks of tokens on standard output.
+"""A worker process that reads blocks of text from standard input and writes blocks of tokens to standard output.
 
-Both streams are messages of Arrow record batches; each block that goes in is one that comes out. The first message is
-a line of JSON, the encoder itself. The process ends with its input.
+Both streams consist of Arrow record batches, and every input block results in one output block. The input starts with
+a line of JSON that describes the encoder. The process ends at the end of its input.
 """
 
 import contextlib
@@ -12,26 +12,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from transformer.data.arrow_ipc import TEXTS, TOKENS, batch_of
+from transformer.data.arrow_ipc import TEXT_SCHEMA, TOKEN_SCHEMA, serialize_block
 from transformer.data.encoding import BlockEncoder
 
 
 def main() -> None:
-    """Encodes until the input ends. Ctrl-C is for the process that gives the work."""
+    """Encodes until the input ends. Ctrl-C is ignored, because the parent process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = sys.stdin.buffer.readline()
-    if not setup:  # there was less work than there are processes
+    if not setup:  # there were fewer blocks than processes
         return
     encoder = BlockEncoder.from_json(json.loads(setup))
     out: Any = sys.stdout.buffer
-    with pa.ipc.open_stream(sys.stdin.buffer) as texts, pa.ipc.new_stream(out, TOKENS) as tokens:
+    with pa.ipc.open_stream(sys.stdin.buffer) as texts, pa.ipc.new_stream(out, TOKEN_SCHEMA) as tokens:
         for block in texts:
-            sides = (block.column(name).to_pylist() for name in TEXTS.names)
-            batch, facts = batch_of(encoder.encode(*sides))
-            tokens.write_batch(batch, custom_metadata=facts)
+            sides = (block.column(name).to_pylist() for name in TEXT_SCHEMA.names)
+            batch, metadata = serialize_block(encoder.encode(*sides))
+            tokens.write_batch(batch, custom_metadata=metadata)
             out.flush()
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):  # nobody wants the rest
+    with contextlib.suppress(BrokenPipeError):  # the parent process has stopped reading
         main()

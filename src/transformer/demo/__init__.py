@@ -1,4 +1,4 @@
-"""The demonstration: an English-German phrasebook and a nearest-neighbour baseline."""
+"""The demo: an English-German phrasebook and a nearest-neighbour baseline."""
 
 from transformer.demo.baseline import nearest_neighbour
 from transformer.demo.corpus import Phrasebook, load_phrasebook

@@ -1,4 +1,4 @@
-"""A baseline without learning for the demo: the translation of the most similar training sentence."""
+"""A baseline for the demo that needs no training: the translation of the most similar training sentence."""
 
 import re
 from collections import Counter, defaultdict
@@ -12,7 +12,7 @@ _WORD = re.compile(r"[\w'-]+|[^\w\s]")
 
 
 def _counted_words(sentence: str) -> list[tuple[str, int]]:
-    """Number the repetitions of a word, so that a sentence with it twice is nearer to others with it twice."""
+    """Numbers the occurrences of each word, so that sentences with the same repetitions are more similar."""
     seen: Counter[str] = Counter()
     words: list[tuple[str, int]] = []
     for word in _WORD.findall(sentence.lower()):
@@ -22,9 +22,10 @@ def _counted_words(sentence: str) -> list[tuple[str, int]]:
 
 
 def nearest_neighbour(train: Sequence[tuple[str, str]], sources: Sequence[str]) -> list[str]:
-    """Answer each source with the German of the most similar training sentence: a baseline without learning.
+    """Returns for each source the translation of the most similar training sentence.
 
-    Similarity is the share of common words (twice the common words over the sum of the lengths), ties go to the first.
+    Similarity is the Dice coefficient: twice the number of common words divided by the sum of the lengths. Ties are
+    resolved in favour of the first sentence.
 
     Raises:
         ConfigError: there are sources but no training pairs.

@@ -205,7 +205,7 @@ class ImageClassifier:
         labels: list[Label] = []
         for start in range(0, len(images), BATCH_IMAGES):
             pixels = [self.pictures.read(Path(path)) for path in images[start : start + BATCH_IMAGES]]
-            labels += self.classify_pixels(self.pictures.normalized(pixels))
+            labels += self.classify_pixels(self.pictures.normalize(pixels))
         return labels
 
     def classify_pixels(self, images: Float[Tensor, "B C height width"]) -> list[Label]:

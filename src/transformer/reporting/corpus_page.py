@@ -56,7 +56,7 @@ def _body(examination: Examination) -> Iterator[Markup]:
 
 
 def _section(finding: Finding) -> Markup:
-    known = finding.known
+    known = finding.kind_info
     return element(
         "section",
         element("span", known.level, attributes={"class": "level"}),
@@ -74,7 +74,7 @@ def _worst_row(pair: WorstPair) -> Markup:
 
 
 def _example_row(example: Example) -> Markup:
-    return element("tr", _muted("td", example.reason), element("td", _places(example.places)))
+    return element("tr", _muted("td", example.reason), element("td", _places(example.lines)))
 
 
 def _places(places: Sequence[CorpusLine]) -> Markup:

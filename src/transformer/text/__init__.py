@@ -1,1 +1,1 @@
-"""Lines of text and the token ids that stand for them."""
+"""Text processing without a model: reading lines and splitting sentences."""

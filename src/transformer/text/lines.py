@@ -1,4 +1,4 @@
-"""Bytes to lines. Only a line feed ends a line, so n lines in are n lines out whatever they hold."""
+"""Decoding of bytes to lines. Only a line feed ends a line, so n input lines always give n output lines."""
 
 import gzip
 import zlib
@@ -20,12 +20,12 @@ REPLACEMENT: Final = ", or allow replacement (--invalid-utf8 replace, or data.in
 
 @dataclass
 class LineCounts:
-    r"""What was met while reading.
+    r"""Counts of the lines read.
 
     Attributes:
-        lines: lines read, an unterminated last one included.
-        carriage_returns: lines that ended in `\r\n`; the `\r` is not part of the line.
-        replaced: lines in which invalid bytes were replaced by U+FFFD, or a byte order mark removed, on request.
+        lines: Number of lines read, including an unterminated last line.
+        carriage_returns: Number of lines that ended in `\r\n`; the `\r` is not part of the line.
+        replaced: Number of lines in which invalid bytes were replaced by U+FFFD or a byte order mark was removed.
     """
 
     lines: int = 0
@@ -40,14 +40,14 @@ def decode_lines(
     invalid: Invalid = "error",
     remedy: str = REPLACEMENT,
 ) -> Iterator[str]:
-    r"""Yields the lines of a binary stream without their ends.
+    r"""Yields the lines of a binary stream without their line ends.
 
     Args:
-        stream: a binary file, or anything that yields bytes up to and including each `\n`.
-        name: of the file, for messages.
-        counts: filled while reading.
-        invalid: "replace" puts U+FFFD for bytes that are not UTF-8 instead of refusing them.
-        remedy: what a message offers beside a change of the file.
+        stream: Binary file, or any iterable of bytes up to and including each `\n`.
+        name: Name of the file in messages.
+        counts: Counts that are updated while reading.
+        invalid: "replace" replaces bytes that are not UTF-8 by U+FFFD, "error" raises an error.
+        remedy: Alternative to changing the file, appended to error messages.
 
     Raises:
         DataError: a line is not UTF-8, or the stream starts with a byte order mark.
@@ -97,14 +97,14 @@ def read_lines(
 
 
 def check_utf8(text: str, name: str) -> None:
-    """Refuses what was given on the command line in another encoding.
+    """Checks that a command-line argument is valid UTF-8.
 
     Args:
-        text: as the system gave it.
-        name: of it, for the message.
+        text: The argument as the operating system passed it.
+        name: Name of the argument in the message.
 
     Raises:
-        DataError: it holds bytes that are not UTF-8.
+        DataError: the text contains bytes that are not UTF-8.
     """
     try:
         text.encode()
@@ -114,7 +114,7 @@ def check_utf8(text: str, name: str) -> None:
 
 @contextmanager
 def open_bytes(path: Path) -> Generator[BinaryIO]:
-    """Opens a plain or compressed (.gz, .zst) file for reading; failures while it is open are told as its own.
+    """Opens a plain or compressed (.gz, .zst) file; errors until it is closed are reported with its path.
 
     Raises:
         DataError: the file is missing, unreadable or a damaged archive.
@@ -128,7 +128,7 @@ def open_bytes(path: Path) -> Generator[BinaryIO]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
     except OSError as error:
-        if compressed and error.errno is None:  # pyarrow's
+        if compressed and error.errno is None:  # raised by pyarrow
             raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
         raise DataError(f"{path}: {error.strerror or error}; check the path") from error
 
@@ -139,6 +139,6 @@ def _open(path: Path) -> BinaryIO:
     if path.suffix == ".zst":
         import pyarrow as pa
 
-        with path.open("rb"):  # pyarrow's own error has no reason in it
+        with path.open("rb"):  # the error of pyarrow contains no reason
             return BufferedReader(pa.input_stream(str(path), compression="zstd"), BUFFER_BYTES)
     return path.open("rb")

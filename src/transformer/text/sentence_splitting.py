@@ -1,4 +1,4 @@
-"""Over-long lines to pieces that fit, and back."""
+"""Splitting of long lines into pieces that fit a model."""
 
 import re
 from bisect import bisect_right
@@ -11,57 +11,57 @@ SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+|(?<=[。！？])\
 
 @dataclass(frozen=True)
 class SplitLine:
-    """A line as pieces to translate one by one.
+    """A line as pieces that are translated separately.
 
     Attributes:
-        pieces: in order; joined by a space they say what the line said.
-        is_clean: every cut is at a sentence end. Where it is False, a sentence was cut at a space or within a word.
-        words: for each word of the pieces the word of the line that it is, or is part of; None of a line that is whole.
+        pieces: Pieces in order; joined by spaces, they have the content of the line.
+        is_clean: Whether every cut is at a sentence end; otherwise, a sentence was cut at a space or within a word.
+        words: For each word of the pieces, the index of its word in the line; None if the line was not split.
     """
 
     pieces: list[str]
     is_clean: bool = True
     words: list[int] | None = None
 
-    def with_prefix(self, lead: str, *, is_apart: bool = True) -> "SplitLine":
-        """Each piece with what must lead it, whose words are those that the line begins with.
+    def with_prefix(self, prefix: str, *, is_apart: bool = True) -> "SplitLine":
+        """Returns the line with a prefix, with which the line begins, before each piece.
 
         Args:
-            lead: that.
-            is_apart: whether a space follows it in the line.
+            prefix: Text added before each piece.
+            is_apart: Whether a space follows the prefix in the line.
         """
-        leading = len(lead.split())
-        own = iter(self.words or ())
+        n_prefix = len(prefix.split())
+        line_words = iter(self.words or ())
         words = [
             word
             for piece in self.pieces
-            for word in (*range(leading), *(leading - (not is_apart) + next(own) for _ in piece.split()))
+            for word in (*range(n_prefix), *(n_prefix - (not is_apart) + next(line_words) for _ in piece.split()))
         ]
-        return replace(self, pieces=[f"{lead} {piece}" for piece in self.pieces], words=words)
+        return replace(self, pieces=[f"{prefix} {piece}" for piece in self.pieces], words=words)
 
 
 def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
-    """Cuts a line into pieces of at most `limit` tokens, at sentence ends if that suffices, as few as they can be.
+    """Splits a line into as few pieces of at most `limit` tokens as possible, at sentence ends if that suffices.
 
     Args:
-        line: of any length.
-        limit: most tokens of a piece.
-        count: tokens of each text.
+        line: Line of any length.
+        limit: Maximum tokens of a piece.
+        count: Function that returns the number of tokens of each text.
     """
     sentences = _sentences(line)
     sizes = count(sentences)
     if max(sizes, default=0) <= limit:
         pieces = _pack(sentences, sizes, limit, count)
-        return SplitLine(pieces, words=_words_as_given(line, pieces))
+        return SplitLine(pieces, words=_line_word_indices(line, pieces))
     units: list[str] = []
     for sentence, size in zip(sentences, sizes, strict=True):
         units.extend([sentence] if size <= limit else _words(sentence, limit, count))
     pieces = _pack(units, count(units), limit, count)
-    return SplitLine(pieces, is_clean=False, words=_words_as_given(line, pieces))
+    return SplitLine(pieces, is_clean=False, words=_line_word_indices(line, pieces))
 
 
-def _words_as_given(line: str, pieces: list[str]) -> list[int]:
-    """For each word of the pieces of a line the word of the line that it is, or is a part of."""
+def _line_word_indices(line: str, pieces: list[str]) -> list[int]:
+    """Returns for each word of the pieces the index of the word of the line to which it belongs."""
     ends = list(accumulate(map(len, line.split())))
     parts = [part for piece in pieces for part in piece.split()]
     return [bisect_right(ends, end - len(part)) for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
@@ -80,7 +80,7 @@ def _words(sentence: str, limit: int, count: Callable[[list[str]], list[int]]) -
 
 
 def _halves(word: str, limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """The word, or its halves and their halves until each fits; a single character is never cut."""
+    """Halves a word recursively until each part fits; a single character is never split."""
     if len(word) == 1 or count([word])[0] <= limit:
         return [word]
     middle = len(word) // 2
@@ -88,10 +88,10 @@ def _halves(word: str, limit: int, count: Callable[[list[str]], list[int]]) -> l
 
 
 def _pack(units: list[str], sizes: list[int], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """Joins neighbours by spaces while their tokens fit together.
+    """Joins neighbouring units by spaces as long as they fit together.
 
-    Most tokenizers make a space a part of the word after it, so that sizes add up; characters spend a token on it.
-    Where what is joined is still too long, it is halved.
+    In most tokenizers, a space is part of the following word, so sizes add up; a character tokenizer needs one token
+    for it. A joined piece that is still too long is halved.
     """
     for space in (0, 1):
         groups = _grouped(units, [size + space for size in sizes], limit + space)
@@ -108,18 +108,18 @@ def _pack(units: list[str], sizes: list[int], limit: int, count: Callable[[list[
 
 def _grouped(units: list[str], sizes: list[int], limit: int) -> list[list[str]]:
     packed: list[list[str]] = []
-    room = -1
+    capacity = -1
     for unit, size in zip(units, sizes, strict=True):
-        if size > room:
+        if size > capacity:
             packed.append([])
-            room = limit
+            capacity = limit
         packed[-1].append(unit)
-        room -= size
+        capacity -= size
     return packed
 
 
 def _halved(group: list[str], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """The units of a group joined, or its halves and theirs until each fits; a single unit is never cut."""
+    """Joins the units of a group, halving it recursively until each part fits; a single unit is never split."""
     joined = " ".join(group)
     if len(group) == 1 or count([joined])[0] <= limit:
         return [joined]

@@ -1,4 +1,4 @@
-"""What every tokenizer does: text to token ids and back."""
+"""The base class of tokenizers, which convert text to token ids and back."""
 
 import hashlib
 import unicodedata
@@ -20,12 +20,12 @@ from transformer.tokenizers.special_tokens import (
 
 
 class Tokenizer(ABC):
-    """Encodes the text of one language, or of both. Text that was typed never becomes a control id.
+    """A tokenizer of one language, or of both. Text never becomes the id of a special token.
 
     Attributes:
-        normalization: what is changed in a text before.
+        normalization: Normalization of a text before it is encoded.
         special_tokens: Ids of the special tokens.
-        kind: in words.
+        kind: Name of the kind of tokenizer, for people.
     """
 
     special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
@@ -36,83 +36,84 @@ class Tokenizer(ABC):
 
     @property
     def first_text_id(self) -> int:
-        """The first id that stands for text."""
+        """First id that represents text."""
         return N_SPECIAL_TOKENS
 
     @property
     def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that stand before and after a text that an encoder reads as a whole."""
-        return tuple(each for each in (self.special_tokens.bos,) if each is not None), tuple(
-            each for each in (self.special_tokens.eos,) if each is not None
-        )
+        """Ids of the special tokens before and after a text that an encoder reads as a whole."""
+        bos, eos = self.special_tokens.bos, self.special_tokens.eos
+        return () if bos is None else (bos,), () if eos is None else (eos,)
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """Number of ids, control ids included."""
+        """Number of ids, special tokens included."""
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts, without control ids."""
+        """Encodes several texts, without special tokens."""
 
     def language_prefix(self, text: str) -> str:
-        """What must stand before every part of a text that is translated in parts; empty for most."""
+        """Returns the language code of a text, which every part of the text must repeat; empty for most tokenizers."""
         del text
         return ""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out."""
+        """Decodes token ids to text; special tokens are omitted."""
 
     @abstractmethod
     def fallback_bytes(self) -> list[int]:
-        """For each id, the bytes it spends on a character that it holds only a part of."""
+        """Returns for each id the number of its bytes that encode only a part of a character."""
 
     @abstractmethod
     def to_json(self) -> str:
-        """The file content from which the same tokenizer is made again."""
+        """Returns the file content from which the tokenizer can be recreated."""
 
     @abstractmethod
-    def _piece(self, token: int) -> str:
-        """What is printed for an id that is no control id."""
+    def _printable_piece(self, token: int) -> str:
+        """Returns the printable piece of an id that does not belong to a special token."""
 
     def normalize(self, text: str) -> str:
-        """The text as the model sees it and as `decode` gives it back."""
+        """Returns the text as the model sees it and as `decode` returns it."""
         if self.normalization.unicode == "nfc":
             text = unicodedata.normalize("NFC", text)
         return text.lower() if self.normalization.lowercase else text
 
-    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
-        """The token ids of parts of a running text, line ends and all: `decode_running` puts them together again.
+    def encode_running(
+        self, texts: Sequence[str], contexts: Sequence[tuple[str, str]] | None = None
+    ) -> list[list[int]]:
+        """Encodes parts of a running text, line ends included; `decode_running` reverses it.
 
         Args:
-            texts: the parts.
-            around: what stands before and after each of them, for tokenizers that treat the begin of a text in their
-                own way; nothing if not given.
+            texts: Parts of the text.
+            contexts: Text before and after each part, for tokenizers that treat the start of a text differently; none
+                if not given.
         """
-        del around
+        del contexts
         return self.encode_batch(texts)
 
     def decode_running(self, ids: Sequence[int]) -> str:
-        """The text of token ids of `encode_running`; control ids are left out."""
+        """Decodes token ids of `encode_running` to text; special tokens are omitted."""
         return self.decode(ids)
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text, without control ids."""
+        """Encodes a text, without special tokens."""
         return self.encode_batch([text])[0]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The token ids of many texts one after another, and the number of tokens of each."""
+        """Returns the concatenated token ids of several texts, and the number of tokens of each."""
         ids = self.encode_batch(texts)
         lengths = np.fromiter(map(len, ids), np.int64, len(texts))
         return np.fromiter(chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
+        """Returns a printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
         printed = self._printed
         for i in ids:
             if i not in printed:
-                printed[i] = SPECIAL_TOKEN_NAMES[i] if i < N_SPECIAL_TOKENS else self._piece(i)
+                printed[i] = SPECIAL_TOKEN_NAMES[i] if i < N_SPECIAL_TOKENS else self._printable_piece(i)
         return [printed[i] for i in ids]
 
     @cached_property
@@ -120,5 +121,5 @@ class Tokenizer(ABC):
         return {}
 
     def fingerprint(self) -> str:
-        """SHA-256 of the stored form: equal tokenizers encode equally."""
+        """Returns the SHA-256 of the serialized tokenizer; tokenizers with equal fingerprints encode equally."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Byte-level byte-pair encoding: text to token ids and back, without loss."""
+"""Lossless tokenization by byte-level byte-pair encoding."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,17 +15,17 @@ from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
 
 N_BYTES = 256
-# A word with the space before it, one digit, a run of other signs, or white space: merges never cross these.
+# A word with the preceding space, one digit, a run of other characters, or white space; merges never cross these.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 
 class BytePairTokenizer(Tokenizer):
-    """Encodes the text of one language, or of both, as ids of byte-pair merges.
+    """A byte-level BPE tokenizer of one language, or of both.
 
-    Every byte is a token, so that there is no unknown text: decode(encode(x)) == normalize(x) for any Unicode text.
-    The library's ids are shifted by the number of control ids, so that typed text such as `[EOS]` or `</s>` cannot
-    become one. A space is put before the text and taken off after decoding, so that a word is the same token at the
-    start of a line and within it.
+    Every byte is a token, so no text is unknown: decode(encode(x)) == normalize(x) for any Unicode text. The ids of the
+    tokenizers library are shifted by the number of special tokens, so text such as `[EOS]` or `</s>` cannot become one.
+    A space is added before the text and removed after decoding, so a word is the same token at the start of a line and
+    within it.
 
     Source: Sennrich et al. 2016 (byte-pair encoding); Radford et al. 2019, Sec. 2.2 (on bytes).
     """
@@ -38,11 +38,11 @@ class BytePairTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, lines: Iterable[str], settings: TokenizerConfig) -> "BytePairTokenizer":
-        """Learns the merges from lines of text.
+        """Trains the merges on lines of text.
 
         Raises:
             ConfigError: `settings.vocab_size` is not set.
-            DataError: there is no text.
+            DataError: the texts are empty.
         """
         vocab_size = N_SPECIAL_TOKENS + N_BYTES if settings.kind == "bytes" else settings.vocab_size
         if vocab_size is None:
@@ -62,19 +62,19 @@ class BytePairTokenizer(Tokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, control ids included."""
+        """Number of ids, special tokens included."""
         return self._merges.get_vocab_size() + N_SPECIAL_TOKENS
 
     def prepare(self, text: str) -> str:
-        """The normalized text with the space that makes a first word like any other; empty text stays empty."""
+        """Returns the normalized text with a space before its first word; empty text stays empty."""
         return " " + self.normalize(text) if text else ""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts, encoded in parallel."""
+        """Encodes several texts in parallel."""
         return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in self._encode(texts)]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The token ids of many texts one after another, and the number of tokens of each: no list a text is kept."""
+        """Implements `Tokenizer.encode_flat` without a list per text."""
         encodings = self._encode(texts)
         lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
@@ -84,30 +84,32 @@ class BytePairTokenizer(Tokenizer):
         return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out, bytes that form no character become U+FFFD."""
+        """Decodes token ids to text; special tokens are omitted, and bytes that form no character become U+FFFD."""
         text = self._merges.decode(
             [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
         )
         return text.removeprefix(" ")
 
-    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
-        """As of `Tokenizer`: no space is put before a part."""
-        del around
+    def encode_running(
+        self, texts: Sequence[str], contexts: Sequence[tuple[str, str]] | None = None
+    ) -> list[list[int]]:
+        """Implements `Tokenizer.encode_running`: no space is added before a part."""
+        del contexts
         prepared = [self.normalize(text) for text in texts]
         encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
         return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in encodings]
 
     def decode_running(self, ids: Sequence[int]) -> str:
-        """As of `Tokenizer`."""
+        """Implements `Tokenizer.decode_running`."""
         return self._merges.decode(
             [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
         )
 
     def fallback_bytes(self) -> list[int]:
-        """For each id, the bytes it spends on a character that it holds only a part of.
+        """Returns for each id the number of its bytes that encode only a part of a character.
 
-        Text whose characters were frequent enough to be merged costs none; their sum over a corpus tells how much of
-        it the tokenizer spells out byte by byte.
+        Characters that were frequent enough to be merged have none; the sum over a corpus shows how much of it is
+        encoded byte by byte.
         """
         sizes = [0] * self.vocab_size
         for piece, token in self._merges.get_vocab().items():
@@ -116,16 +118,16 @@ class BytePairTokenizer(Tokenizer):
         return sizes
 
     def to_json(self) -> str:
-        """The file content from which `from_json` makes the same tokenizer."""
+        """Returns the file content from which `from_json` recreates the tokenizer."""
         content = {"normalization": self.normalization.model_dump(), "merges": json.loads(self._merges.to_str())}
         return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, content: str) -> "BytePairTokenizer":
-        """Reads what `to_json` wrote.
+        """Creates a tokenizer from the content that `to_json` wrote.
 
         Raises:
-            DataError: the content is something else.
+            DataError: the content is not that of such a tokenizer.
         """
         try:
             fields = json.loads(content)
@@ -134,8 +136,8 @@ class BytePairTokenizer(Tokenizer):
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
 
-    def _piece(self, token: int) -> str:
-        """As `Tokenizer._piece`."""
+    def _printable_piece(self, token: int) -> str:
+        """Implements `Tokenizer._printable_piece`."""
         piece = self._merges.id_to_token(token - N_SPECIAL_TOKENS)
         if piece is None:
             return SPECIAL_TOKEN_NAMES[-1]
@@ -145,7 +147,7 @@ class BytePairTokenizer(Tokenizer):
 
 
 class _CountedText:
-    """Passes texts on and counts their characters."""
+    """Iterates over texts and counts their characters."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = texts
@@ -178,7 +180,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte in a piece: itself where printable, else shifted past U+00FF."""
+    """Returns the byte of each character in a piece: its own code if printable, else shifted past U+00FF."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in printable]
     alphabet = {chr(byte): byte for byte in printable}

@@ -1,4 +1,4 @@
-"""One token a character."""
+"""A tokenizer with one token per character."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,11 @@ from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, UNK_ID
 
 
 class CharacterTokenizer(Tokenizer):
-    """Encodes each character (Unicode code point) as a token; those that the training text lacks become [UNK].
+    """Encodes each character (Unicode code point) as a token; characters absent from the training text become [UNK].
 
     Args:
-        characters: in the order of their ids.
-        normalization: what is changed in a text before.
+        characters: Characters in the order of their ids.
+        normalization: Normalization of a text before it is encoded.
     """
 
     kind = "characters"
@@ -26,48 +26,48 @@ class CharacterTokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], settings: TokenizerConfig) -> "CharacterTokenizer":
-        """Takes the characters of a text, sorted.
+        """Builds the vocabulary from the sorted characters of texts.
 
         Raises:
-            DataError: there is no text.
+            DataError: the texts are empty.
         """
         tokenizer = cls([], settings.normalization)
-        found: set[str] = set()
+        characters: set[str] = set()
         for text in texts:
-            found.update(tokenizer.normalize(text))
-        if not found:
+            characters.update(tokenizer.normalize(text))
+        if not characters:
             raise DataError("the training text is empty; a tokenizer needs text to learn from")
-        return cls(sorted(found), settings.normalization)
+        return cls(sorted(characters), settings.normalization)
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, control ids included."""
+        """Number of ids, special tokens included."""
         return len(self.characters) + N_SPECIAL_TOKENS
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts."""
+        """Encodes several texts."""
         return [[self._ids.get(character, UNK_ID) for character in self.normalize(text)] for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out."""
+        """Decodes token ids to text; special tokens are omitted."""
         last = self.vocab_size
         return "".join(self.characters[i - N_SPECIAL_TOKENS] for i in ids if N_SPECIAL_TOKENS <= i < last)
 
     def fallback_bytes(self) -> list[int]:
-        """No id spends bytes."""
+        """Returns zeros: no character is split into bytes."""
         return [0] * self.vocab_size
 
     def to_json(self) -> str:
-        """The file content from which `from_json` makes the same tokenizer."""
+        """Returns the file content from which `from_json` recreates the tokenizer."""
         content = {"characters": self.characters, "normalization": self.normalization.model_dump()}
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, content: str) -> "CharacterTokenizer":
-        """Reads what `to_json` wrote.
+        """Creates a tokenizer from the content that `to_json` wrote.
 
         Raises:
-            DataError: the content is something else.
+            DataError: the content is not that of such a tokenizer.
         """
         try:
             fields = json.loads(content)
@@ -76,7 +76,7 @@ class CharacterTokenizer(Tokenizer):
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
 
-    def _piece(self, token: int) -> str:
-        """As `Tokenizer._piece`."""
-        place = token - N_SPECIAL_TOKENS
-        return self.characters[place].replace(" ", "▁") if place < len(self.characters) else f"[{token}]"
+    def _printable_piece(self, token: int) -> str:
+        """Implements `Tokenizer._printable_piece`."""
+        index = token - N_SPECIAL_TOKENS
+        return self.characters[index].replace(" ", "▁") if index < len(self.characters) else f"[{token}]"

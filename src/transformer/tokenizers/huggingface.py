@@ -1,4 +1,4 @@
-"""Tokenizers of published models, as the tokenizers library reads them."""
+"""Tokenizers of published models, read by the tokenizers library of Hugging Face."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES, UNK_ID, SpecialTokenIds
 
-WHOLE, WORDS, PIECES, MERGES, FACTS = (
+TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
 )  # fmt: skip
-ADDED: Final = "added_tokens.json"
+ADDED_TOKENS_FILE: Final = "added_tokens.json"
 INPUTS: Final = ("input_ids", "attention_mask")
-FROM_WHOLE: Final = f"read from {WHOLE} alone, which AutoTokenizer of transformers writes; add it"
-BERT_FACTS: Final[dict[str, tuple[Any, ...]]] = {
+TOKENIZER_FILE_ONLY: Final = f"read from {TOKENIZER_FILE} alone, which AutoTokenizer of transformers writes; add it"
+BERT_CONFIG: Final[dict[str, tuple[Any, ...]]] = {
     "tokenizer_class": (
         None, "PreTrainedTokenizerFast",
         *(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast")),
@@ -29,27 +29,27 @@ BERT_FACTS: Final[dict[str, tuple[Any, ...]]] = {
     "word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece"),
     "do_basic_tokenize": (None, True), "never_split": (None, []),
 }  # fmt: skip
-"""Facts beside a list of words, and with which values words are split as BERT splits them."""
-NORMALIZED: Final = {
+"""Options of tokenizer_config.json, and the values for which words are split as BERT splits them."""
+NORMALIZER_OPTIONS: Final = {
     "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars",
 }  # fmt: skip
-"""Facts that a BertNormalizer has too, and what they are called there."""
-KIND: Final = "published"
-"""The key that a stored form begins with."""
+"""Options of tokenizer_config.json -> the same options of a BertNormalizer."""
+STORED_KEY: Final = "published"
+"""First key of the serialized tokenizer, by which its kind is recognized."""
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """Encodes text as a published model was trained to read it: WordPiece, byte-level BPE, Unigram.
+    """The tokenizer of a published model: WordPiece, byte-level BPE or Unigram.
 
-    Tokens that steer the model are not found in typed text: `[MASK]` is read as what it looks like. What is decoded is
-    the text as far as the vocabulary and its normalization keep it: WordPiece forgets spaces and perhaps case.
+    Special tokens are not recognized in text: `[MASK]` is encoded as ordinary characters. Decoding restores the text as
+    far as the vocabulary and the normalization preserve it; WordPiece loses spaces and perhaps case.
 
     Args:
-        content: of a tokenizer.json.
+        content: Content of a tokenizer.json.
         special_tokens: Ids of the special tokens.
 
     Raises:
-        DataError: the content is something else.
+        DataError: the content is not that of a tokenizer.json.
     """
 
     kind = "published"
@@ -67,187 +67,195 @@ class HuggingFaceTokenizer(Tokenizer):
         self._library.no_truncation()
         self._library.no_padding()
         try:
-            with_frame = self._library.encode("a", add_special_tokens=True)
+            template = self._library.encode("a", add_special_tokens=True)
         except Exception as error:
             raise DataError(f"a tokenizer that cannot read 'a' ({error}); copy its files again") from error
-        inner = [place for place, special in enumerate(with_frame.special_tokens_mask) if not special]
+        inner = [index for index, special in enumerate(template.special_tokens_mask) if not special]
         first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
-        self._frame = tuple(with_frame.ids[:first]), tuple(with_frame.ids[last:])
+        self._boundary_tokens = tuple(template.ids[:first]), tuple(template.ids[last:])
         self._library.encode_special_tokens = True
         added = self._library.get_added_tokens_decoder()
-        self._special = {token for token, facts in added.items() if facts.special and token != special_tokens.unk}
+        self._special = {
+            token for token, properties in added.items() if properties.special and token != special_tokens.unk
+        }
 
     @property
     def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """As of `Tokenizer`: what the published tokenizer puts around a text."""
-        return self._frame
+        """Ids of the special tokens that the published tokenizer adds before and after a text."""
+        return self._boundary_tokens
 
     @property
     def first_text_id(self) -> int:
-        """As of `Tokenizer`: published vocabularies mix them with others, so that it is 0."""
+        """Always 0: in published vocabularies, special tokens and text are not separated."""
         return 0
 
     @property
     def sentinels(self) -> tuple[int, ...]:
-        """The ids of `<extra_id_0>`, `<extra_id_1>`, ..., which stand for spans that were taken out."""
-        found = (self._library.token_to_id(f"<extra_id_{number}>") for number in count())
-        return tuple(token for token in takewhile(lambda token: token is not None, found) if token is not None)
+        """Ids of `<extra_id_0>`, `<extra_id_1>`, ..., which mark the spans removed in span corruption."""
+        token_ids = (self._library.token_to_id(f"<extra_id_{number}>") for number in count())
+        return tuple(token for token in takewhile(lambda token: token is not None, token_ids) if token is not None)
 
     @property
     def vocab_size(self) -> int:
-        """One more than the largest id."""
+        """Largest id plus one."""
         return max(self._library.get_vocab(with_added_tokens=True).values()) + 1
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts, without those of the frame."""
+        """Encodes several texts, without boundary tokens."""
         return [self._as_text(encoding.ids) for encoding in self._encode(texts, fast=True)]
 
-    def encode_running(self, texts: Sequence[str], around: Sequence[tuple[str, str]] | None = None) -> list[list[int]]:
-        """As of `Tokenizer`: of what stands around a part, each token that ends within the part is its."""
-        if around is None:
+    def encode_running(
+        self, texts: Sequence[str], contexts: Sequence[tuple[str, str]] | None = None
+    ) -> list[list[int]]:
+        """Implements `Tokenizer.encode_running`: encodes parts with context and keeps tokens that end in the part."""
+        if contexts is None:
             return self.encode_batch(texts)
-        whole = [before + text + after for text, (before, after) in zip(texts, around, strict=True)]
-        found: list[list[int]] = []
-        for text, (before, _), encoding in zip(texts, around, self._encode(whole), strict=True):
+        whole = [before + text + after for text, (before, after) in zip(texts, contexts, strict=True)]
+        token_ids: list[list[int]] = []
+        for text, (before, _), encoding in zip(texts, contexts, self._encode(whole), strict=True):
             first, last = (len(before) or -1), len(before) + len(text)
             ends = [end for _, end in encoding.offsets]
-            found.append(self._as_text([i for i, end in zip(encoding.ids, ends, strict=True) if first < end <= last]))
-        return found
+            token_ids.append(
+                self._as_text([i for i, end in zip(encoding.ids, ends, strict=True) if first < end <= last])
+            )
+        return token_ids
 
     def _encode(self, texts: Sequence[str], *, fast: bool = False) -> list[tokenizers.Encoding]:
-        """As the library does, without the frame; where it is to be fast, without places in the text."""
+        """Encodes texts with the library, without boundary tokens; `fast` omits character offsets."""
         encode = self._library.encode_batch_fast if fast else self._library.encode_batch
         try:
             return encode(list(texts), add_special_tokens=False)
         except Exception as error:  # the library raises plain Exception
-            raise DataError(f"the tokenizer lacks what it needs for this text ({error}); mend its files") from error
+            raise DataError(f"the tokenizer lacks a token for this text ({error}); repair its files") from error
 
     def _as_text(self, ids: list[int]) -> list[int]:
-        """The ids without those that steer the model, which some vocabularies (Unigram) also find in typed text."""
+        """Replaces ids of special tokens by that of unknown text; Unigram also recognizes special tokens in text."""
         if self._special.isdisjoint(ids):
             return ids
         unk = self.special_tokens.unk
-        found = (unk if token in self._special else token for token in ids)
-        return [token for token in found if token is not None]
+        token_ids = (unk if token in self._special else token for token in ids)
+        return [token for token in token_ids if token is not None]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out."""
+        """Decodes token ids to text; special tokens are omitted."""
         return self._library.decode(list(ids), skip_special_tokens=True)
 
     def normalize(self, text: str) -> str:
-        """The text as the published tokenizer normalizes it."""
+        """Normalizes a text as the published tokenizer does."""
         normalizer: Any = self._library.normalizer
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def fallback_bytes(self) -> list[int]:
-        """Unknown text is one token here; no id spends bytes."""
+        """Returns zeros: no character is split into bytes."""
         return [0] * self.vocab_size
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A printable piece for each id, control ids by their published names."""
-        return [self._piece(token) for token in ids]
+        """Returns a printable piece for each id; special tokens have their published names."""
+        return [self._printable_piece(token) for token in ids]
 
-    def _piece(self, token: int) -> str:
-        """As `Tokenizer._piece`."""
+    def _printable_piece(self, token: int) -> str:
+        """Implements `Tokenizer._printable_piece`."""
         piece = self._library.id_to_token(token)
         return f"[{token}]" if piece is None else piece.replace("Ġ", "▁")
 
     def to_json(self) -> str:
-        """The file content from which `from_json` makes the same tokenizer."""
+        """Returns the file content from which `from_json` recreates the tokenizer."""
         special_tokens = {name: getattr(self.special_tokens, name) for name in ("pad", "bos", "eos", "unk", "mask")}
-        return json.dumps({KIND: self.content, "control": special_tokens}, ensure_ascii=False)
+        return json.dumps({STORED_KEY: self.content, "control": special_tokens}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, content: str) -> "HuggingFaceTokenizer":
-        """Reads what `to_json` wrote.
+        """Creates a tokenizer from the content that `to_json` wrote.
 
         Raises:
-            DataError: the content is something else.
+            DataError: the content is not that of such a tokenizer.
         """
         try:
             fields = json.loads(content)
-            return cls(fields[KIND], SpecialTokenIds(**fields["control"]))
+            return cls(fields[STORED_KEY], SpecialTokenIds(**fields["control"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a tokenizer of this package ({error}); import the model again") from error
 
 
 def read_tokenizer(files: Mapping[str, bytes], special_tokens: SpecialTokenIds) -> HuggingFaceTokenizer:
-    """The tokenizer of a published folder: tokenizer.json, or vocab.txt, or vocab.json with merges.txt.
+    """Reads the tokenizer of a published folder: tokenizer.json, or vocab.txt, or vocab.json with merges.txt.
 
     Args:
-        files: the small files of the folder by name.
+        files: Small files of the folder by name.
         special_tokens: Ids of the special tokens, see `read_special_token_ids`.
 
     Raises:
-        BundleError: none of them is there.
+        BundleError: the folder has none of these files.
     """
     return HuggingFaceTokenizer(_content(files), special_tokens)
 
 
 def read_special_token_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[str, int | None]:
-    """The ids of control tokens.
+    """Reads the ids of special tokens.
 
     Args:
-        files: the small files of the folder by name.
-        names: of the token of each role where the folder does not tell, e.g. {"mask_token": "[MASK]"}.
+        files: Small files of the folder by name.
+        names: Role -> default token, for roles that the folder does not define, e.g. {"mask_token": "[MASK]"}.
 
     Raises:
-        BundleError: there is no tokenizer.
+        BundleError: the folder has no tokenizer.
     """
-    facts: dict[str, Any] = {}
-    for name in (FACTS, "special_tokens_map.json"):
-        facts |= json.loads(files[name]) if name in files else {}
+    config: dict[str, Any] = {}
+    for name in (CONFIG_FILE, "special_tokens_map.json"):
+        config |= json.loads(files[name]) if name in files else {}
     content = _content(files)
     try:
         library = tokenizers.Tokenizer.from_str(content)
     except Exception as error:  # the library raises plain Exception
         raise BundleError(f"not a tokenizer that the tokenizers library reads ({error}); copy it again") from error
-    found: dict[str, int | None] = {}
-    for role, usual in names.items():
-        token = facts.get(role) or usual
-        found[role] = library.token_to_id(token["content"] if isinstance(token, dict) else str(token))
-    return found
+    token_ids: dict[str, int | None] = {}
+    for role, default in names.items():
+        token = config.get(role) or default
+        token_ids[role] = library.token_to_id(token["content"] if isinstance(token, dict) else str(token))
+    return token_ids
 
 
 def _content(files: Mapping[str, bytes]) -> str:
-    if WHOLE in files:
-        _refuse_other_normalization(json.loads(files[WHOLE]), json.loads(files.get(FACTS, b"{}")))
-        return files[WHOLE].decode("utf-8")
+    if TOKENIZER_FILE in files:
+        _check_normalization(json.loads(files[TOKENIZER_FILE]), json.loads(files.get(CONFIG_FILE, b"{}")))
+        return files[TOKENIZER_FILE].decode("utf-8")
     try:
-        if WORDS in files:
+        if VOCAB_TXT in files:
             return _word_pieces(files).to_str()
-        if PIECES in files and MERGES in files:
+        if VOCAB_JSON in files and MERGES_TXT in files:
             return _byte_pairs(files).to_str()
     except BundleError:
         raise
     except Exception as error:  # the library raises plain Exception
-        raise BundleError(f"{WORDS}, {PIECES} or {MERGES} is damaged ({error}); copy it again") from error
+        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged ({error}); copy it again") from error
     raise BundleError(
-        f"there is no {WHOLE}, nor {WORDS}, nor {PIECES} with {MERGES}; copy the whole folder (AutoTokenizer of "
-        "transformers writes tokenizer.json)"
+        f"there is no {TOKENIZER_FILE}, nor {VOCAB_TXT}, nor {VOCAB_JSON} with {MERGES_TXT}; copy the whole folder "
+        "(AutoTokenizer of transformers writes tokenizer.json)"
     )
 
 
 def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """BERT's tokenizer from the list of its words (Devlin et al. 2019, Sec. 3).
+    """Creates the tokenizer of BERT from its vocabulary (Devlin et al. 2019, Sec. 3).
 
     Raises:
-        BundleError: words are split by another tokenizer, or there are tokens beside the list.
+        BundleError: the config names another tokenizer, or there are tokens that the vocabulary lacks.
     """
-    facts: dict[str, Any] = json.loads(files.get(FACTS, b"{}"))
-    other = {name: facts.get(name) for name, known in BERT_FACTS.items() if facts.get(name) not in known}
+    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    other = {name: config.get(name) for name, known in BERT_CONFIG.items() if config.get(name) not in known}
     if other:
         name, value = other.popitem()
-        raise BundleError(f"{name}={value!r} in {FACTS} does not read {WORDS} as BERT does; add a {WHOLE}")
-    vocabulary = {word: token for token, word in enumerate(_lines(files[WORDS]))}
-    _refuse_more(files, vocabulary, WORDS)
+        raise BundleError(
+            f"{name}={value!r} in {CONFIG_FILE} does not read {VOCAB_TXT} as BERT does; add a {TOKENIZER_FILE}"
+        )
+    vocabulary = {word: token for token, word in enumerate(_lines(files[VOCAB_TXT]))}
+    _check_added_tokens(files, vocabulary, VOCAB_TXT)
     if not {"[UNK]", "[CLS]", "[SEP]"} <= vocabulary.keys():
-        raise BundleError(f"{WORDS} lacks [UNK], [CLS] or [SEP]; copy it again")
+        raise BundleError(f"{VOCAB_TXT} lacks [UNK], [CLS] or [SEP]; copy it again")
     library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
     library.normalizer = normalizers.BertNormalizer(
-        lowercase=bool(facts.get("do_lower_case", True)),
-        strip_accents=facts.get("strip_accents"),
-        handle_chinese_chars=bool(facts.get("tokenize_chinese_chars", True)),
+        lowercase=bool(config.get("do_lower_case", True)),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
     )
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece()
@@ -261,51 +269,53 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
 
 
 def _lines(content: bytes) -> list[str]:
-    """Those of a file of text, which may have passed through Windows."""
+    """Returns the lines of a text file with Unix or Windows line ends."""
     return content.decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
-def _refuse_other_normalization(whole: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Refuses a folder that says two things of case, accents or Chinese characters.
+def _check_normalization(tokenizer: dict[str, Any], config: Mapping[str, Any]) -> None:
+    """Checks that tokenizer.json and the config agree on case, accents and Chinese characters.
 
     Raises:
-        BundleError: tokenizer.json and its facts differ.
+        BundleError: the two differ.
     """
-    normalizer = whole.get("normalizer") or {}
+    normalizer = tokenizer.get("normalizer") or {}
     if normalizer.get("type") != "BertNormalizer":
         return
-    for asked, made in NORMALIZED.items():
-        if facts.get(asked) not in (None, normalizer.get(made)):
-            raise BundleError(f"{asked}={facts[asked]} in {FACTS} is not what {WHOLE} does; make the two agree")
+    for config_name, name in NORMALIZER_OPTIONS.items():
+        if config.get(config_name) not in (None, normalizer.get(name)):
+            raise BundleError(
+                f"{asked}={config[asked]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; make the two agree"
+            )
 
 
-def _refuse_more(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
-    """Refuses tokens that stand beside a vocabulary.
+def _check_added_tokens(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
+    """Checks that the folder has no added tokens that the vocabulary lacks.
 
     Raises:
-        BundleError: there are some.
+        BundleError: there are such tokens.
     """
-    facts, added = (json.loads(files.get(each, b"{}")) for each in (FACTS, ADDED))
-    known = {*added, *(each["content"] for each in facts.get("added_tokens_decoder", {}).values())}
-    if more := known - vocabulary.keys():
-        raise BundleError(f"tokens beside {name} ({', '.join(sorted(more))}): {FROM_WHOLE}")
+    config, added = (json.loads(files.get(file, b"{}")) for file in (CONFIG_FILE, ADDED_TOKENS_FILE))
+    tokens = {*added, *(token["content"] for token in config.get("added_tokens_decoder", {}).values())}
+    if missing := tokens - vocabulary.keys():
+        raise BundleError(f"tokens beside {name} ({', '.join(sorted(missing))}): {TOKENIZER_FILE_ONLY}")
 
 
 def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """GPT-2's tokenizer from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
+    """Creates the tokenizer of GPT-2 from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
 
     Raises:
-        BundleError: texts are framed, or there are tokens beside the vocabulary.
+        BundleError: texts have boundary tokens, or there are tokens that the vocabulary lacks.
     """
-    lines = [line for line in _lines(files[MERGES]) if line and not line.startswith("#version")]
+    lines = [line for line in _lines(files[MERGES_TXT]) if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
-    vocabulary: dict[str, int] = json.loads(files[PIECES])
-    facts: dict[str, Any] = json.loads(files.get(FACTS, b"{}"))
-    _refuse_more(files, vocabulary, PIECES)
-    if facts.get("add_bos_token"):
-        raise BundleError(f"add_bos_token in {FACTS}: {FROM_WHOLE}")
+    vocabulary: dict[str, int] = json.loads(files[VOCAB_JSON])
+    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    _check_added_tokens(files, vocabulary, VOCAB_JSON)
+    if config.get("add_bos_token"):
+        raise BundleError(f"add_bos_token in {CONFIG_FILE}: {TOKENIZER_FILE_ONLY}")
     library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(facts.get("add_prefix_space")))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
     return library
@@ -314,60 +324,67 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
 def write_tokenizer(
     tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str] = INPUTS, longest: int | None = None
 ) -> dict[str, bytes]:
-    """The files of a published folder: tokenizer.json and what says which tokens steer the model.
+    """Returns the tokenizer files of a published folder: tokenizer.json, and a config that names the special tokens.
 
-    The class of transformers that is named reads tokenizer.json as it stands; those of single models change it.
+    The config names the class of transformers that reads tokenizer.json unchanged, unlike the classes of single models.
 
     Args:
-        tokenizer: published, or byte pairs or characters that were trained here.
-        frame: of a tokenizer trained here: the template that texts are put in, e.g. "$A [EOS]"; "" where the model was
+        tokenizer: A published tokenizer, or a byte-pair or character tokenizer that was trained here.
+        frame: Template with the boundary tokens, for tokenizers trained here, e.g. "$A [EOS]"; "" if the model was
             trained on running text, to which no space is added.
-        inputs: what the model takes.
-        longest: most tokens of a text that it takes, where there is such a number.
+        inputs: Names of the inputs of the model.
+        longest: Maximum tokens of a text, if the model has a maximum.
 
     Raises:
-        BundleError: another one.
+        BundleError: another kind of tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         content = tokenizer.content
     elif isinstance(tokenizer, BytePairTokenizer):
-        content = _framed(_merges_of_ours(tokenizer), tokenizer.normalization, frame, spaced=True)
+        content = _to_tokenizer_json(_export_byte_pairs(tokenizer), tokenizer.normalization, frame, spaced=True)
     elif isinstance(tokenizer, CharacterTokenizer):
-        content = _framed(_characters_of_ours(tokenizer), tokenizer.normalization, frame, spaced=False)
+        content = _to_tokenizer_json(_export_characters(tokenizer), tokenizer.normalization, frame, spaced=False)
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.special_tokens, role) for role in ("pad", "bos", "eos", "unk", "mask")}
-    facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
-    facts |= {} if longest is None else {"model_max_length": longest}
-    facts |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
-    return {WHOLE: content.encode(), FACTS: json.dumps(facts, indent=2, ensure_ascii=False).encode()}
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
+    config |= {} if longest is None else {"model_max_length": longest}
+    config |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
+    return {TOKENIZER_FILE: content.encode(), CONFIG_FILE: json.dumps(config, indent=2, ensure_ascii=False).encode()}
 
 
-def _merges_of_ours(tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
-    """Our byte pairs with the control ids before them."""
+def _export_byte_pairs(tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
+    """Converts a byte-pair tokenizer, with the special tokens at the start of its vocabulary."""
     content = json.loads(tokenizer.to_json())["merges"]
-    content["model"]["vocab"] = _after_control(content["model"]["vocab"])
+    content["model"]["vocab"] = _with_special_tokens(content["model"]["vocab"])
     return tokenizers.Tokenizer.from_str(json.dumps(content))
 
 
-def _characters_of_ours(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
-    """Our characters, of which each is a word."""
+def _export_characters(tokenizer: CharacterTokenizer) -> tokenizers.Tokenizer:
+    """Converts a character tokenizer to a word-level tokenizer whose words are characters."""
     vocabulary = {character: token for token, character in enumerate(tokenizer.characters)}
-    library = tokenizers.Tokenizer(models.WordLevel(_after_control(vocabulary), unk_token=SPECIAL_TOKEN_NAMES[UNK_ID]))
+    library = tokenizers.Tokenizer(
+        models.WordLevel(_with_special_tokens(vocabulary), unk_token=SPECIAL_TOKEN_NAMES[UNK_ID])
+    )
     library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     library.decoder = decoders.Fuse()
     return library
 
 
-def _after_control(vocabulary: Mapping[str, int]) -> dict[str, int]:
-    """The control ids, and after them those of text, counted from 0 here."""
+def _with_special_tokens(vocabulary: Mapping[str, int]) -> dict[str, int]:
+    """Inserts the special tokens before the ids of text, which start at 0 in the given vocabulary."""
     return {name: token for token, name in enumerate(SPECIAL_TOKEN_NAMES)} | {
         piece: token + N_SPECIAL_TOKENS for piece, token in vocabulary.items()
     }
 
 
-def _framed(library: tokenizers.Tokenizer, normalization: NormalizationConfig, frame: str, *, spaced: bool) -> str:
-    """The tokenizer.json of one of ours: what normalizes a text, the space before a framed one, and its frame."""
+def _to_tokenizer_json(
+    library: tokenizers.Tokenizer, normalization: NormalizationConfig, frame: str, *, spaced: bool
+) -> str:
+    """Adds normalization and boundary tokens to a converted tokenizer and returns its tokenizer.json.
+
+    If the template is not empty and `spaced` is set, a space is added before each text.
+    """
     steps: list[Any] = [normalizers.NFC()] * (normalization.unicode == "nfc")
     steps += [normalizers.Lowercase()] * normalization.lowercase
     spaced = spaced and bool(frame)

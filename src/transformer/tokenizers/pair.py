@@ -1,4 +1,4 @@
-"""The tokenizers of a translator: one for each side, or one for both."""
+"""The tokenizers of a translator: one for each side, or a joint one."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SIDE_FILES = ("tokenizer.source.json", "tokenizer.target.json")
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The source and target tokenizers; the same object where they are joint."""
+    """The source and target tokenizers; the same object if they are joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -29,7 +29,7 @@ class TokenizerPair:
         targets: Callable[[], Iterable[str]],
         settings: TokenizerConfig,
     ) -> "TokenizerPair":
-        """Learns from both texts together or from each on its own.
+        """Trains a joint tokenizer on both texts, or one tokenizer on each.
 
         Raises:
             DataError: a text is empty.
@@ -40,7 +40,7 @@ class TokenizerPair:
         return cls(train_tokenizer(sources(), settings), train_tokenizer(targets(), settings))
 
     def __str__(self) -> str:
-        """Kind and size, for people."""
+        """Describes kind and size."""
         if self.is_joint:
             return f"{self.source.kind}, {self.source.vocab_size:,} tokens"
         sizes = f"{self.source.vocab_size:,} source, {self.target.vocab_size:,} target tokens"
@@ -48,21 +48,21 @@ class TokenizerPair:
 
     @property
     def is_joint(self) -> bool:
-        """Both sides are one tokenizer."""
+        """Whether both sides share one tokenizer."""
         return self.source is self.target
 
     def to_files(self) -> dict[str, str]:
-        """File names and contents to store."""
+        """Returns the names and contents of the files to store."""
         if self.is_joint:
             return {JOINT_FILE: self.source.to_json()}
         return dict(zip(SIDE_FILES, (self.source.to_json(), self.target.to_json()), strict=True))
 
     @classmethod
     def from_files(cls, files: dict[str, str]) -> "TokenizerPair":
-        """Reads what `to_files` gave.
+        """Creates the pair from the files of `to_files`.
 
         Raises:
-            DataError: a content is no tokenizer.
+            DataError: the content of a file is not a tokenizer.
             KeyError: a file is missing.
         """
         if JOINT_FILE in files:
@@ -73,21 +73,21 @@ class TokenizerPair:
 
 
 def train_tokenizer(texts: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
-    """Learns a tokenizer of the kind that the settings name.
+    """Trains a tokenizer of the kind that the settings name.
 
     Raises:
-        ConfigError: byte pairs are asked for without a size.
+        ConfigError: byte pairs are requested without a vocabulary size.
         DataError: the text is empty.
     """
-    kind = CharacterTokenizer if settings.kind == "characters" else BytePairTokenizer
-    return kind.train(texts, settings)
+    tokenizer_class = CharacterTokenizer if settings.kind == "characters" else BytePairTokenizer
+    return tokenizer_class.train(texts, settings)
 
 
 def _read(content: str) -> Tokenizer:
-    kinds = {
+    classes = {
         '{"sentencepiece"': SentencePieceTokenizer,
         '{"published"': HuggingFaceTokenizer,
         '{"characters"': CharacterTokenizer,
     }
-    found = next((kind for start, kind in kinds.items() if content.startswith(start)), BytePairTokenizer)
-    return found.from_json(content)
+    tokenizer_class = next((cls for start, cls in classes.items() if content.startswith(start)), BytePairTokenizer)
+    return tokenizer_class.from_json(content)

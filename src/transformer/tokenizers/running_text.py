@@ -1,4 +1,4 @@
-"""Running text in passages, encoded to the tokens that the whole would have."""
+"""Encoding of running text in chunks, with the same tokens as if it were encoded as a whole."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,20 +7,20 @@ from itertools import chain
 from transformer.tokenizers.base import Tokenizer
 
 LINES, MOST_LINES = 64, 4096
-"""Lines of a passage: at least so many, and at most, where no good place to cut comes."""
-AT_ONCE, MOST_CHARACTERS = 16, 1 << 20
-"""Passages that are encoded side by side: so many, or fewer that have so many characters."""
+"""Minimum lines of a chunk, and maximum if no suitable cut is found."""
+BATCH_CHUNKS, BATCH_CHARACTERS = 16, 1 << 20
+"""Maximum chunks encoded in one batch, and the number of characters that ends a batch."""
 
 
 @dataclass(frozen=True)
 class TextChunk:
-    """Some lines of a running text, their ends included.
+    """Consecutive lines of a running text, line ends included.
 
     Attributes:
-        lines: how many they are.
-        text: all of them.
-        before: the line before, and all from the last one that has a sign; empty at the beginning.
-        after: the line after; empty at the end.
+        lines: Number of lines.
+        text: The lines.
+        before: Preceding lines, from the last one that is not blank; empty at the beginning.
+        after: Following line; empty at the end.
     """
 
     lines: int
@@ -30,52 +30,53 @@ class TextChunk:
 
 
 def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
-    """Yields the lines of a text in passages.
+    """Splits the lines of a text into chunks.
 
-    A tokenizer may make one token of line ends and spaces that stand together, wherever they are cut; what stands
-    around a passage therefore reaches to the next line that has a sign, on both sides.
+    A tokenizer may merge adjacent line ends and spaces into one token. The context of a chunk therefore extends to the
+    nearest line that is not blank, on both sides.
 
     Args:
-        lines: with their ends.
+        lines: Lines with their line ends.
     """
-    own: list[str] = []
+    chunk: list[str] = []
     before = ""
     for line in lines:
-        if (len(own) >= LINES and not line.isspace()) or len(own) >= MOST_LINES:
-            yield TextChunk(len(own), "".join(own), before, line)
-            before, own = _end(own), []
-        own.append(line)
-    if own:
-        yield TextChunk(len(own), "".join(own), before)
+        if (len(chunk) >= LINES and not line.isspace()) or len(chunk) >= MOST_LINES:
+            yield TextChunk(len(chunk), "".join(chunk), before, line)
+            before, chunk = _end(chunk), []
+        chunk.append(line)
+    if chunk:
+        yield TextChunk(len(chunk), "".join(chunk), before)
 
 
 def _end(lines: list[str]) -> str:
-    """The last line that has a sign, and all after it; the last lines alone where none has."""
-    signs = (place for place in range(len(lines) - 1, -1, -1) if not lines[place].isspace())
-    return "".join(lines[next(signs, -LINES) :])
+    """Returns the last line that is not blank and all lines after it, or the last lines if all are blank."""
+    not_blank = (index for index in range(len(lines) - 1, -1, -1) if not lines[index].isspace())
+    return "".join(lines[next(not_blank, -LINES) :])
 
 
-def _side_by_side(waiting: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
-    """Some passages at a time."""
-    some: list[TextChunk] = []
+def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:
+    """Yields the chunks in batches."""
+    batch: list[TextChunk] = []
     characters = 0
-    for each in waiting:
-        some.append(each)
-        characters += len(each.text)
-        if len(some) >= AT_ONCE or characters >= MOST_CHARACTERS:
-            yield some
-            some, characters = [], 0
-    if some:
-        yield some
+    for chunk in chunks:
+        batch.append(chunk)
+        characters += len(chunk.text)
+        if len(batch) >= BATCH_CHUNKS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> Iterator[tuple[int, list[int]]]:
-    """Yields the tokens of a running text part by part, each with how many lines it has.
+    """Yields the tokens of a running text part by part, with the number of lines of each part.
 
     Args:
-        tokenizer: of the text.
-        lines: with their ends.
+        tokenizer: Tokenizer of the text.
+        lines: Lines with their line ends.
     """
-    for some in _side_by_side(split_chunks(lines)):
-        found = tokenizer.encode_running([each.text for each in some], [(each.before, each.after) for each in some])
-        yield sum(each.lines for each in some), list(chain.from_iterable(found))
+    for batch in _batches(split_chunks(lines)):
+        contexts = [(chunk.before, chunk.after) for chunk in batch]
+        ids = tokenizer.encode_running([chunk.text for chunk in batch], contexts)
+        yield sum(chunk.lines for chunk in batch), list(chain.from_iterable(ids))

@@ -1,4 +1,4 @@
-"""Tokenizers of published models: a SentencePiece model that splits, and a vocabulary that numbers."""
+"""Tokenizers of published Marian models: a SentencePiece model and a separate vocabulary."""
 
 import base64
 import json
@@ -16,18 +16,17 @@ LANGUAGE_CODE = re.compile(r">>[^<>]*<<")
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Splits with a SentencePiece model; pieces that the vocabulary lacks are [UNK].
+    """Splits text with a SentencePiece model; pieces that the vocabulary lacks become [UNK].
 
-    A text that begins with `>>code<<` keeps the code as one token, by which models of several target languages are told
-    which to write.
+    If a text begins with `>>code<<`, the code is one token; it selects the target language of multilingual models.
 
     Args:
-        model: the content of a `.spm` file.
-        vocabulary: the piece of each id from `N_SPECIAL_TOKENS` on.
+        model: Content of a `.spm` file.
+        vocabulary: Piece of each id from `N_SPECIAL_TOKENS` on.
 
     Raises:
         ConfigError: the package sentencepiece is missing.
-        DataError: the content is no such model.
+        DataError: the content is not that of a SentencePiece model.
 
     Source: Kudo and Richardson 2018, "SentencePiece"; the files are those of Marian and OPUS-MT.
     """
@@ -37,7 +36,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes, vocabulary: Sequence[str]) -> None:
         super().__init__(NormalizationConfig())
         try:
-            from sentencepiece import SentencePieceProcessor  # needed by few
+            from sentencepiece import SentencePieceProcessor  # optional dependency
         except ImportError as error:
             raise ConfigError("the package sentencepiece is missing; pip install 'transformer[marian]'") from error
         self._model, self._vocabulary = model, list(vocabulary)
@@ -49,43 +48,43 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, control ids included."""
+        """Number of ids, special tokens included."""
         return len(self._vocabulary) + N_SPECIAL_TOKENS
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of many texts."""
+        """Encodes several texts."""
         codes = [LANGUAGE_CODE.match(text) for text in texts]
-        rests = [text[code.end() :] if code else text for text, code in zip(texts, codes, strict=True)]
+        remainders = [text[code.end() :] if code else text for text, code in zip(texts, codes, strict=True)]
         return [
             [self._id_of.get(piece, UNK_ID) for piece in ([code.group()] if code else []) + pieces]
-            for code, pieces in zip(codes, self._processor.encode(rests, out_type=str), strict=True)
+            for code, pieces in zip(codes, self._processor.encode(remainders, out_type=str), strict=True)
         ]
 
     def language_prefix(self, text: str) -> str:
-        """The code of the target language, e.g. `>>fra<<`, of a model that has several."""
+        """Returns the code of the target language at the start of a text, e.g. `>>fra<<`, or an empty string."""
         code = LANGUAGE_CODE.match(text)
         return code.group() if code else ""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids; control ids are left out."""
+        """Decodes token ids to text; special tokens are omitted."""
         pieces = [self._vocabulary[i - N_SPECIAL_TOKENS] for i in ids if i >= N_SPECIAL_TOKENS]
         return str(self._processor.decode_pieces(pieces)).replace(SPACE, " ").strip()
 
     def fallback_bytes(self) -> list[int]:
-        """Zeros: characters that no piece has become [UNK], not bytes."""
+        """Returns zeros: characters outside the pieces become [UNK], not bytes."""
         return [0] * self.vocab_size
 
     def to_json(self) -> str:
-        """The file content from which `from_json` makes the same tokenizer."""
+        """Returns the file content from which `from_json` recreates the tokenizer."""
         model = base64.b64encode(self._model).decode("ascii")
         return json.dumps({"sentencepiece": model, "vocabulary": self._vocabulary}, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, content: str) -> "SentencePieceTokenizer":
-        """Reads what `to_json` wrote.
+        """Creates a tokenizer from the content that `to_json` wrote.
 
         Raises:
-            DataError: the content is something else.
+            DataError: the content is not that of such a tokenizer.
         """
         try:
             fields = json.loads(content)
@@ -95,14 +94,14 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def model(self) -> bytes:
-        """The content of the `.spm` file."""
+        """Content of the `.spm` file."""
         return self._model
 
     @property
     def vocabulary(self) -> list[str]:
-        """The piece of each id from `N_SPECIAL_TOKENS` on."""
+        """Piece of each id from `N_SPECIAL_TOKENS` on."""
         return self._vocabulary
 
-    def _piece(self, token: int) -> str:
-        """As `Tokenizer._piece`."""
+    def _printable_piece(self, token: int) -> str:
+        """Implements `Tokenizer._printable_piece`."""
         return self._vocabulary[token - N_SPECIAL_TOKENS] if token < self.vocab_size else "[UNK]"

@@ -1,4 +1,4 @@
-"""The ids that steer the model. No text, however it is typed, is ever encoded to one of them."""
+"""Ids of special tokens. No text is ever encoded to one of them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,14 +14,14 @@ N_SPECIAL_TOKENS: Final = len(SPECIAL_TOKEN_NAMES)
 
 @dataclass(frozen=True)
 class SpecialTokenIds:
-    """Which ids of a vocabulary steer the model; None for what it does not have.
+    """Ids of the special tokens of a vocabulary; None for tokens that it lacks.
 
     Attributes:
-        pad: fills up rows; never written.
-        bos: what a decoder begins with; never written.
-        eos: what ends a text.
-        unk: what stands for text that the vocabulary lacks; written only where that is allowed.
-        mask: what stands for a token that is to be guessed.
+        pad: Padding; never generated.
+        bos: Start of the decoder input; never generated.
+        eos: End of a text.
+        unk: Unknown text; generated only if that is allowed.
+        mask: Masked token, which an encoder predicts.
     """
 
     pad: int | None
@@ -31,10 +31,10 @@ class SpecialTokenIds:
     mask: int | None = None
 
     def suppressed_ids(self, *, allow_unknown: bool) -> tuple[int, ...]:
-        """Ids that no text holds that a model writes."""
-        never = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
-        return tuple(dict.fromkeys(each for each in never if each is not None and each != self.eos))
+        """Returns the ids that a model must not generate."""
+        suppressed = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
+        return tuple(dict.fromkeys(token for token in suppressed if token is not None and token != self.eos))
 
 
 DEFAULT_SPECIAL_TOKENS: Final = SpecialTokenIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)
-"""Those of the tokenizers that are trained here. Their texts hold hardly an unknown token: its id can mean a mask."""
+"""Special tokens of the tokenizers trained here. They hardly ever produce [UNK], so its id also serves as the mask."""

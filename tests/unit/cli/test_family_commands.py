@@ -26,6 +26,7 @@ from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
+from unit.data.test_task_data import idx
 
 SIZES: dict[str, dict[str, Any]] = {
     "gpt": {"seq_len": 12},
@@ -193,7 +194,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     assert "accuracy 66.67 %  (2 of 3)" in run("classify", models["bert"], "--evaluate", labelled).stdout
     other = write_lines(tmp_path / "other.tsv", [*examples, "gg\tlukewarm"])
     assert (
-        "label 'lukewarm' (1 times) is none of the model's"
+        "label 'lukewarm' (1 times) is not one of the model's"
         in run("classify", models["bert"], "--evaluate", other).stderr
     )
     guesses = encoder.fill("ab[MASK]d", 100)[0]
@@ -241,7 +242,7 @@ def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -
     assert "accuracy 50.00 %  (1 of 2)" in ended.stdout, ended.stderr
     image.save(tmp_path / "empty" / "4.png")
     ended = run("classify", models["vit"], "--evaluate", tmp_path)
-    assert "label 'empty' (1 times) is none of the model's" in ended.stderr
+    assert "label 'empty' (1 times) is not one of the model's" in ended.stderr
     image.save(tmp_path / "cut.png", exif=b"MM\x00*\x00\x00")
     ended = run("classify", models["vit"], tmp_path / "cut.png")
     assert "not an image that can be read" in ended.stderr

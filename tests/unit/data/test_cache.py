@@ -144,14 +144,14 @@ def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise DataError("no more")
 
     with pytest.raises(DataError, match="no more"):
-        folder.entry("thing", {"a": 1}, half)
+        folder.get_or_create("thing", {"a": 1}, half)
     assert not [path for path in (tmp_path / "x").iterdir() if path.is_dir()]
-    entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
+    entry = folder.get_or_create("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
     left = entry.with_name(f".writing-{entry.name}-7")
     shutil.copytree(entry, left)
     shutil.rmtree(entry)
     (left / "other").write_text("half")
-    entry = folder.entry("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
+    entry = folder.get_or_create("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
     assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json", "manifest.sha256"]
     assert not left.exists()
 
@@ -160,7 +160,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
     """Catches two processes that write the same store into each other."""
     started, go_on = threading.Event(), threading.Event()
     written: list[str] = []
-    found: list[Path] = []
+    entries: list[Path] = []
 
     def prepare(name: str) -> None:
         def write(path: Path) -> None:
@@ -169,7 +169,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
             written.append(name)
             (path / "file").write_text(name)
 
-        found.append(PreparedDataCache(tmp_path).entry("thing", {}, write))
+        entries.append(PreparedDataCache(tmp_path).get_or_create("thing", {}, write))
 
     threads = [threading.Thread(target=prepare, args=(name,)) for name in "ab"]
     threads[0].start()
@@ -179,8 +179,8 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert written == ["a"]
-    assert found[0] == found[1]
-    assert (found[0] / "file").read_text() == "a"
+    assert entries[0] == entries[1]
+    assert (entries[0] / "file").read_text() == "a"
 
 
 @pytest.mark.parametrize("key", ["validation_source", "test_source"])
@@ -210,7 +210,7 @@ def test_a_process_that_ends_early_is_told(
 ) -> None:
     """Catches waiting forever for a process that was killed."""
     monkeypatch.setattr(workers, "COMMAND", ["sh", "-c", "exit 7"])
-    with pytest.raises(DataError, match=r"a process that encodes ended early, with code 7; .* set data.workers lower"):
+    with pytest.raises(DataError, match=r"a worker process ended early, with code 7; .* set data.workers lower"):
         prepared(settings.model_copy(update={"workers": 2}), tmp_path / "x")
     assert not list((tmp_path / "x").glob("*tokens-*/*"))
 
@@ -238,9 +238,9 @@ def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataConfig, tm
     """Catches a limit that takes the first pairs alone: here the words of the end must be learned too."""
     lines = ["aaaa bbbb"] * 500 + ["zzzz yyyy"] * 500
     files = [str(write_lines(tmp_path / name, lines)) for name in ("s", "t")]
-    given = DataConfig(source=files[0], target=files[1])
+    config = DataConfig(source=files[0], target=files[1])
     tokenizer = TokenizerConfig(vocab_size=300, training_pairs=7)
-    tokenizers = CorpusBuilder(given, 1, tmp_path / "x").train_tokenizers(tokenizer)
+    tokenizers = CorpusBuilder(config, 1, tmp_path / "x").train_tokenizers(tokenizer)
     whole = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
     assert tokenizers.source.to_json() == whole.source.to_json()
     assert len(tokenizers.source.encode("zzzz")) == 1

@@ -1,4 +1,4 @@
-"""Every kind of file that holds a corpus: what is read, what is refused and how it is said."""
+"""Reading of every corpus format, and the messages about files that cannot be read."""
 
 import gzip
 import json

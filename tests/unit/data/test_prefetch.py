@@ -22,7 +22,7 @@ def test_order_is_that_of_the_items(depth: int) -> None:
 
 
 def test_leaving_early_ends_the_thread_of_endless_items() -> None:
-    """Catches a thread that waits forever for room."""
+    """Catches a thread that waits forever on a full queue."""
     with prefetch(count(), str, 2) as made:
         assert next(iter(made)) == "0"
         assert running()

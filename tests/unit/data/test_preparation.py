@@ -1,4 +1,4 @@
-"""From files to batches: nothing lost, everything accounted for."""
+"""Preparation of a corpus: from text files to batches."""
 
 import tracemalloc
 from collections import Counter
@@ -61,18 +61,18 @@ def test_empty_files_are_refused(tmp_path: Path) -> None:
 )
 def test_reasons_to_drop(pair: tuple[str, str], tokens: tuple[int, int], reason: str | None) -> None:
     """Catches limits that are off by one, EOS included, and a ratio that looks at one side only."""
-    found = PairFilter(10, 20, 4.0).reasons([pair[0]], [pair[1]], *(np.array([n]) for n in tokens)).tolist()
-    assert found == [KEPT if reason is None else REASONS.index(reason)]
+    actual = PairFilter(10, 20, 4.0).reasons([pair[0]], [pair[1]], *(np.array([n]) for n in tokens)).tolist()
+    assert actual == [KEPT if reason is None else REASONS.index(reason)]
 
 
 def repeated(pairs: list[tuple[str, str]], folder: Path, block: int) -> list[bool]:
     finder = DuplicateFinder(folder)
     for start in range(0, len(pairs), block):
         finder.add(digests(*zip(*pairs[start : start + block], strict=True)))
-    found = finder.repeated().tolist()
+    repeated = finder.repeated().tolist()
     finder.close()
     assert not folder.exists()
-    return found
+    return repeated
 
 
 def test_duplicates_are_pairs_not_sides(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_windows_cover_the_text_and_wear_their_frame() -> None:
         WindowDataset(tokens[:4], 5, 5, 1)
 
 
-def test_labelled_texts_are_framed_padded_and_cut(tmp_path: Path) -> None:
-    """Catches a label that goes with another text, padding that is attended to, and a cut that nobody is told of."""
+def test_labelled_texts_are_padded_and_truncated(tmp_path: Path) -> None:
+    """Catches a label that goes with another text, attention to padding, and a truncation that is not counted."""
     write_lines(tmp_path / "a.tsv", ["one\tyes", "two three four\tno"])
     (tmp_path / "b.jsonl").write_text('{"text": "five", "label": "yes"}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"text": "five", "label": 1}\n', encoding="utf-8")
@@ -99,7 +99,7 @@ def test_idx_files_are_read_and_damage_is_told(tmp_path: Path) -> None:
     whole = idx(tmp_path / "a", values).read_bytes()
     for content, message in (
         (whole[:-1], "holds 59 bytes where its header says 60"), (whole + b"x", "holds more bytes"),
-        (b"\x89PNG" + whole, "is no IDX file of bytes"), (whole[:9], "ends within its header"),
+        (b"\x89PNG" + whole, "is not an IDX file of bytes"), (whole[:9], "ends within its header"),
     ):  # fmt: skip
         (tmp_path / "bad").write_bytes(content)
         with pytest.raises(DataError, match=message):
@@ -111,9 +111,9 @@ def test_images_and_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     images = idx(tmp_path / "images", np.zeros((3, 4, 5), np.uint8))
     labels = idx(tmp_path / "labels", np.array([0, 2, 1], np.uint8))
     pictures = ImageProcessor((4, 5), 1, (0.5,), (0.5,))
-    found = IdxImages(images, labels, None, pictures)
-    assert found.names == ("0", "1", "2")
-    assert found.take(np.array([1])).tolist() == torch.full((1, 1, 4, 5), -1.0).tolist()
+    loaded = IdxImages(images, labels, None, pictures)
+    assert loaded.names == ("0", "1", "2")
+    assert loaded.take(np.array([1])).tolist() == torch.full((1, 1, 4, 5), -1.0).tolist()
     few = idx(tmp_path / "few", np.array([0, 2], np.uint8))
     with pytest.raises(DataError, match="they do not go together"):
         IdxImages(images, few, None, pictures)
@@ -143,7 +143,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
     deep = tmp_path / "deep.png"
     Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(deep)
     with pytest.raises(
-        DataError, match=r"deep.png: its pixels are I;16, more than 8 bits; save it with 8 bits a colour"
+        DataError, match=r"deep.png: its pixels are I;16, more than 8 bits; save it with 8 bits per channel"
     ):
         pictures.read(deep)
     sideways = tmp_path / "phone.png"
@@ -173,10 +173,12 @@ def test_images_are_moved_mirrored_and_blanked() -> None:
         assert any(torch.equal(after, way) for way in ways)
     many = images[:1].expand(64, -1, -1, -1)
     mirrored = ImageAugmentation(flip=True, shift=0, erase=0.0)(many)
-    same = [torch.equal(each, many[0]) for each in mirrored]
+    same = [torch.equal(image, many[0]) for image in mirrored]
     assert 10 < sum(same) < 54
-    assert all(torch.equal(each, many[0].flip(2)) for each, is_same in zip(mirrored, same, strict=True) if not is_same)
+    assert all(
+        torch.equal(image, many[0].flip(2)) for image, is_same in zip(mirrored, same, strict=True) if not is_same
+    )
     blanked = ImageAugmentation(flip=False, shift=0, erase=0.5)(many)
-    shares = [(each == 0).float().mean().item() for each in blanked]
+    shares = [(image == 0).float().mean().item() for image in blanked]
     assert 10 < sum(share == 0 for share in shares) < 54
     assert max(shares) <= 0.5

@@ -15,9 +15,9 @@ def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = demo_module.demo_recipe
 
     def short(corpus: Path) -> dict[str, dict[str, object]]:
-        given = recipe(corpus)
+        full = recipe(corpus)
         steps = {"max_steps": 4, "warmup_steps": 2, "validate_every": 4, "save_every": 4, "batch_tokens": 512}
-        return {**given, "training": {**given["training"], **steps}}
+        return {**full, "training": {**full["training"], **steps}}
 
     def small() -> Phrasebook:
         whole = load_phrasebook()

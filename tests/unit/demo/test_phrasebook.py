@@ -217,6 +217,6 @@ def test_negative_numbers(name: str) -> None:
 
 
 def test_baseline_without_training_sentences() -> None:
-    """Catches an index error in place of a message."""
+    """Catches an index error instead of a message."""
     with pytest.raises(ConfigError, match="train is empty"):
         nearest_neighbour([], ["The man sleeps today."])

@@ -269,12 +269,12 @@ def grammar_translations(english: str) -> set[str]:
     lists, indexed = indexed_cells()
     fitting = {key: [one for needed, one in members if needed <= words] for key, members in lists.items()}
     possible = {key for key, members in fitting.items() if members}
-    found: set[str] = set()
+    translations: set[str] = set()
     for keys, cell in indexed:
         if possible.issuperset(keys):
             rendered = (cell.render(chosen) for chosen in product(*(fitting[key] for key in keys)))
-            found |= {german for source, german in rendered if source == english}
-    return found
+            translations |= {german for source, german in rendered if source == english}
+    return translations
 
 
 @pytest.mark.parametrize(("english", "german"), PAIRS)

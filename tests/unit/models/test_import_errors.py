@@ -39,6 +39,7 @@ from transformer.tokenizers.huggingface import (
     write_tokenizer,
 )
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
+from unit.data.test_task_data import idx
 
 TEXT = ["abc def ghi"] * 40
 
@@ -97,7 +98,7 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
     (tmp_path / "a" / "cat" / "notes.txt").write_text("")
     found = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
     assert (len(found.labels), found.n_skipped_files) == (2, 1)
-    with pytest.raises(ConfigError, match="a model of 4 channels reads no image files"):
+    with pytest.raises(ConfigError, match="a model of 4 channels cannot read image files"):
         ImageProcessor((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
     (tmp_path / "b" / "config.json").write_text('{"model_type": "vit"}')
     refused(tmp_path, data, "is a published folder; make a model of it: transformer import", BundleError,
@@ -315,7 +316,7 @@ def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
 
     library = Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]"))
     tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, None))
-    with pytest.raises(DataError, match="the tokenizer lacks what it needs for this text"):
+    with pytest.raises(DataError, match="the tokenizer lacks a token for this text"):
         tokenizer.encode("never seen")
 
 
@@ -359,7 +360,7 @@ class Strange(Tokenizer):
 
     kind = "strange"
     vocab_size = 4
-    encode_batch = decode = fallback_bytes = to_json = _piece = None  # pyright: ignore[reportAssignmentType]
+    encode_batch = decode = fallback_bytes = to_json = _printable_piece = None  # pyright: ignore[reportAssignmentType]
 
 
 def test_tokenizers_that_are_none() -> None:

@@ -204,9 +204,9 @@ def test_words_of_pieces_are_counted_in_the_line() -> None:
     assert (split.pieces, split.words) == (["one", "ab", "cde", "fg", "hij", "two"], [0, 1, 1, 1, 1, 2])
     led = split.with_prefix(">>de<< to")
     assert led.pieces == [f">>de<< to {piece}" for piece in split.pieces]
-    assert led.words == [word for own in (2, 3, 3, 3, 3, 4) for word in (0, 1, own)]
+    assert led.words == [word for index in (2, 3, 3, 3, 3, 4) for word in (0, 1, index)]
     glued = split.with_prefix(">>de<<", is_apart=False)
-    assert glued.words == [word for own in (0, 1, 1, 1, 1, 2) for word in (0, own)]
+    assert glued.words == [word for index in (0, 1, 1, 1, 1, 2) for word in (0, index)]
     assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within what spaces part
 
 

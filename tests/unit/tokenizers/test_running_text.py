@@ -72,13 +72,13 @@ def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkey
 def test_a_tokenizer_of_ours_does_too(kind: str) -> None:
     """Catches tokens that depend on where a text is cut."""
     tokenizer = train_tokenizer([VERSE], TokenizerConfig(kind=kind, vocab_size=280))
-    found = [token for _, ids in encode_lines(tokenizer, io.StringIO(TEXT)) for token in ids]
-    assert found == tokenizer.encode_running([TEXT])[0]
+    actual = [token for _, ids in encode_lines(tokenizer, io.StringIO(TEXT)) for token in ids]
+    assert actual == tokenizer.encode_running([TEXT])[0]
 
 
 def test_a_text_without_a_good_place_is_cut_anyway() -> None:
     """Catches a file of empty lines that is held in memory as a whole."""
-    found = list(split_chunks("\n" * (MOST_LINES + 10)))
-    assert [each.lines for each in found] == [MOST_LINES, 10]
-    assert (found[0].before, found[0].after, found[1].before, found[1].after) == ("", "\n", "\n" * LINES, "")
+    chunks = list(split_chunks("\n" * (MOST_LINES + 10)))
+    assert [chunk.lines for chunk in chunks] == [MOST_LINES, 10]
+    assert (chunks[0].before, chunks[0].after, chunks[1].before, chunks[1].after) == ("", "\n", "\n" * LINES, "")
     assert not list(split_chunks([]))

@@ -1,1 +1,1 @@
-"""The corpus doctor: what is wrong with two text files, and where, told without a model."""
+"""Corpus examination: finds errors in two parallel text files and locates them, without a model."""

@@ -1,4 +1,4 @@
-"""Which target line each source line belongs to: a path over offsets that explains the corpus best."""
+"""Line alignment of two files: the path over offsets that explains the corpus best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.quality.fit import FitModel, Pairs, Scores, learn_fit
-from transformer.data.quality.words import Sides, number_words
+from transformer.data.quality.fit import FitModel, RowPairs, Scores, learn_fit
+from transformer.data.quality.words import BitextWords, index_words
 
 JUMP_NATS, MOST_NATS, NO_PARTNER_NATS = 15.0, 6.0, -3.0
 ROUNDS, REACH, MOST_PROBED, MOST_NEW = 5, 40, 320, 8
@@ -19,13 +19,13 @@ Evidence = dict[int, Scores]
 
 @dataclass(frozen=True)
 class Alignment:
-    """Source row i belongs to target row i + lead + offsets[i].
+    """An alignment in which source row i belongs to target row i + base_offset + offsets[i].
 
     Attributes:
-        offsets: of each source row.
-        fit: (n,) log odds that the two rows belong together, in nats; NaN where there is no such target row.
-        evidence: the same for every row and every offset that was weighed last.
-        separation: chance that a pair fits better than a random one.
+        offsets: Offset of each source row.
+        fit: (n,) log odds that the two rows belong together, in nats; NaN where the target row does not exist.
+        evidence: Log odds of every row by offset, for the offsets of the last iteration.
+        separation: Probability that an aligned pair fits better than a random pair.
     """
 
     offsets: Path
@@ -34,23 +34,25 @@ class Alignment:
     separation: float
 
 
-def align(source: Sequence[str], target: Sequence[str], lead: int = 0, end: int | None = None) -> Alignment | None:
-    """Aligns two lists of lines that are translations of each other but for lost or added lines.
+def align(
+    source: Sequence[str], target: Sequence[str], base_offset: int = 0, end: int | None = None
+) -> Alignment | None:
+    """Aligns two lists of lines that are translations of each other, except for lost or added lines.
 
-    The fit of two lines is learned from the pairs that the offsets at the start and at the end make; Viterbi's
-    algorithm finds the path over offsets that fits best; stretches that it does not explain are tried under others;
-    then all is learned again from the pairs of the path, until it stays.
+    A model of the fit of two lines is learned from the pairs under the offsets at the start and at the end. The Viterbi
+    algorithm finds the path over offsets with the best fit, and blocks that it does not explain are tried under other
+    offsets. The model is then learned again from the pairs of the path, until the path no longer changes.
 
     Args:
-        source: lines.
-        target: lines.
-        lead: target rows before the partner of the first source row.
-        end: the offset of the last row where it is known.
+        source: Source lines.
+        target: Target lines.
+        base_offset: Number of target rows before the partner of the first source row.
+        end: Offset of the last row, if known.
 
     Returns:
-        None where too few lines, or lines that have nothing to do with each other, tell nothing.
+        The alignment, or None if the lines are too few or unrelated.
     """
-    search = _Search(number_words(source, target), lead, end)
+    search = _Aligner(index_words(source, target), base_offset, end)
     fixed = {0, end or 0}
     offsets, learned = fixed, [np.full(len(source), offset) for offset in sorted(fixed)]
     rounds = 0
@@ -59,41 +61,41 @@ def align(source: Sequence[str], target: Sequence[str], lead: int = 0, end: int 
         model = search.learn(learned)
         if model is None:
             return None
-        evidence = {offset: search.weigh(model, offset, learned) for offset in sorted(offsets)}
+        evidence = {offset: search.score_offset(model, offset, learned) for offset in sorted(offsets)}
         path = search.best_path(evidence)
-        new = search.probe(model, path, evidence) - offsets
+        new = search.probe_offsets(model, path, evidence) - offsets
         settled = len(learned) == 1 and bool((path == learned[0]).all())
         if rounds == ROUNDS or (settled and not new):
-            is_told = model.separation >= MIN_SEPARATION
-            return Alignment(path, _along(evidence, path), evidence, model.separation) if is_told else None
+            is_reliable = model.separation >= MIN_SEPARATION
+            return Alignment(path, _scores_along(evidence, path), evidence, model.separation) if is_reliable else None
         offsets, learned = fixed | new | set(np.unique(path).tolist()), [path]
 
 
 @dataclass(frozen=True)
-class _Search:
-    """The steps of `align` on numbered lines."""
+class _Aligner:
+    """The steps of `align` on indexed lines."""
 
-    sides: Sides
-    lead: int
+    sides: BitextWords
+    base_offset: int
     end: int | None
 
     def learn(self, paths: list[Path]) -> FitModel | None:
-        """The fit model of the pairs on the paths."""
+        """Learns the fit model from the pairs on the paths."""
         pairs = [self.pairs(path) for path in paths]
         source = np.concatenate([chosen.source for chosen in pairs])
         target = np.concatenate([chosen.target for chosen in pairs])
         return learn_fit(self.sides, source, target) if len(source) >= MIN_PAIRS else None
 
-    def pairs(self, path: Path, learned: list[Path] | None = None) -> Pairs:
-        """The pairs of a path, which leaves out rows without a partner."""
-        own = np.any([path == other for other in learned], axis=0) if learned else np.zeros(len(path), bool)
+    def pairs(self, path: Path, learned: list[Path] | None = None) -> RowPairs:
+        """Returns the pairs of a path, without rows that have no partner, and whether each pair was learned from."""
+        is_learned = np.any([path == other for other in learned], axis=0) if learned else np.zeros(len(path), bool)
         source = np.arange(len(path))
-        target = source + self.lead + path
+        target = source + self.base_offset + path
         inside = (target >= 0) & (target < len(self.sides.target.lengths))
-        return Pairs(source[inside], target[inside], own[inside])
+        return RowPairs(source[inside], target[inside], is_learned[inside])
 
-    def weigh(self, model: FitModel, offset: int, learned: list[Path]) -> Scores:
-        """The log odds of every row under one offset."""
+    def score_offset(self, model: FitModel, offset: int, learned: list[Path]) -> Scores:
+        """Returns the log odds of every row under one offset."""
         n = len(self.sides.source.lengths)
         pairs = self.pairs(np.full(n, offset), learned)
         scores = np.full(n, np.nan)
@@ -101,7 +103,7 @@ class _Search:
         return scores
 
     def best_path(self, evidence: Evidence) -> Path:
-        """The offset of each row by Viterbi's algorithm; a jump costs `JUMP_NATS`, however far."""
+        """Returns the offset of each row by the Viterbi algorithm; any jump costs `JUMP_NATS`."""
         offsets = np.array(list(evidence))
         gains = np.stack([np.nan_to_num(scores, nan=NO_PARTNER_NATS) for scores in evidence.values()], axis=1)
         gains = np.clip(gains, -MOST_NATS, MOST_NATS)
@@ -117,31 +119,31 @@ class _Search:
             best = best - JUMP_NATS * (offsets != self.end)
         return offsets[_trace_back(came_from, int(best.argmax()))]
 
-    def probe(self, model: FitModel, path: Path, evidence: Evidence) -> set[int]:
-        """Offsets that stand out in stretches which the path does not explain."""
-        fit = np.nan_to_num(_along(evidence, path), nan=NO_PARTNER_NATS).clip(-MOST_NATS, MOST_NATS)
+    def probe_offsets(self, model: FitModel, path: Path, evidence: Evidence) -> set[int]:
+        """Returns offsets with a conspicuously good fit in blocks that the path does not explain."""
+        fit = np.nan_to_num(_scores_along(evidence, path), nan=NO_PARTNER_NATS).clip(-MOST_NATS, MOST_NATS)
         n_blocks = len(fit) // PROBE_LINES
         means = fit[: n_blocks * PROBE_LINES].reshape(n_blocks, PROBE_LINES).mean(1)
         poor = np.flatnonzero(means < 0)
         if len(poor) > PROBES:
             poor = poor[np.linspace(0, len(poor) - 1, PROBES).astype(int)]
-        found = {self.standing_out(model, int(block) * PROBE_LINES) for block in poor}
-        return set(sorted(offset for offset in found if offset is not None)[:MOST_NEW])
+        candidates = {self.outlying_offset(model, int(block) * PROBE_LINES) for block in poor}
+        return set(sorted(offset for offset in candidates if offset is not None)[:MOST_NEW])
 
-    def standing_out(self, model: FitModel, start: int) -> int | None:
-        """The offset under which a block of rows fits far better than under all others, if there is one."""
+    def outlying_offset(self, model: FitModel, start: int) -> int | None:
+        """Returns the offset under which a block of rows fits far better than under all others, or None."""
         end = self.end or 0
         offsets = np.arange(min(0, end) - REACH, max(0, end) + REACH + 1)
         if len(offsets) > MOST_PROBED:
             offsets = np.unique(np.linspace(offsets[0], offsets[-1], MOST_PROBED).astype(int))
         source = np.repeat(np.arange(start, start + PROBE_LINES), len(offsets))
-        target = source + self.lead + np.tile(offsets, PROBE_LINES)
+        target = source + self.base_offset + np.tile(offsets, PROBE_LINES)
         last = len(self.sides.target.lengths) - 1
-        pairs = Pairs(source, target.clip(0, last), np.zeros(len(source), bool))
+        pairs = RowPairs(source, target.clip(0, last), np.zeros(len(source), bool))
         scores = model.log_odds(self.sides, pairs).clip(-MOST_NATS, MOST_NATS)
         scores[(target < 0) | (target > last)] = NO_PARTNER_NATS
         means = scores.reshape(PROBE_LINES, -1).mean(0)
-        spread = 1.4826 * np.median(np.abs(means - np.median(means)))  # of a normal distribution, from its median
+        spread = 1.4826 * np.median(np.abs(means - np.median(means)))  # estimates the standard deviation
         best = int(means.argmax())
         return int(offsets[best]) if means[best] > np.median(means) + PROBE_DEVIATIONS * spread else None
 
@@ -154,8 +156,8 @@ def _trace_back(came_from: NDArray[np.int16], state: int) -> Path:
     return path
 
 
-def _along(evidence: Evidence, path: Path) -> Scores:
-    """The evidence on a path."""
+def _scores_along(evidence: Evidence, path: Path) -> Scores:
+    """Returns the scores on a path."""
     fit = np.full(len(path), np.nan)
     for offset, scores in evidence.items():
         fit = np.where(path == offset, scores, fit)

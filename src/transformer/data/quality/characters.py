@@ -1,4 +1,4 @@
-"""What can be wrong with the characters of a line, each told by one pattern."""
+"""Detection of suspicious characters in a line, with one pattern per kind of error."""
 
 import re
 from collections.abc import Iterator
@@ -27,15 +27,15 @@ _SUSPECT = re.compile("[^\x20-\x7e\xa1-\xac\xae-\xc1\xc4-\xcf\xd2-\xe1\xe3-\u024
 
 
 def find_suspicious_characters(line: str) -> Iterator[tuple[str, str]]:
-    """Yields the kind of each thing that is odd in a line, and where: `U+2028 at character 17`."""
-    if not _SUSPECT.search(line):  # nearly all lines: one pattern in place of all
+    """Yields the kind and the position of suspicious characters in a line: `U+2028 at character 17`."""
+    if not _SUSPECT.search(line):  # fast path: one pattern rejects nearly all lines
         return
     for kind, pattern in PATTERNS.items():
-        if found := pattern.search(line):
-            yield kind, f"{_shown(found.group())} at character {found.start() + 1}"
+        if match := pattern.search(line):
+            yield kind, f"{_printable(match.group())} at character {match.start() + 1}"
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return (
         text if text.isprintable() and text != "\ufffd" else " ".join(f"U+{ord(character):04X}" for character in text)
     )

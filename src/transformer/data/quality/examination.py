@@ -1,4 +1,4 @@
-"""The whole examination of two files, and its result."""
+"""The examination of two parallel files, and its result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found.
+    """The result of an examination.
 
     Attributes:
-        names: of the files, source first.
-        lines: of each.
-        findings: the most important first.
-        shifts: in the order of the files.
-        worst: pairs that fit badly, the worst first.
-        tests: each test file's overlap with the training text.
-        judged: pairs whose fit was judged.
-        poor: how many of those fit no better than chance.
+        names: Names of the files, source first.
+        lines: Number of lines of each file.
+        findings: Findings, the most important first.
+        shifts: Shifts between the files, in order.
+        worst: Pairs with the worst fit, the worst first.
+        tests: Overlap of each test file with the training text.
+        judged: Number of pairs whose fit was estimated.
+        poor: Number of those pairs that fit no better than chance.
     """
 
     names: tuple[str, str]
@@ -44,15 +44,15 @@ class Examination:
 
     @property
     def is_fine(self) -> bool:
-        """No problem and no warning, though there may be notes."""
-        return all(finding.known.level == "note" for finding in self.findings)
+        """Whether there are neither problems nor warnings; notes are allowed."""
+        return all(finding.kind_info.level == "note" for finding in self.findings)
 
     def count(self, level: str) -> int:
-        """How many kinds of findings are of a level."""
-        return sum(finding.known.level == level for finding in self.findings)
+        """Returns the number of kinds of findings of a level."""
+        return sum(finding.kind_info.level == level for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The examination as JSON values."""
+        """Returns the examination as JSON values."""
         files = [
             {"side": side, "file": name, "lines": lines}
             for side, name, lines in zip(("source", "target"), self.names, self.lines, strict=True)
@@ -80,14 +80,15 @@ def examine(
     progress: Progress = lambda lines: None,
     most_lines: int = MOST_LINES,
 ) -> Examination:
-    """Examines two files: each line alone, then pair by pair.
+    """Examines two files: first each line alone, then the pairs.
 
     Args:
-        source: text file, plain or .gz.
-        target: its translation.
-        tests: files of test lines, of either language.
-        progress: called with the number of lines done since the last call, four times the lines of a file in all.
-        most_lines: pairs that are judged together, and held in memory.
+        source: Source text file, plain or .gz.
+        target: Target text file.
+        tests: Files of test lines, in either language.
+        progress: Callback that receives the number of lines processed since the last call; their sum is four times
+            the number of lines of a file.
+        most_lines: Maximum number of pairs that are aligned together and held in memory.
 
     Raises:
         DataError: a file cannot be read, is UTF-16, or is empty.
@@ -95,8 +96,8 @@ def examine(
     findings, held_out = Findings(), TestLines.read(tests)
     names = display_names(source, target)
     lines = (
-        _read_alone(source, names[0], findings, held_out, progress),
-        _read_alone(target, names[1], findings, held_out, progress),
+        _examine_lines(source, names[0], findings, held_out, progress),
+        _examine_lines(target, names[1], findings, held_out, progress),
     )
     if not all(lines):
         raise DataError(f"{names[lines.index(0)]} is empty; give text files with one sentence a line")
@@ -105,23 +106,23 @@ def examine(
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
     checks, shifts = PairChecks(names, findings), list[Shift]()
     sources, targets = (read_lines(path, invalid="replace") for path in (source, target))
-    for stretch in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
-        checks.add(stretch)
-        for shift in stretch.shifts():
+    for block in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
+        checks.add(block)
+        for shift in block.shifts():
             shifts.append(shift)
-            orphan = stretch.orphan(shift)
-            places = (CorpusLine(names[shift.size > 0], *orphan),) if orphan else ()
-            findings.add("shift", places, shift.sentence(names[0], names[1]))
-        if stretch.alignment is None:
-            kind = "unrelated" if len(stretch.source) >= MIN_UNRELATED else "not-judged"
-            findings.add(kind, count=len(stretch.source))
-        for first, last in stretch.misfits():
-            rows = stretch.first_source + first + 1, stretch.first_source + last
+            first_unpaired = block.first_unpaired(shift)
+            corpus_lines = (CorpusLine(names[shift.size > 0], *first_unpaired),) if first_unpaired else ()
+            findings.add("shift", corpus_lines, shift.describe(names[0], names[1]))
+        if block.alignment is None:
+            kind = "unrelated" if len(block.source) >= MIN_UNRELATED else "not-judged"
+            findings.add(kind, count=len(block.source))
+        for first, last in block.poor_ranges():
+            rows = block.first_source + first + 1, block.first_source + last
             findings.add("stretch", reason=f"lines {rows[0]:,} to {rows[1]:,} of {names[0]}", count=last - first)
-        progress(2 * len(stretch.source))
-    left_over = lines[1] - lines[0] - sum(shift.size for shift in shifts)
-    if lines[0] != lines[1] and left_over and checks.judged:
-        findings.add("unequal", reason=_at_the_end(names[left_over > 0], abs(left_over)), count=0)
+        progress(2 * len(block.source))
+    unexplained = lines[1] - lines[0] - sum(shift.size for shift in shifts)
+    if lines[0] != lines[1] and unexplained and checks.judged:
+        findings.add("unequal", reason=_surplus_at_end(names[unexplained > 0], abs(unexplained)), count=0)
     _finish(checks, findings, source)
     return Examination(
         names, lines, list(findings), shifts, checks.worst, held_out.summary(), checks.judged, checks.poor
@@ -129,23 +130,23 @@ def examine(
 
 
 def display_names(source: Path, target: Path) -> tuple[str, str]:
-    """What the two files are called in the report: their names, or their paths where these are equal."""
+    """Returns the names of the two files in the report: their file names, or their paths if the names are equal."""
     return (str(source), str(target)) if source.name == target.name else (source.name, target.name)
 
 
-def _read_alone(path: Path, name: str, findings: Findings, tests: TestLines, progress: Progress) -> int:
-    """Looks at every line by itself; returns how many there are."""
+def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, progress: Progress) -> int:
+    """Examines every line alone and returns the number of lines."""
     counts = LineCounts()
     replaced = 0
     for line in read_lines(path, counts, "replace"):
-        place = CorpusLine(name, counts.lines, line)
+        corpus_line = CorpusLine(name, counts.lines, line)
         if counts.replaced > replaced:
             replaced = counts.replaced
-            _note_replaced(place, findings)
+            _add_decoding_problem(corpus_line, findings)
         else:
             for kind, reason in find_suspicious_characters(line):
-                findings.add(kind, (place,), reason)
-        tests.look_up(place, findings)
+                findings.add(kind, (corpus_line,), reason)
+        tests.look_up(corpus_line, findings)
         if counts.lines % 10_000 == 0:
             progress(10_000)
     if counts.carriage_returns:
@@ -153,22 +154,22 @@ def _read_alone(path: Path, name: str, findings: Findings, tests: TestLines, pro
     return counts.lines
 
 
-def _at_the_end(name: str, n_lines: int) -> str:
+def _surplus_at_end(name: str, n_lines: int) -> str:
     lines = "line" if n_lines == 1 else f"{n_lines:,} lines"
-    return f"the last {lines} of {name} may be what is too many: no shift before that accounts for it"
+    return f"the last {lines} of {name} may be superfluous: no earlier shift accounts for it"
 
 
-def _note_replaced(place: CorpusLine, findings: Findings) -> None:
-    """The reader replaced bytes in a line, or removed a byte order mark from it."""
-    position = place.text.find(REPLACEMENT)
+def _add_decoding_problem(corpus_line: CorpusLine, findings: Findings) -> None:
+    """Adds a finding for a line in which the reader replaced bytes, or from which it removed a byte order mark."""
+    position = corpus_line.text.find(REPLACEMENT)
     if position < 0:
-        findings.add("byte-order-mark", (place,), "byte 1")
+        findings.add("byte-order-mark", (corpus_line,), "byte 1")
     else:
-        findings.add("invalid-utf8", (place,), f"byte {len(place.text[:position].encode()) + 1}")
+        findings.add("invalid-utf8", (corpus_line,), f"byte {len(corpus_line.text[:position].encode()) + 1}")
 
 
 def _finish(checks: PairChecks, findings: Findings, source: Path) -> None:
-    """Adds what only the whole corpus shows."""
+    """Adds the findings that need the whole corpus."""
     checks.finish()
     if checks.poor > POOR_SHARE * checks.judged:
         findings.add("poor-fit", reason=f"{checks.poor / checks.judged:.1%} of all pairs", count=checks.poor)

@@ -1,4 +1,4 @@
-"""What the doctor can find, how bad it is, and what to do about it."""
+"""The kinds of findings, with severity and advice, and the collection of findings."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ EXAMPLES = 20
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One thing that can be found.
+class FindingKind:
+    """A kind of finding.
 
     Attributes:
-        level: "problem" stops or spoils a training run, "warning" costs quality, "note" is good to know.
-        title: what the count counts.
-        advice: what to do.
+        level: Severity: a "problem" stops or spoils a training run, a "warning" costs quality, a "note" is information.
+        title: Description of the cases that are counted.
+        advice: Recommended action.
     """
 
     level: Level
@@ -24,116 +24,126 @@ class Kind:
     advice: str
 
 
-# The most important first: this is the order of the report.
+# In the order of the report: the most important first.
 KINDS = {
-    "unequal": Kind(
+    "unequal": FindingKind(
         "problem",
-        "lines more in one file than in the other",
-        "line n of one must be the translation of line n of the other; mend the places named as shifted",
+        "more lines in one file than in the other",
+        "line n of one must be the translation of line n of the other; correct the shifts listed below",
     ),
-    "shift": Kind(
+    "shift": FindingKind(
         "problem",
         "places where the two sides shift against each other",
-        "look at the lines named, restore what one side lost or delete it from the other, and check again",
+        "look at these lines, restore the missing lines on one side or delete them from the other, and check again",
     ),
-    "unrelated": Kind(
+    "unrelated": FindingKind(
         "problem",
         "pairs, and the two files do not look like translations of each other",
         "check that both hold the same text in the same order",
     ),
-    "stretch": Kind(
+    "stretch": FindingKind(
         "problem",
         "lines in stretches where the two sides do not fit",
-        "look at these lines: another text, another order, or a shift too short or too far to be told",
+        "look at these lines: another text, another order, or a shift that is too short or too far to detect",
     ),
-    "invalid-utf8": Kind(
+    "invalid-utf8": FindingKind(
         "problem",
         "lines that are not UTF-8",
         "convert the file (iconv -f WINDOWS-1252 -t UTF-8), or train with data.invalid_utf8=replace",
     ),
-    "byte-order-mark": Kind(
+    "byte-order-mark": FindingKind(
         "problem", "byte order marks at the start of a file", "save the file as UTF-8 without a byte order mark"
     ),
-    "nul": Kind("problem", "lines with NUL characters", "the file may be UTF-16 or damaged; convert or repair it"),
-    "test-overlap": Kind(
+    "nul": FindingKind(
+        "problem", "lines with NUL characters", "the file may be UTF-16 or damaged; convert or repair it"
+    ),
+    "test-overlap": FindingKind(
         "warning",
         "lines of the training text that are test lines",
         "remove these pairs from the training text, or the test score flatters",
     ),
-    "test-overlap-loose": Kind(
+    "test-overlap-loose": FindingKind(
         "warning",
-        "lines of the training text that are test lines but for case, spaces or punctuation",
+        "lines of the training text that equal test lines except for case, spaces or punctuation",
         "remove these pairs from the training text, or the test score flatters",
     ),
-    "script": Kind(
+    "script": FindingKind(
         "warning",
         "lines in a script that is unusual for their side",
         "remove the pairs, or move the lines to their side",
     ),
-    "other-side": Kind(
+    "other-side": FindingKind(
         "warning",
         "lines that read like the language of the other side",
         "untranslated or swapped: remove these pairs, or swap them back",
     ),
-    "copy": Kind(
+    "copy": FindingKind(
         "warning",
         "pairs of three words or more with the same text on both sides",
         "remove what is untranslated; a model that sees many copies learns to copy",
     ),
-    "empty": Kind("warning", "pairs with an empty side", "nothing needed: training drops and counts them"),
-    "length-ratio": Kind(
+    "empty": FindingKind("warning", "pairs with an empty side", "nothing needed: training drops and counts them"),
+    "length-ratio": FindingKind(
         "warning",
         "pairs with one side far longer than the other",
-        "one side is cut or holds more; remove or mend them (training drops the worst and counts them)",
+        "one side is cut or holds more; remove or correct them (training drops the worst and counts them)",
     ),
-    "too-long": Kind(
+    "too-long": FindingKind(
         "warning",
         "pairs longer than 200 words or 1,500 characters",
-        "often many sentences or a lost line end; split them (training drops what exceeds the model and counts it)",
+        "often several sentences or a lost line end; split them (training drops and counts pairs that are too long)",
     ),
-    "mojibake": Kind(
+    "mojibake": FindingKind(
         "warning", "lines that look wrongly decoded, such as Ã¼ for ü", "convert again, from the encoding they are in"
     ),
-    "replacement": Kind(
+    "replacement": FindingKind(
         "warning", "lines with U+FFFD, where a character was lost", "take them from the original again"
     ),
-    "html": Kind("warning", "lines with HTML tags or entities", "strip the tags and unescape entities such as &amp;"),
-    "line-break": Kind(
+    "html": FindingKind(
+        "warning", "lines with HTML tags or entities", "strip the tags and unescape entities such as &amp;"
+    ),
+    "line-break": FindingKind(
         "warning",
         "lines with a character that some programs take for a line end",
-        "replace it by a space: only \\n ends a line here, but other tools may shift the corpus",
+        "replace it by a space: only \\n ends a line here, but other programs may split the line",
     ),
-    "poor-fit": Kind(
-        "warning", "pairs that fit like lines paired at random", "read the worst pairs; remove what is no translation"
+    "poor-fit": FindingKind(
+        "warning",
+        "pairs that fit like lines paired at random",
+        "read the worst pairs; remove those that are not translations",
     ),
-    "foreign": Kind(
+    "foreign": FindingKind(
         "note",
         "lines that may be in neither side's language",
         "remove these pairs if they are another language or noise",
     ),
-    "control-character": Kind("note", "lines with invisible control characters", "remove the characters"),
-    "control-token": Kind(
+    "control-character": FindingKind("note", "lines with invisible control characters", "remove the characters"),
+    "control-token": FindingKind(
         "note", "lines with text like a control token", "nothing needed: it stays text here; other tools may mistake it"
     ),
-    "duplicate": Kind("note", "pairs that repeat an earlier one", "nothing needed: training keeps the first of each"),
-    "several-targets": Kind(
+    "duplicate": FindingKind(
+        "note", "pairs that repeat an earlier one", "nothing needed: training keeps the first of each"
+    ),
+    "several-targets": FindingKind(
         "note", "sources with more than one translation", "nothing needed, if translations are meant to vary"
     ),
-    "several-sources": Kind(
+    "several-sources": FindingKind(
         "note", "targets that translate more than one source", "nothing needed, if they are not stopgaps or boilerplate"
     ),
-    "carriage-return": Kind("note", "lines that end in \\r\\n", "nothing needed: the \\r is not part of the line"),
-    "not-judged": Kind(
+    "carriage-return": FindingKind(
+        "note", "lines that end in \\r\\n", "nothing needed: the \\r is not part of the line"
+    ),
+    "not-judged": FindingKind(
         "note",
-        "pairs, too few or too irregular to tell how well the two sides fit",
-        "read some of them yourself: shifts and wrong pairs cannot be told",
+        "pairs, too few or too irregular to estimate how well the two sides fit",
+        "read some of them yourself: shifts and wrong pairs cannot be detected",
     ),
 }
 
 
 @dataclass(frozen=True)
 class CorpusLine:
-    """A line of a file: its name as given, the line's number from 1, its text."""
+    """A line of a file: the name of the file, the line number from 1, and the text."""
 
     file: str
     line: int
@@ -142,15 +152,15 @@ class CorpusLine:
 
 @dataclass(frozen=True)
 class Example:
-    """One case: the lines concerned, source before target, and what is to be said of them."""
+    """An example of a finding: the lines concerned, source before target, and the reason."""
 
-    places: tuple[CorpusLine, ...]
+    lines: tuple[CorpusLine, ...]
     reason: str = ""
 
 
 @dataclass
 class Finding:
-    """How often one kind was found, and the first cases of it."""
+    """The number of cases of one kind, and the first examples."""
 
     kind: str
     count: int = 0
@@ -158,18 +168,23 @@ class Finding:
     details: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def known(self) -> Kind:
-        """Level, title and advice."""
+    def kind_info(self) -> FindingKind:
+        """Level, title and advice of the kind."""
         return KINDS[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
-        """The finding as JSON values."""
+        """Returns the finding as JSON values."""
         examples = [
-            {"reason": example.reason, "lines": [vars(place) for place in example.places]} for example in self.examples
+            {"reason": example.reason, "lines": [vars(line) for line in example.lines]} for example in self.examples
         ]
-        about = {"kind": self.kind, "level": self.known.level, "title": self.known.title, "advice": self.known.advice}
+        header = {
+            "kind": self.kind,
+            "level": self.kind_info.level,
+            "title": self.kind_info.title,
+            "advice": self.kind_info.advice,
+        }
         details = {"details": self.details} if self.details else {}
-        return {**about, "count": self.count, **details, "examples": examples}
+        return {**header, "count": self.count, **details, "examples": examples}
 
 
 class Findings:
@@ -178,18 +193,18 @@ class Findings:
     def __init__(self) -> None:
         self._by_kind = {kind: Finding(kind) for kind in KINDS}
 
-    def add(self, kind: str, places: Iterable[CorpusLine] = (), reason: str = "", count: int = 1) -> Finding:
-        """Counts a case, and keeps it where it is among the first."""
+    def add(self, kind: str, lines: Iterable[CorpusLine] = (), reason: str = "", count: int = 1) -> Finding:
+        """Counts a case, and keeps it as an example if it is among the first."""
         finding = self._by_kind[kind]
         finding.count += count
-        places = tuple(places)
-        if len(finding.examples) < EXAMPLES and (places or reason):
-            finding.examples.append(Example(places, reason))
+        lines = tuple(lines)
+        if len(finding.examples) < EXAMPLES and (lines or reason):
+            finding.examples.append(Example(lines, reason))
         return finding
 
     def __getitem__(self, kind: str) -> Finding:
         return self._by_kind[kind]
 
     def __iter__(self) -> Iterator[Finding]:
-        """What was found, the most important first."""
+        """Yields the findings with at least one case, the most important first."""
         return (finding for finding in self._by_kind.values() if finding.count)

@@ -1,4 +1,4 @@
-"""Script and language of lines: by Unicode ranges, and by character trigrams learned from the corpus itself."""
+"""Script and language of lines, by Unicode ranges and by character trigrams learned from the corpus itself."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 CHUNK_LINES, BUCKETS = 4096, 1 << 16
 Values = NDArray[np.float64]
 
-# First code point and script, up to the next row; "" holds no letters of one script.
+# First code point of each range and its script; "" marks ranges without letters of a single script.
 RANGES = (
     (0x0, ""), (0x41, "Latin"), (0x5B, ""), (0x61, "Latin"), (0x7B, ""), (0xC0, "Latin"), (0xD7, ""), (0xD8, "Latin"),
     (0xF7, ""), (0xF8, "Latin"), (0x250, ""), (0x370, "Greek"), (0x400, "Cyrillic"), (0x530, "Armenian"),
@@ -29,24 +29,24 @@ SCRIPT_OF_RANGE = np.array([SCRIPTS.index(name) for _, name in RANGES])
 USUAL_SHARE, MIN_LETTERS = 0.01, 3
 
 
-def scripts(lines: Sequence[str]) -> list[str]:
-    """The script that most letters of each line are in; empty where there are fewer than `MIN_LETTERS`."""
+def main_scripts(lines: Sequence[str]) -> list[str]:
+    """Returns the script of most letters of each line; an empty string if it has fewer than `MIN_LETTERS`."""
     names: list[str] = []
     for chunk in _chunks(lines):
         codes, rows = _codes(chunk)
         kinds = SCRIPT_OF_RANGE[np.searchsorted(STARTS, codes, "right") - 1]
         table = np.bincount(rows * len(SCRIPTS) + kinds, minlength=len(chunk) * len(SCRIPTS))
         table = table.reshape(len(chunk), -1)
-        table[:, 0] = MIN_LETTERS - 1  # "" wins where no script has more
+        table[:, 0] = MIN_LETTERS - 1  # "" wins unless a script has more
         names += [SCRIPTS[index] for index in table.argmax(1).tolist()]
     return names
 
 
 def unusual_scripts(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Rows in a script that less than one line in a hundred of their side is in, with what is usual."""
-    names = scripts(lines)
-    told = [name for name in names if name]
-    usual = {name for name in set(told) if told.count(name) >= USUAL_SHARE * len(told)}
+    """Yields rows in a script that occurs in less than 1 % of the lines of their side, with the usual scripts."""
+    names = main_scripts(lines)
+    identified = [name for name in names if name]
+    usual = {name for name in set(identified) if identified.count(name) >= USUAL_SHARE * len(identified)}
     for row, name in enumerate(names):
         if name and name not in usual:
             yield row, f"{name}, not {' or '.join(sorted(usual))}"
@@ -54,7 +54,7 @@ def unusual_scripts(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """How often each character trigram occurs on one side; trigrams share `BUCKETS` counters."""
+    """A character trigram model of one side; trigrams are hashed to `BUCKETS` counters."""
 
     counts: Values
 
@@ -66,30 +66,35 @@ class LanguageModel:
             counts += np.bincount(_trigrams(chunk)[0], minlength=BUCKETS)
         return cls(counts)
 
-    def log_probabilities(self, own: bool) -> Values:
-        """Of each trigram; `own` leaves out one occurrence, that of the line which is judged."""
-        seen = np.maximum(self.counts - own, 0) + 0.5
+    def log_probabilities(self, *, leave_one_out: bool) -> Values:
+        """Returns the log probability of each trigram, optionally without one occurrence, that of the scored line."""
+        seen = np.maximum(self.counts - leave_one_out, 0) + 0.5
         return np.log(seen / (self.counts.sum() + 0.5 * BUCKETS))
 
 
-def language_odds(lines: Sequence[str], own: LanguageModel, other: LanguageModel) -> tuple[Values, Values, Values]:
-    """For each line: log odds of its own side's language against the other's, trigrams, mean log probability.
+def language_odds(
+    lines: Sequence[str], same_side: LanguageModel, other_side: LanguageModel
+) -> tuple[Values, Values, Values]:
+    """Scores the language of each line.
 
-    The last is under the better of both models.
+    Returns:
+        For each line, the log odds of the language of its side against that of the other side, the number of trigrams,
+        and the mean log probability under the better of the two models.
     """
-    table_own, table_other = own.log_probabilities(own=True), other.log_probabilities(own=False)
+    same_table = same_side.log_probabilities(leave_one_out=True)
+    other_table = other_side.log_probabilities(leave_one_out=False)
     odds: list[Values] = []
     sizes: list[Values] = []
     best: list[Values] = []
     for chunk in _chunks(lines):
         trigrams, rows = _trigrams(chunk)
-        ours, theirs = (
-            np.bincount(rows, table[trigrams], len(chunk)).astype(float) for table in (table_own, table_other)
+        same, other = (
+            np.bincount(rows, table[trigrams], len(chunk)).astype(float) for table in (same_table, other_table)
         )
         counts = np.bincount(rows, minlength=len(chunk)).astype(float)
-        odds.append(ours - theirs)
+        odds.append(same - other)
         sizes.append(counts)
-        best.append(np.maximum(ours, theirs) / np.maximum(counts, 1))
+        best.append(np.maximum(same, other) / np.maximum(counts, 1))
     return np.concatenate(odds), np.concatenate(sizes), np.concatenate(best)
 
 
@@ -99,13 +104,13 @@ def _chunks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _codes(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The code points of all lines, and the row of each."""
+    """Returns the code points of all lines, and the row of each code point."""
     codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
     return codes, np.repeat(np.arange(len(lines)), [len(line) for line in lines])
 
 
 def _trigrams(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bucket of every trigram within a line, and its row; digits count as one, line ends as spaces."""
+    """Returns the bucket and the row of every trigram; all digits are treated alike, and line ends as spaces."""
     codes, rows = _codes([f" {line.lower()} " for line in lines])
     codes = np.where((codes >= 0x30) & (codes <= 0x39), 0x30, codes)
     inside = rows[2:] == rows[:-2]

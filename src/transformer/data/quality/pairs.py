@@ -1,4 +1,4 @@
-"""What can be wrong with a pair of lines, judged beside all other pairs of the corpus."""
+"""Checks of line pairs, in comparison with all other pairs of the corpus."""
 
 import heapq
 import re
@@ -22,13 +22,13 @@ NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, order=True)
 class WorstPair:
-    """A pair that fits badly.
+    """A pair with a bad fit.
 
     Attributes:
-        fit: log odds, in nats, that the two lines belong together; that of a good pair is above 0.
-        source: the line.
-        target: its partner.
-        reason: what speaks against them.
+        fit: Log odds, in nats, that the two lines belong together; positive for good pairs.
+        source: Source line.
+        target: Target line.
+        reason: Evidence against the pair.
     """
 
     fit: float
@@ -39,14 +39,14 @@ class WorstPair:
 
 @dataclass
 class PairChecks:
-    """Judges pairs stretch by stretch; keeps 28 bytes a pair, to tell repeated ones.
+    """Checks pairs block by block; keeps 28 bytes per pair to detect repetitions.
 
     Attributes:
-        names: of the two files.
-        findings: filled.
-        worst: the worst pairs so far.
-        judged: pairs whose fit was judged.
-        poor: those that fit no better than chance.
+        names: Names of the two files.
+        findings: Collection to which findings are added.
+        worst: The worst pairs so far.
+        judged: Number of pairs whose fit was estimated.
+        poor: Number of those pairs that fit no better than chance.
     """
 
     names: tuple[str, str]
@@ -54,15 +54,15 @@ class PairChecks:
     worst: list[WorstPair] = field(default_factory=list)
     judged: int = 0
     poor: int = 0
-    _hashes: tuple["array[int]", "array[int]", "array[int]"] = field(
+    _pair_hashes: tuple["array[int]", "array[int]", "array[int]"] = field(
         default_factory=lambda: (array("q"), array("q"), array("q"))
     )
     _lines: "array[int]" = field(default_factory=lambda: array("i"))
 
-    def add(self, stretch: AlignedBlock) -> None:
-        """Judges the pairs of a stretch as its alignment has them."""
-        rows = [(row, partner) for row, partner in enumerate(stretch.partners()) if partner is not None]
-        pairs = [self._places(stretch, row, partner) for row, partner in rows]
+    def add(self, block: AlignedBlock) -> None:
+        """Checks the pairs of a block according to its alignment."""
+        rows = [(row, partner) for row, partner in enumerate(block.partners()) if partner is not None]
+        pairs = [self._corpus_lines(block, row, partner) for row, partner in rows]
         if not pairs:
             return
         lengths = np.array([[len(source.text), len(target.text)] for source, target in pairs], float) + FEW_CHARACTERS
@@ -71,30 +71,32 @@ class PairChecks:
         for (source, target), ratio in zip(pairs, ratios.tolist(), strict=True):
             self._check(source, target, ratio)
             self._lines.append(source.line)
-            for hashes, key in zip(self._hashes, (source.text, target.text, (source.text, target.text)), strict=True):
+            for hashes, key in zip(
+                self._pair_hashes, (source.text, target.text, (source.text, target.text)), strict=True
+            ):
                 hashes.append(hash(key))
         self._check_languages(pairs)
-        self._rank(stretch, pairs, [row for row, _ in rows], ratios)
+        self._rank_worst(block, pairs, [row for row, _ in rows], ratios)
 
     def finish(self) -> None:
-        """Tells what only the whole corpus shows: repeated pairs, and lines with several partners."""
-        source, target, pair = (np.frombuffer(hashes, np.int64) for hashes in self._hashes)
+        """Counts repeated pairs and lines with several partners, which needs the whole corpus."""
+        source, target, pair = (np.frombuffer(hashes, np.int64) for hashes in self._pair_hashes)
         unique, first = np.unique(pair, return_index=True)
         self.findings["duplicate"].count = len(pair) - len(unique)
         self.findings["several-targets"].count = _repeated(source[first])
         self.findings["several-sources"].count = _repeated(target[first])
 
     def repeats(self) -> list[tuple[int, int]]:
-        """The source lines of the first pairs that repeat an earlier one, each with that one's."""
-        pair = np.frombuffer(self._hashes[2], np.int64)
+        """Returns the source lines of the first pairs that repeat an earlier pair, each with the line of that pair."""
+        pair = np.frombuffer(self._pair_hashes[2], np.int64)
         _, first, inverse = np.unique(pair, return_index=True, return_inverse=True)
         again = np.flatnonzero(first[inverse] != np.arange(len(pair)))[:EXAMPLES]
         return [(self._lines[row], self._lines[first[inverse[row]]]) for row in again.tolist()]
 
-    def _places(self, stretch: AlignedBlock, row: int, partner: int) -> tuple[CorpusLine, CorpusLine]:
+    def _corpus_lines(self, block: AlignedBlock, row: int, partner: int) -> tuple[CorpusLine, CorpusLine]:
         return (
-            CorpusLine(self.names[0], stretch.first_source + row + 1, stretch.source[row]),
-            CorpusLine(self.names[1], stretch.first_target + partner + 1, stretch.target[partner]),
+            CorpusLine(self.names[0], block.first_source + row + 1, block.source[row]),
+            CorpusLine(self.names[1], block.first_target + partner + 1, block.target[partner]),
         )
 
     def _check(self, source: CorpusLine, target: CorpusLine, log_ratio: float) -> None:
@@ -114,33 +116,33 @@ class PairChecks:
 
     def _check_languages(self, pairs: Sequence[tuple[CorpusLine, CorpusLine]]) -> None:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-        texts = [[place.text for place in places] for places in sides]
+        texts = [[line.text for line in corpus_lines] for corpus_lines in sides]
         models = [LanguageModel.learn(lines) for lines in texts]
-        for side, places in enumerate(sides):
+        for side, corpus_lines in enumerate(sides):
             flagged = set[int]()
             for row, reason in unusual_scripts(texts[side]):
                 flagged.add(row)
-                self.findings.add("script", (places[row],), reason)
-            for row, kind in _strange_lines(texts[side], models[side], models[1 - side]):
+                self.findings.add("script", (corpus_lines[row],), reason)
+            for row, kind in _misplaced_lines(texts[side], models[side], models[1 - side]):
                 if row not in flagged:
-                    self.findings.add(kind, pairs[row], f"it is {places[row].file} that reads so")
+                    self.findings.add(kind, pairs[row], f"concerns the line of {corpus_lines[row].file}")
 
-    def _rank(
+    def _rank_worst(
         self,
-        stretch: AlignedBlock,
+        block: AlignedBlock,
         pairs: Sequence[tuple[CorpusLine, CorpusLine]],
         rows: list[int],
         ratios: NDArray[np.float64],
     ) -> None:
-        """Keeps the worst pairs; those of a stretch that fits nowhere are told as a whole."""
-        if stretch.alignment is None:
+        """Keeps the worst pairs, without ranges of poor fit, which are reported as a whole."""
+        if block.alignment is None:
             return
-        fit = stretch.alignment.fit[rows]
-        told = np.zeros(len(stretch.source), bool)
-        for first, last in stretch.misfits():
-            told[first:last] = True
-        filled = np.array([bool(source.text.strip() and target.text.strip()) for source, target in pairs])
-        single = ~told[rows] & filled
+        fit = block.alignment.fit[rows]
+        is_poor = np.zeros(len(block.source), bool)
+        for first, last in block.poor_ranges():
+            is_poor[first:last] = True
+        is_filled = np.array([bool(source.text.strip() and target.text.strip()) for source, target in pairs])
+        single = ~is_poor[rows] & is_filled
         self.judged += int(single.sum())
         self.poor += int((single & (fit < 0)).sum())
         candidates = np.flatnonzero(single & (fit < 0))
@@ -151,15 +153,15 @@ class PairChecks:
         self.worst = heapq.nsmallest(WORST, self.worst)
 
 
-def _strange_lines(lines: list[str], own: LanguageModel, other: LanguageModel) -> list[tuple[int, str]]:
-    """Rows that read like the other side's language, or like neither, the clearest first."""
-    odds, sizes, best = language_odds(lines, own, other)
+def _misplaced_lines(lines: list[str], same_side: LanguageModel, other_side: LanguageModel) -> list[tuple[int, str]]:
+    """Returns rows in the language of the other side or of neither side, the clearest first."""
+    odds, sizes, best = language_odds(lines, same_side, other_side)
     means = odds / np.maximum(sizes, 1)
     usual = float(np.median(means))
-    if usual < LANGUAGES_DIFFER:  # one language on both sides, or too little text to tell
+    if usual < LANGUAGES_DIFFER:  # one language on both sides, or too little text
         return []
     centre = np.median(best)
-    spread = 1.4826 * np.median(np.abs(best - centre)) + 1e-9  # of a normal distribution, from its median
+    spread = 1.4826 * np.median(np.abs(best - centre)) + 1e-9  # estimates the standard deviation
     deviations = (best - centre) / spread * np.sqrt(sizes / max(1, np.median(sizes)))
     swapped = (odds < OTHER_SIDE_NATS) & (means < OTHER_SIDE_MEAN) & (sizes >= MIN_TRIGRAMS)
     foreign = (deviations < FOREIGN_DEVIATIONS) & (means < FOREIGN_SHARE * usual) & (sizes >= MIN_TRIGRAMS) & ~swapped
@@ -169,10 +171,10 @@ def _strange_lines(lines: list[str], own: LanguageModel, other: LanguageModel) -
 
 def _reason(source: CorpusLine, target: CorpusLine, log_ratio: float) -> str:
     reasons = [_length_reason(log_ratio)] if abs(log_ratio) > np.log(UNUSUAL_LENGTH) else []
-    numbers = [set(NUMBER.findall(place.text)) for place in (source, target)]
+    numbers = [set(NUMBER.findall(line.text)) for line in (source, target)]
     if all(numbers) and not numbers[0] & numbers[1]:
         reasons.append("different numbers")
-    return "; ".join([*reasons, "its words rarely meet in other pairs"])
+    return "; ".join([*reasons, "its words rarely occur together in other pairs"])
 
 
 def _length_reason(log_ratio: float) -> str:

@@ -1,4 +1,4 @@
-"""An examination as text: short, the most important first, with what to do."""
+"""The examination as a short text report, the most important findings first, with advice."""
 
 from collections.abc import Iterator
 
@@ -11,20 +11,20 @@ INDENT = " " * 18
 
 
 def text_report(examination: Examination) -> str:
-    """The report for a terminal; no character of the corpus can steer it."""
+    """Returns the report for a terminal; control characters of the corpus are escaped."""
     return "\n".join(_lines(examination)) + "\n"
 
 
 def headline(examination: Examination) -> str:
-    """How many findings of each level: `1 problem, 2 warnings, no notes`."""
+    """Returns the number of findings of each level: `1 problem, 2 warnings, no notes`."""
     counts = [(level, examination.count(level)) for level in LEVELS]
     return ", ".join(f"{count or 'no'} {level}{'' if count == 1 else 's'}" for level, count in counts)
 
 
 def fit_line(examination: Examination) -> str:
-    """How well the two sides fit, in a sentence."""
+    """Returns a sentence on how well the two sides fit."""
     if not examination.judged:
-        return "how well the two sides fit cannot be told"
+        return "how well the two sides fit cannot be estimated"
     good = examination.judged - examination.poor
     return (
         f"{good:,} of {examination.judged:,} pairs ({good / examination.judged:.1%}) fit each other better than chance"
@@ -32,7 +32,7 @@ def fit_line(examination: Examination) -> str:
 
 
 def overlap_line(test: "dict[str, object]") -> str:
-    """What a test file shares with the training text."""
+    """Returns a sentence on the overlap of a test file with the training text."""
     return (
         f"{test['loose']:,} of {test['lines']:,} lines of {test['file']} are in the training text, "
         f"{test['exact']:,} of them word for word"
@@ -53,15 +53,15 @@ def _lines(examination: Examination) -> Iterator[str]:
         yield "worst pairs (fit: log odds that the two lines belong together; good pairs are well above 0)"
         for pair in examination.worst[:SHOWN_WORST]:
             yield f"{pair.fit:8.1f}  {pair.reason}"
-            yield from (_place_line(place, " " * 10) for place in (pair.source, pair.target))
+            yield from (_format_line(line, " " * 10) for line in (pair.source, pair.target))
     if examination.is_fine:
         yield ""
         yield "fine: nothing needs to be done"
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
-    yield f"{finding.known.level:<8}{finding.count:>8,}  {finding.known.title}"
-    yield f"{INDENT}-> {finding.known.advice}"
+    yield f"{finding.kind_info.level:<8}{finding.count:>8,}  {finding.kind_info.title}"
+    yield f"{INDENT}-> {finding.kind_info.advice}"
     for example in finding.examples[:SHOWN_EXAMPLES]:
         yield from _example_lines(example)
     hidden = finding.count - SHOWN_EXAMPLES
@@ -71,15 +71,15 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
 
 def _example_lines(example: Example) -> Iterator[str]:
     reason = printable(example.reason)
-    if reason and (len(reason) > SHORT_REASON or not example.places):
+    if reason and (len(reason) > SHORT_REASON or not example.lines):
         yield f"{INDENT}{reason}"
         reason = ""
-    for place in example.places:
-        yield _place_line(place, INDENT) + (f"   ({reason})" if reason else "")
+    for line in example.lines:
+        yield _format_line(line, INDENT) + (f"   ({reason})" if reason else "")
         reason = ""
 
 
-def _place_line(place: CorpusLine, indent: str) -> str:
-    text = printable(place.text)
-    room = max(30, WIDTH - len(indent) - len(place.file) - 10)
-    return f"{indent}{printable(place.file)}:{place.line}: {text if len(text) <= room else text[: room - 1] + '…'}"
+def _format_line(line: CorpusLine, indent: str) -> str:
+    text = printable(line.text)
+    width = max(30, WIDTH - len(indent) - len(line.file) - 10)
+    return f"{indent}{printable(line.file)}:{line.line}: {text if len(text) <= width else text[: width - 1] + '…'}"

@@ -86,7 +86,9 @@ class TextTask(Task):
         if window > seq_len:
             raise ConfigError(f"data.window={window} exceeds the model's {seq_len} positions; shorten it")
         extra = self._choose_sentinels(tokenizer, window, recipe.model.model_dump())
-        folder = self._folder.entry("windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer))
+        folder = self._folder.get_or_create(
+            "windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer)
+        )
         train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
         inner = window - (sum(map(len, tokenizer.boundary_tokens)) if self._data.task == "masked-words" else 0)
         stride = min(self._data.stride or inner, inner)
@@ -181,7 +183,7 @@ class TextTask(Task):
             self._snapshot.check_unchanged()
 
         facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._split_facts()}
-        path = self._folder.entry("tokenizer", facts, write) / "tokenizer.json"
+        path = self._folder.get_or_create("tokenizer", facts, write) / "tokenizer.json"
         return TokenizerPair.from_files({path.name: path.read_text(encoding="utf-8")}).source
 
     def _split_facts(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class TranslationTask(Task):
 
     def __init__(self, data: DataConfig, seed: int, folder: Path, progress: Progress) -> None:
         self.corpus_builder = CorpusBuilder(data, seed, folder, progress)
-        self.checksums = self.corpus_builder.sums
+        self.checksums = self.corpus_builder.checksums
         self.corpus: Corpus | None = None
 
     def size(self) -> int:

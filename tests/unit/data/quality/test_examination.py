@@ -1,4 +1,4 @@
-"""The corpus doctor: every kind of finding, and the report that tells it."""
+"""Corpus examination: every kind of finding, and its report."""
 
 import json
 import random
@@ -12,10 +12,10 @@ import pytest
 
 from samples import write_lines
 from transformer.cli import main
-from transformer.data.quality.characters import odd_characters
+from transformer.data.quality.characters import find_suspicious_characters
 from transformer.data.quality.examination import Examination, examine
 from transformer.data.quality.findings import KINDS
-from transformer.data.quality.language import scripts
+from transformer.data.quality.language import main_scripts
 from transformer.data.quality.report import text_report
 from transformer.errors import DataError
 from transformer.reporting.corpus_page import html_report
@@ -98,9 +98,9 @@ def test_each_fault_is_told_with_its_line(kind: str, tmp_path: Path) -> None:
     examination = examined(tmp_path, source, target)
     (finding,) = [finding for finding in examination.findings if finding.kind == kind]
     assert finding.count == 1
-    shown = finding.examples[0].places if finding.examples else ()
-    assert [(place.file, place.line) for place in shown] == places
-    assert all(place.text == {"a.src": source, "a.tgt": target}[place.file][place.line - 1] for place in shown)
+    shown = finding.examples[0].lines if finding.examples else ()
+    assert [(line.file, line.line) for line in shown] == places
+    assert all(line.text == {"a.src": source, "a.tgt": target}[line.file][line.line - 1] for line in shown)
     assert examination.is_fine == all(KINDS[name].level == "note" for name in kinds(examination))
     assert KINDS[kind].title in text_report(examination)
 
@@ -115,19 +115,19 @@ def test_every_kind_is_tested() -> None:
 
 
 def test_unequal_files_are_examined_all_the_same(tmp_path: Path) -> None:
-    """Catches a doctor that stops at the first illness: after the lost line, all pairs are the right ones."""
+    """Catches an examination that stops at the first error: after the lost line, all pairs are the right ones."""
     source, target = invented(N)
     del target[100]
     examination = examined(tmp_path, source, target)
     assert kinds(examination) == {"unequal", "shift"}
     unequal, shift = examination.findings
     assert unequal.examples[0].reason == "a.src has 311 lines, a.tgt has 310"
-    assert [(place.file, place.line, place.text) for place in shift.examples[0].places] == [("a.src", 101, source[100])]
+    assert [(line.file, line.line, line.text) for line in shift.examples[0].lines] == [("a.src", 101, source[100])]
     assert "line 101 of a.src has no partner in a.tgt" in text_report(examination)
     assert examination.shifts[0].size == -1
     examination = examined(tmp_path, source, [*invented(N)[1], "one more"])
     assert kinds(examination) == {"unequal"}
-    assert examination.findings[0].examples[1].reason.startswith("the last line of a.tgt may be what is too many")
+    assert examination.findings[0].examples[1].reason.startswith("the last line of a.tgt may be superfluous")
 
 
 def test_a_stretch_of_another_text_is_told(tmp_path: Path) -> None:
@@ -163,7 +163,8 @@ def test_reasons_of_a_bad_pair(tmp_path: Path) -> None:
     worst = examined(tmp_path, source, target).worst[0]
     assert worst.source.line == 71
     assert re.fullmatch(
-        r"source \d\.\d times as long as usual; different numbers; its words rarely meet in other pairs", worst.reason
+        r"source \d\.\d times as long as usual; different numbers; its words rarely occur together in other pairs",
+        worst.reason,
     )
 
 
@@ -173,7 +174,7 @@ def test_unrelated_files_and_too_few_lines(tmp_path: Path) -> None:
     assert kinds(examined(tmp_path, source, target[::-1])) == {"unrelated"}
     few = examined(tmp_path, source[:7], target[:7])
     assert kinds(few) == {"not-judged"}
-    assert "how well the two sides fit cannot be told" in text_report(few)
+    assert "how well the two sides fit cannot be estimated" in text_report(few)
 
 
 def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
@@ -186,9 +187,9 @@ def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
         path.write_bytes(b"\n".join(lines))
     examination = examine(*paths)
     assert kinds(examination) == {"invalid-utf8", "byte-order-mark"}
-    told = [(example.places[0].line, example.reason) for example in examination.findings[0].examples]
-    assert told == [(3, "byte 8"), (5, "byte 1")]
-    assert examination.findings[1].examples[0].places[0].file == "a.tgt"
+    positions = [(example.lines[0].line, example.reason) for example in examination.findings[0].examples]
+    assert positions == [(3, "byte 8"), (5, "byte 1")]
+    assert examination.findings[1].examples[0].lines[0].file == "a.tgt"
 
 
 def test_test_lines_in_the_training_text(tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_test_lines_in_the_training_text(tmp_path: Path) -> None:
     assert examination.tests == [{"file": "test.src", "lines": 5, "exact": 2, "loose": 3}]
     assert "3 of 5 lines of test.src are in the training text, 2 of them word for word" in text_report(examination)
     (example,) = examination.findings[1].examples
-    assert [(place.file, place.line) for place in example.places] == [("a.src", 10), ("test.src", 2)]
+    assert [(line.file, line.line) for line in example.lines] == [("a.src", 10), ("test.src", 2)]
 
 
 def test_pieces_tell_what_the_whole_tells(tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_pieces_tell_what_the_whole_tells(tmp_path: Path) -> None:
     source[7], target[7] = source[300], target[300]
     target[290] = ""
     examination = examined(tmp_path, source, target, most_lines=101)
-    assert {finding.kind: finding.examples[0].places[0].line for finding in examination.findings} == {
+    assert {finding.kind: finding.examples[0].lines[0].line for finding in examination.findings} == {
         "empty": 291, "duplicate": 301,
     }  # fmt: skip
     assert examination.judged == N - 1
@@ -224,14 +225,14 @@ def test_characters_of_good_text_are_not_odd() -> None:
         "Ça va ? Élève à l'école, cœur “naïf” — 50 % … «Ô»", "ÄÖÜ äöüß „so“ ‚da‘", "NÃO, À SÃO PAULO", "Привет, мир!",
         "日本語です。", "a < b && c > d; x[0] = <3", "AT&T & Co.; [EU]", "Â", "ÑANDÚ", "ελληνικά", "עברית",
     ]  # fmt: skip
-    assert [list(odd_characters(line)) for line in good] == [[]] * len(good)
+    assert [list(find_suspicious_characters(line)) for line in good] == [[]] * len(good)
 
 
 @pytest.mark.parametrize("text", ["schön", "“so” – ‘da’", "Élève à", "Привет"])
 def test_wrongly_decoded_text_is_odd(text: str) -> None:
     """Catches mojibake that goes unseen: UTF-8 read as Windows-1252."""
     wrong = "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in text.encode())
-    assert [kind for kind, _ in odd_characters(wrong)] in (["mojibake"], ["control-character", "mojibake"])
+    assert [kind for kind, _ in find_suspicious_characters(wrong)] in (["mojibake"], ["control-character", "mojibake"])
 
 
 def test_scripts() -> None:
@@ -250,7 +251,7 @@ def test_scripts() -> None:
         "ok",
         "АБВ abcd",
     ]
-    assert scripts(lines) == [
+    assert main_scripts(lines) == [
         "Latin", "Cyrillic", "Greek", "Han or kana", "Hangul", "Devanagari", "Hebrew", "Arabic", "Thai", "", "",
         "Latin",
     ]  # fmt: skip
@@ -312,7 +313,7 @@ def test_the_command(
     strange = write_lines(tmp_path / "c.src", [f"{steering} 東", *source[1:]]), *good[1:]
     run_main(monkeypatch, *strange, "--format", "json")
     written = capfdbinary.readouterr().out.decode()
-    assert all(each.isprintable() or each == "\n" for each in written)
+    assert all(character.isprintable() or character == "\n" for character in written)
     assert "\\u009b\\u202e\\u007f\\u2028\\udb40\\udc41 東" in written
     json.loads(written)
     marked = tmp_path / "marked"

@@ -1,4 +1,4 @@
-"""The corpus doctor: where two files shift against each other, and how well two lines fit."""
+"""Corpus examination: shifts between two files, and the fit of two lines."""
 
 import random
 from itertools import pairwise, product
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from samples import write_lines
-from transformer.data.quality.alignment import JUMP_NATS, MOST_NATS, NO_PARTNER_NATS, _Search, align
-from transformer.data.quality.fit import Pairs, learn_fit
+from transformer.data.quality.alignment import JUMP_NATS, MOST_NATS, NO_PARTNER_NATS, _Aligner, align
+from transformer.data.quality.fit import RowPairs, learn_fit
 from transformer.data.quality.shifts import Shift, align_in_blocks, first_shift
-from transformer.data.quality.words import number_words
+from transformer.data.quality.words import index_words
 from transformer.data.readers import read_pairs
 from transformer.errors import DataError
 from unit.data.quality.invented_languages import Corpus, invented
@@ -28,7 +28,7 @@ def without(corpus: Corpus, *lost: tuple[int, int]) -> Corpus:
     return sides[0], sides[1]
 
 
-def told(corpus: Corpus, most_lines: int = 100_000) -> list[Shift]:
+def detect_shifts(corpus: Corpus, most_lines: int = 100_000) -> list[Shift]:
     parts = align_in_blocks(*corpus, len(corpus[0]), len(corpus[1]), most_lines)
     return [shift for part in parts for shift in part.shifts()]
 
@@ -37,9 +37,9 @@ def told(corpus: Corpus, most_lines: int = 100_000) -> list[Shift]:
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_lost_line_is_found(side: int, line: int) -> None:
     """Catches a wrong direction, a count from 0, and a place that follows the other side's lines."""
-    (shift,) = told(without(WHOLE, (side, line)))
+    (shift,) = detect_shifts(without(WHOLE, (side, line)))
     assert shift.size == (1 if side == 0 else -1)
-    assert shift.orphans == (line, line)
+    assert shift.unpaired_lines == (line, line)
     assert shift.first <= shift.source_line <= shift.last
     assert shift.confidence == "sure"
 
@@ -47,52 +47,52 @@ def test_a_lost_line_is_found(side: int, line: int) -> None:
 @pytest.mark.parametrize("n", [61, 200, 600])
 def test_silent_where_nothing_is_lost(n: int) -> None:
     """Catches chance that is taken for a shift, in small corpora above all."""
-    assert told((WHOLE[0][:n], WHOLE[1][:n])) == []
+    assert detect_shifts((WHOLE[0][:n], WHOLE[1][:n])) == []
 
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("line", [1, 2, 599])
 def test_a_line_lost_near_an_edge_is_placed_there(side: int, line: int) -> None:
     """Catches an edge that asks for more evidence than there can be: the counts say that a line is lost."""
-    (shift,) = told(without(WHOLE, (side, line)))
-    assert shift.orphans == (line, line)
-    assert told(without(WHOLE, (side, 600))) == []  # all others have their partners where they should be
+    (shift,) = detect_shifts(without(WHOLE, (side, line)))
+    assert shift.unpaired_lines == (line, line)
+    assert detect_shifts(without(WHOLE, (side, 600))) == []  # all others have their partners where they should be
 
 
 @pytest.mark.parametrize("first", [211, 1])
 def test_a_hole_of_many_lines_is_measured(first: int) -> None:
     """Catches a search that only looks a few lines far, and lines without a partner that are miscounted."""
     for side, size in ((0, 141), (1, -141)):
-        (shift,) = told(without(WHOLE, *((side, line) for line in range(first, first + 141))))
-        assert (shift.size, shift.orphans) == (size, (first, first + 140))
+        (shift,) = detect_shifts(without(WHOLE, *((side, line) for line in range(first, first + 141))))
+        assert (shift.size, shift.unpaired_lines) == (size, (first, first + 140))
 
 
 def test_several_lost_lines_are_found() -> None:
     """Catches a search that knows only the offsets at the start and at the end."""
     lost = [(0, 101), (1, 205), (1, 333), (1, 487), (0, 551)]
-    shifts = told(without(WHOLE, *lost))
+    shifts = detect_shifts(without(WHOLE, *lost))
     assert [shift.size for shift in shifts] == [1, -1, -1, -1, 1]
     for (side, line), shift in zip(lost, shifts, strict=True):
-        assert shift.orphans[0] == line - lost_before(lost, 1 - side, line)
+        assert shift.unpaired_lines[0] == line - lost_before(lost, 1 - side, line)
 
 
 def lost_before(lost: list[tuple[int, int]], side: int, line: int) -> int:
-    """How many lines the side that still has the line has lost before it."""
-    return sum(1 for other, place in lost if other == side and place < line)
+    """Returns the number of lines lost before a line on the side that still has it."""
+    return sum(1 for other_side, lost_line in lost if other_side == side and lost_line < line)
 
 
 def test_equal_counts_do_not_hide_a_shift() -> None:
     """Catches trust in equal counts: most of the corpus stands beside the wrong line here."""
-    shifts = told(without(WHOLE, (0, 31), (1, 571)))
+    shifts = detect_shifts(without(WHOLE, (0, 31), (1, 571)))
     assert [shift.size for shift in shifts] == [1, -1]
-    assert [shift.orphans[0] for shift in shifts] == [31, 570]
+    assert [shift.unpaired_lines[0] for shift in shifts] == [31, 570]
 
 
 @pytest.mark.parametrize("most_lines", [150, 211])
 def test_stretches_tell_what_the_whole_tells(most_lines: int) -> None:
     """Catches a stretch that forgets the offset at which the one before it ended."""
     corpus = without(WHOLE, (0, 101), (1, 405))
-    parts, whole = told(corpus, most_lines), told(corpus)
+    parts, whole = detect_shifts(corpus, most_lines), detect_shifts(corpus)
     assert [(s.source_line, s.target_line, s.size) for s in parts] == [
         (s.source_line, s.target_line, s.size) for s in whole
     ]
@@ -123,7 +123,7 @@ def test_the_path_is_the_best_of_all_paths() -> None:
             return sum(max(-MOST_NATS, min(MOST_NATS, fit)) for fit in fits) - JUMP_NATS * jumps
 
         best = max(product((-1, 0, 1), repeat=6), key=worth)
-        path = _Search(number_words([], []), 0, end).best_path(evidence)
+        path = _Aligner(index_words([], []), 0, end).best_path(evidence)
         assert worth(tuple(path.tolist())) == pytest.approx(worth(best))
 
 
@@ -131,10 +131,10 @@ def test_features_of_a_pair_by_hand() -> None:
     """Catches evidence of a pair that speaks for itself, and associations that are not those of the formula."""
     source = ["aa bb", "aa cc", "aa bb", "bb cc", "aa bb 42"]
     target = ["xx yy", "xx zz", "xx yy", "yy zz", "xx yy 42"]
-    sides = number_words(source, target)
+    sides = index_words(source, target)
     rows = np.arange(5)
     model = learn_fit(sides, rows, rows)
-    (total, mean, marks, _, size, both) = model.features(sides, Pairs(rows[4:], rows[4:], np.array([True])))[0]
+    (total, mean, anchors, _, size, both) = model.features(sides, RowPairs(rows[4:], rows[4:], np.array([True])))[0]
     # Words: aa, bb on one side, xx, yy on the other (42 occurs once). Without pair 5 itself, of 5 pairs:
     met = {("aa", "xx"): 3, ("aa", "yy"): 2, ("bb", "xx"): 2, ("bb", "yy"): 3}
     alone = {"aa": 3, "bb": 3, "xx": 3, "yy": 3}
@@ -142,25 +142,25 @@ def test_features_of_a_pair_by_hand() -> None:
     best = max(scores["aa", "xx"], scores["bb", "xx"]) + max(scores["aa", "yy"], scores["bb", "yy"])
     assert total == pytest.approx(2 * best / sqrt(4), rel=1e-5)
     assert mean == pytest.approx(2 * best / 2, rel=1e-5)
-    assert marks == pytest.approx(log(1 + 5), rel=1e-5)
+    assert anchors == pytest.approx(log(1 + 5), rel=1e-5)
     assert size == pytest.approx(log(1 + 2), rel=1e-5)
     assert both == pytest.approx(size * mean, rel=1e-5)
 
 
 def test_true_pairs_fit_and_random_pairs_do_not() -> None:
     """Catches weights of the wrong sign."""
-    sides = number_words(*WHOLE)
+    sides = index_words(*WHOLE)
     rows = np.arange(600)
     model = learn_fit(sides, rows, rows)
     unseen = np.zeros(600, bool)
-    assert (model.log_odds(sides, Pairs(rows, rows, ~unseen)) > 0).mean() > 0.97
-    assert (model.log_odds(sides, Pairs(rows, np.roll(rows, 7), unseen)) < 0).mean() > 0.97
+    assert (model.log_odds(sides, RowPairs(rows, rows, ~unseen)) > 0).mean() > 0.97
+    assert (model.log_odds(sides, RowPairs(rows, np.roll(rows, 7), unseen)) < 0).mean() > 0.97
     assert model.separation > 0.99
 
 
 def test_words_of_scripts_without_spaces_are_single_signs() -> None:
     """Catches a whole Chinese line that is taken for one word and so never met again."""
-    sides = number_words(["我 爱你", "你爱我"], ["Alpha beta", "alpha_beta 7"])
+    sides = index_words(["我 爱你", "你爱我"], ["Alpha beta", "alpha_beta 7"])
     assert sides.source.words[0].tolist() == sides.source.words[1].tolist()
     assert (sides.source.words[0] > 0).sum() == 3
     assert (sides.target.words > 0).sum(1).tolist() == [2, 2]
@@ -169,17 +169,17 @@ def test_words_of_scripts_without_spaces_are_single_signs() -> None:
 def test_a_shift_says_what_is_missing_where() -> None:
     """Catches source and target mixed up, and a confidence that is not that of the evidence."""
     shift = Shift(source_line=101, target_line=103, size=2, first=101, last=101, nats=99.0)
-    assert shift.sentence("a.en", "a.de") == (
+    assert shift.describe("a.en", "a.de") == (
         "lines 101 to 102 of a.de have no partner in a.en: line 101 of a.en belongs to line 103 of a.de (sure)"
     )
     shift = Shift(source_line=101, target_line=100, size=-1, first=97, last=103, nats=12.0)
-    assert shift.sentence("a.en", "a.de") == (
+    assert shift.describe("a.en", "a.de") == (
         "line 100 of a.en has no partner in a.de: line 101 of a.en belongs to line 100 of a.de "
         "(likely, or anywhere from line 97 to 103 of a.en)"
     )
     shift = Shift(103, 101, -2, 103, 103, 12.0, is_at_end=True)
-    assert shift.sentence("a.en", "a.de") == (
-        "lines 101 to 102 of a.en have no partner in a.de, which ends before (likely)"
+    assert shift.describe("a.en", "a.de") == (
+        "lines 101 to 102 of a.en have no partner in a.de, which ends earlier (likely)"
     )
     assert Shift(2, 3, 1, 2, 2, 9.9).confidence == "a guess"
     assert shift.to_dict()["confidence"] == "likely"
@@ -188,20 +188,20 @@ def test_a_shift_says_what_is_missing_where() -> None:
 @pytest.mark.parametrize("blank", [1, 2, 4])
 def test_no_line_is_named_that_the_files_do_not_have(blank: int) -> None:
     """Catches a partner of what follows the last line, where a file ends in blank ones."""
-    (found,) = told((WHOLE[0] + [""] * blank, WHOLE[1]))
-    assert (found.is_at_end, found.orphans) == (True, (len(WHOLE[0]) + 1, len(WHOLE[0]) + blank))
-    assert not any(shift.is_at_end for shift in told(without(WHOLE, (1, 301))))
+    (shift_at_end,) = detect_shifts((WHOLE[0] + [""] * blank, WHOLE[1]))
+    assert (shift_at_end.is_at_end, shift_at_end.unpaired_lines) == (True, (len(WHOLE[0]) + 1, len(WHOLE[0]) + blank))
+    assert not any(shift.is_at_end for shift in detect_shifts(without(WHOLE, (1, 301))))
 
 
 def test_the_first_shift_of_two_files(tmp_path: Path) -> None:
-    """Catches files that are read only up to the shorter one's end, and refusals of what could still be told."""
+    """Catches files read only to the end of the shorter one, and refusals although a shift could be detected."""
     source, target = without(WHOLE, (1, 101), (1, 401))
     source[3] += "\ufeff\u2028"
     paths = write_lines(tmp_path / "s", source), write_lines(tmp_path / "t", target)
     paths[0].write_bytes(b"\xef\xbb\xbf" + paths[0].read_bytes() + b"\xff\n")
     shift = first_shift(*paths)
     assert shift is not None
-    assert (shift.size, abs(shift.orphans[0] - 101) <= 1) == (-1, True)
+    assert (shift.size, abs(shift.unpaired_lines[0] - 101) <= 1) == (-1, True)
     assert first_shift(paths[0], paths[0]) is None
     with pytest.raises(DataError, match="none: No such file or directory"):
         first_shift(paths[0], tmp_path / "none")
@@ -219,15 +219,15 @@ def captions(data_folder: Path) -> Corpus:
 def test_a_random_line_of_real_captions(captions: Corpus, seed: int) -> None:
     """Catches a search that only works on invented words: a line of Multi30k, within 50 lines."""
     line, side = random.Random(seed).randrange(1, 4001), seed % 2
-    (shift,) = told(without(captions, (side, line)))
+    (shift,) = detect_shifts(without(captions, (side, line)))
     assert shift.size == (1 if side == 0 else -1)
-    assert abs(shift.orphans[0] - line) <= 50
+    assert abs(shift.unpaired_lines[0] - line) <= 50
 
 
 @pytest.mark.parametrize("n", [300, 4000])
 def test_silent_on_real_captions(captions: Corpus, n: int) -> None:
     """Catches loose translations that are taken for a shift."""
-    assert told((captions[0][:n], captions[1][:n])) == []
+    assert detect_shifts((captions[0][:n], captions[1][:n])) == []
 
 
 def test_reading_files_of_unequal_length_tells_the_place(tmp_path: Path) -> None:
