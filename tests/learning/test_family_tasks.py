@@ -19,7 +19,6 @@ from transformer.pipelines.text_generation import Generator
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import RunResult, train
 from transformer.storage.tensor_files import load_tensors
-from unit.data.test_task_data import idx
 
 SMALL = {"d_model": 32, "N": 2, "h": 2, "dropout": 0.0}
 SPEED = {"threads": 1, "precision": "float32", "log_every": 20, "patience": 0, "warmup_steps": 10}

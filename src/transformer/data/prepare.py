@@ -23,7 +23,7 @@ from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
-SURVEY_FILE: Final = "survey.json"
+SCAN_FILE: Final = "survey.json"
 SHOW_EVERY: Final = 8192
 
 
@@ -92,7 +92,7 @@ class CorpusBuilder:
         Raises:
             DataError: a file cannot be used, see `CorpusFile.read`.
         """
-        path = self._folder.get_or_create("survey", self._split_facts(), self._write_scan) / SURVEY_FILE
+        path = self._folder.get_or_create("survey", self._split_facts(), self._write_scan) / SCAN_FILE
         values = json.loads(path.read_text(encoding="utf-8"))
         return CorpusScan(values["pairs"], frozenset(values["held_out"]))
 
@@ -166,7 +166,7 @@ class CorpusBuilder:
                 text for text, _ in _pairs_at(np.sort(drawn).tolist(), read_files(self._inputs)) if text.strip()
             }
         values = {"pairs": pairs, "held_out": sorted(held_out)}
-        (folder / SURVEY_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+        (folder / SCAN_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
         self._snapshot.check_unchanged()
 
     def _read(self, stage: str, step: int = 1) -> Iterator[Pair]:

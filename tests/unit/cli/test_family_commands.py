@@ -26,7 +26,6 @@ from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
-from unit.data.test_task_data import idx
 
 SIZES: dict[str, dict[str, Any]] = {
     "gpt": {"seq_len": 12},

@@ -14,12 +14,12 @@ from substitution import substitute
 from transformer.data.batches import epoch_examples, plan_epoch, split_micro
 from transformer.data.config import DataConfig
 from transformer.data.dataset import PairDataset, pair_batch
-from transformer.data.duplicates import DuplicateFinder, digests
+from transformer.data.duplicates import DuplicateFinder, pair_digests
 from transformer.data.filters import KEPT, REASONS, DataReport, PairFilter
 from transformer.data.prepare import CorpusBuilder
 from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
-from transformer.data.token_store import MAX_NARROW, TokenStore, TokenWriter, write_pairs
+from transformer.data.token_store import MAX_UINT16_VOCAB, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
 from transformer.tokenizers.config import TokenizerConfig
@@ -68,7 +68,7 @@ def test_reasons_to_drop(pair: tuple[str, str], tokens: tuple[int, int], reason:
 def repeated(pairs: list[tuple[str, str]], folder: Path, block: int) -> list[bool]:
     finder = DuplicateFinder(folder)
     for start in range(0, len(pairs), block):
-        finder.add(digests(*zip(*pairs[start : start + block], strict=True)))
+        finder.add(pair_digests(*zip(*pairs[start : start + block], strict=True)))
     repeated = finder.repeated().tolist()
     finder.close()
     assert not folder.exists()
@@ -95,7 +95,7 @@ def ragged(rows: list[list[int]]) -> Ragged:
     return Ragged.from_rows([np.array(row, np.int32) for row in rows])
 
 
-@pytest.mark.parametrize("vocab_size", [MAX_NARROW, MAX_NARROW + 1])
+@pytest.mark.parametrize("vocab_size", [MAX_UINT16_VOCAB, MAX_UINT16_VOCAB + 1])
 def test_store_returns_the_rows_marked_as_examples(tmp_path: Path, vocab_size: int) -> None:
     """Catches rows mixed up at the border of two blocks, empty rows, ids cut to two bytes, a row that is not marked."""
     rows = [([n, vocab_size - 1], [n] * (n % 3)) for n in range(31)]

@@ -39,7 +39,6 @@ from transformer.tokenizers.huggingface import (
     write_tokenizer,
 )
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
-from unit.data.test_task_data import idx
 
 TEXT = ["abc def ghi"] * 40
 
