@@ -77,7 +77,7 @@ class Clause:
         return [subject, with_s(rest) if auxiliary == "does" else rest]
 
     def english(self, order: str = "main") -> str:
-        """Write the clause in English; `order` is main, fronted, question or subordinate."""
+        """Renders the clause in English; `order` is main, fronted, question or subordinate."""
         predicate, time = self.predicate, self.time.english if self.time else ""
         objects = [nominal.objective for nominal in (predicate.dative, predicate.accusative) if nominal]
         complement = predicate.complement.english if predicate.complement else ""
@@ -86,7 +86,7 @@ class Clause:
         return " ".join(filter(None, words))
 
     def _german_middle(self, time: str) -> list[str]:
-        """Everything between the brackets that the finite verb and the clause-final verb form."""
+        """Returns everything between the brackets that the finite verb and the clause-final verb form."""
         dative, accusative, complement = self.predicate.dative, self.predicate.accusative, self.predicate.complement
         objects = [(nominal, case) for nominal, case in ((dative, 2), (accusative, 1)) if nominal]
         last = objects[-1][0] if objects else None
@@ -98,7 +98,7 @@ class Clause:
         return [*pronouns, time, *nouns, negation, complement.german if complement else ""]
 
     def german(self, order: str = "main") -> str:
-        """Write the clause in German; `order` as for `english`."""
+        """Renders the clause in German; `order` as for `english`."""
         verb, person, subject = self.predicate.verb, self.subject.person, self.subject.german[0]
         time = self.time.german if self.time else ""
         middle = self._german_middle("" if order == "fronted" else time)
@@ -126,12 +126,12 @@ class Form:
 
     @property
     def slots(self) -> tuple[tuple[str, str], ...]:
-        """The slots of the form, each with the name of its word list or ""."""
+        """Slots of the form, each with the name of its word list or ""."""
         return ("time", self.time), ("modal", self.modal), ("frame", self.frame)
 
     @property
     def added_words(self) -> tuple[int, int]:
-        """The fewest and the most English words that order and negation add."""
+        """Minimum and maximum number of English words that order and negation add."""
         most = 2 * self.negated + (self.order == "question")
         return (0 if self.modal else most), most
 
@@ -182,7 +182,7 @@ def _simple_subjects() -> list[Nominal]:
 
 
 def _main_clauses() -> list[Clause]:
-    """Short main clauses for a reason or a condition to hang on."""
+    """Short main clauses to which a reason or a condition is attached."""
     verbs = [verb for verb in (*VERBS["activity"], *VERBS["state"]) if " " not in verb.english and not verb.prefix]
     clauses = [Clause(subject, Predicate(verb)) for subject in _simple_subjects() for verb in verbs]
     moods = [Predicate(BE, complement=Phrase(mood, ADJECTIVES[mood])) for mood in ("happy", "tired")]
@@ -190,7 +190,7 @@ def _main_clauses() -> list[Clause]:
 
 
 def slot_words() -> dict[str, Sequence[Element]]:
-    """Name the word lists that the forms refer to."""
+    """Returns the word lists that the forms refer to."""
     says = [Clause(subject, Predicate(verb)) for subject in _simple_subjects() for verb in VERBS["saying"]]
     mains = _main_clauses()
     return {

@@ -119,7 +119,7 @@ _GERMAN_ORDINALS = {1: "ersten", 3: "dritten", 7: "siebten", 8: "achten"}
 
 
 def with_s(word: str) -> str:
-    """Append the English s of plural nouns and of verbs after he: ``tidy up`` gives ``tidies up``."""
+    """Appends the English s of plural nouns and of verbs after he: ``tidy up`` gives ``tidies up``."""
     first, space, rest = word.partition(" ")
     if first.endswith("y") and first[-2] not in "aeiou":
         first = first[:-1] + "ies"
@@ -129,7 +129,7 @@ def with_s(word: str) -> str:
 
 
 def listed(text: str, english: str = "", german: str = "") -> list[Phrase]:
-    """Read ``"Monday/Montag, Tuesday/Dienstag"``, putting the given words in front of each."""
+    """Parses ``"Monday/Montag, Tuesday/Dienstag"``, putting the given words in front of each."""
     pairs = (entry.split("/") for entry in text.split(", "))
     return [Phrase(english + source, german + target) for source, target in pairs]
 
@@ -147,7 +147,7 @@ def _german(noun: Noun, determiner: Determiner, adjective: str, column: int) -> 
 
 
 def noun_phrase(noun: Noun, determiner: Determiner, adjective: str = "", plural: bool = False) -> Nominal:
-    """Decline a determiner, an adjective ("" for none) and a noun together."""
+    """Declines a determiner, an adjective ("" for none) and a noun together."""
     column = 3 if plural else noun.gender
     english = IRREGULAR_PLURALS.get(noun.english, with_s(noun.english)) if plural else noun.english
     described = f"{adjective} {english}" if adjective else english
@@ -172,7 +172,7 @@ def _numbers_of(noun: Noun, determiner: Determiner) -> Sequence[bool]:
 
 @cache
 def noun_phrases(noun: Noun, owned: bool, described: bool) -> tuple[Nominal, ...]:
-    """List the noun phrases of one noun: with possessives or with articles, with one adjective or with none."""
+    """Lists the noun phrases of one noun: with possessives or with articles, with one adjective or with none."""
     determiners = POSSESSIVES if owned else (*ARTICLES, NEUTRAL) if described else ARTICLES
     if noun.group == "others" and owned:
         return ()
@@ -187,7 +187,7 @@ def noun_phrases(noun: Noun, owned: bool, described: bool) -> tuple[Nominal, ...
 
 
 def german_number(number: int) -> str:
-    """Spell a number from 0 to 99 in German as it stands before a noun; 1 stands alone as ``eins``."""
+    """Spells a number from 0 to 99 in German as it stands before a noun; 1 stands alone as ``eins``."""
     if number <= 12:
         return _UNITS[number]
     tens, unit = divmod(number, 10)
@@ -204,7 +204,7 @@ def _english_number(number: int) -> str:
 
 
 def numbers() -> list[Phrase]:
-    """List the numbers from 2 to 99."""
+    """Lists the numbers from 2 to 99."""
     return [Phrase(_english_number(number), german_number(number)) for number in range(2, 100)]
 
 
@@ -216,7 +216,7 @@ def _ordinal(day: int) -> Phrase:
 
 
 def dates() -> list[Phrase]:
-    """List the days of every month: ``on the third of May`` is ``am dritten Mai``."""
+    """Lists the days of every month: ``on the third of May`` is ``am dritten Mai``."""
     lengths = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     days = [
         (_ordinal(day), month)
@@ -227,7 +227,7 @@ def dates() -> list[Phrase]:
 
 
 def clock_times() -> list[Phrase]:
-    """List six times for every hour: ``at half past seven`` is ``um halb acht``."""
+    """Lists six times for every hour: ``at half past seven`` is ``um halb acht``."""
     times: list[Phrase] = []
     for hour in range(1, 13):
         english, german = _english_number(hour), german_number(hour)
@@ -240,7 +240,7 @@ def clock_times() -> list[Phrase]:
 
 
 def with_preposition(english: str, german: str, case: int, nominals: Iterable[Nominal]) -> list[Phrase]:
-    """Put a preposition before each nominal, contracted where German contracts it: ``von dem`` is ``vom``."""
+    """Puts a preposition before each nominal, contracted where German contracts it: ``von dem`` is ``vom``."""
     contractions = {"von dem ": "vom ", "bei dem ": "beim ", "zu dem ": "zum ", "zu der ": "zur "}
     phrases: list[Phrase] = []
     for nominal in nominals:

@@ -236,5 +236,5 @@ VERBS = {kind: tuple(_verb(entry) for entry in entries) for kind, entries in _VE
 
 
 def adjectives(noun: Noun) -> tuple[str, ...]:
-    """Return the English adjectives that go with a noun."""
+    """Returns the English adjectives that go with a noun."""
     return tuple(word for word in _GROUP_ADJECTIVES[noun.group].split() if f"{word} {noun.english}" not in _UNSAID)

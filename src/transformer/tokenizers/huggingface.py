@@ -285,7 +285,8 @@ def _check_normalization(tokenizer: dict[str, Any], config: Mapping[str, Any]) -
     for config_name, name in NORMALIZER_OPTIONS.items():
         if config.get(config_name) not in (None, normalizer.get(name)):
             raise BundleError(
-                f"{config_name}={config[config_name]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; make the two agree"
+                f"{config_name}={config[config_name]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; "
+                "make the two agree"
             )
 
 
