@@ -273,10 +273,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "more layers than there is memory": (
         change("config.json", encoder_layers=10**9), "encoder_layers=1000000000 is not a size of a model"
     ),
-    "more tokens than there is memory": (change("config.json", vocab_size=10**12), "=1000000000000 is no size"),
-    "more of the target": (change("config.json", decoder_vocab_size=10**12), "=1000000000000 is no size"),
+    "more tokens than there is memory": (change("config.json", vocab_size=10**12), "=1000000000000 is not a size"),
+    "more of the target": (change("config.json", decoder_vocab_size=10**12), "=1000000000000 is not a size"),
     "more positions than there is time": (
-        change("config.json", max_position_embeddings=4 * 10**6), "max_position_embeddings=4000000 is no size"
+        change("config.json", max_position_embeddings=4 * 10**6), "max_position_embeddings=4000000 is not a size"
     ),
     "no begin": (change("config.json", decoder_start_token_id=None), "decoder_start_token_id must all be there"),
     "a flat bias": (

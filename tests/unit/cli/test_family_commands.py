@@ -224,7 +224,7 @@ def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
     files = idx(tmp_path / "images", pixels), idx(tmp_path / "labels", numbers)
     ended = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
     assert "accuracy 83.33 %  (5 of 6)" in ended.stdout, ended.stderr
-    assert "give the labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
+    assert "for an IDX file give --labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
     assert "no images; name the files" in run("classify", models["vit"]).stderr
 
 

@@ -111,7 +111,7 @@ def test_jsonl_names_dots_null_and_line_breaks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"source": "a"', r"line 2: not JSON \(.*\); write one object a line"),
+        ('{"source": "a"', r"line 2: not JSON \(.*\); write one object per line"),
         ('["a", "b"]', "line 2: no 'source'; set data.columns"),
         ('{"source": "a"}', "line 2: no 'target'; set data.columns"),
         ('{"source": "a", "target": 7}', "line 2: 'target' is not a text"),

@@ -156,7 +156,7 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
     with pytest.raises(BundleError, match="hidden_size=-3 is not a size of a model"):
         check_size({"hidden_size": -3}, "hidden_size", 10)
     for name, value in (("hidden_size", 10**8), ("num_hidden_layers", 10**4), ("head_dim", 10**9)):
-        with pytest.raises(BundleError, match=f"{name}={value} is no size"):
+        with pytest.raises(BundleError, match=f"{name}={value} is not a size"):
             LLAMA.read_config(family("llama").config, {name: value}, {}, [])
     with pytest.raises(BundleError, match="hidden_act='sine' is not known; only relu are"):
         map_choice({"hidden_act": "sine"}, "hidden_act", {"relu": "relu"}, "relu")
