@@ -163,7 +163,7 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
     assert set(pool._submitted) - known
     assert [translation.text for translation in translator.finish(short)] == [t.text for t in expected[0][:400]]
-    with pytest.raises(ConfigError, match="finished before"):
+    with pytest.raises(ConfigError, match="returned before"):
         translator.finish(pending[0])
     with stopped(pool):
         pending = [translator.begin(lines) for lines in texts]
