@@ -182,7 +182,7 @@ def test_a_signal_to_one_rank_stops_both_and_2_1_2_ranks_end_the_same(
     run = tmp_path / "run"
     ended = torchrun_train(recipe, run, faults={"1/0": (4, "terminate")})
     assert ended.code != 0
-    assert ended.err.count("stopped at step 5 and saved; the same command continues") == 1
+    assert ended.err.count("stopped at step 5 and saved; the same command resumes the run") == 1
     assert "exitcode  : 143" in ended.err
     assert max(checkpoint_steps(run)) == 5
     one_process(recipe, run, 9)

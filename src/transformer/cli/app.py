@@ -1,4 +1,4 @@
-"""The command-line program: its commands, and how errors are reported."""
+"""The command-line program: its commands and its error reports."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from transformer.cli.streams import open_streams
 from transformer.errors import TransformerError, printable
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
-UsageError: Any = typer.BadParameter.__base__  # of every mistake in options and arguments
+UsageError: Any = typer.BadParameter.__base__  # base class of all errors in options and arguments
 
 COMMANDS: Final = (
     "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
@@ -22,10 +22,10 @@ MODULES: Final = {"import": "import_model"}
 
 
 def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """Creates the program with some of its commands; only their modules are imported."""
+    """Creates the program with the given commands and imports only their modules."""
     app = typer.Typer(
         name="transformer",
-        help="Train a translator from two text files, and translate with it; other models for text and images too.",
+        help="Train a translation model on two text files and translate with it. Other text and image models work too.",
         epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -40,7 +40,7 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
 
 
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of errors")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
     """Options of all commands; `main` checks for --debug itself."""
 
@@ -61,7 +61,8 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
         _refuse(
-            error, f"{error.filename or 'input or output'}: {error.strerror or error}; check path, rights and space"
+            error,
+            f"{error.filename or 'input or output'}: {error.strerror or error}; check path, permissions and disk space",
         )
 
 

@@ -1,4 +1,4 @@
-"""`transformer average`: averages several checkpoints of one training."""
+"""`transformer average`: averages several checkpoints of one training run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,51 +9,53 @@ from transformer.errors import ConfigError
 
 
 def average(
-    models: Annotated[list[Path], typer.Argument(help="run folder, with --last or --best; or models, oldest first")],
-    out: Annotated[Path, typer.Option(help="folder of the averaged model; must not exist")],
-    last: Annotated[int | None, typer.Option(min=1, help="number of latest checkpoints of the run to average")] = None,
-    best: Annotated[int | None, typer.Option(min=1, help="number of best checkpoints on validation to average")] = None,
+    models: Annotated[
+        list[Path], typer.Argument(help="run folder with --last or --best, or several models, oldest first")
+    ],
+    out: Annotated[Path, typer.Option(help="folder for the averaged model; must not exist")],
+    last: Annotated[int | None, typer.Option(min=1, help="average the latest N checkpoints of the run")] = None,
+    best: Annotated[
+        int | None, typer.Option(min=1, help="average the N checkpoints with the best validation scores")
+    ] = None,
 ) -> None:
-    """Average the parameters of several models of one training.
+    """Average the parameters of several models of one training run.
 
-    A run keeps as many checkpoints as training.average_last or training.average_best ask for. The mean is not
-    validated here: see transformer evaluate.
+    A run keeps as many checkpoints as training.average_last or training.average_best requires. The averaged model
+    is not validated; score it with transformer evaluate.
 
     Example: transformer average runs/first --last 5 --out averaged
     """
     if last is None and best is None and len(models) < 2:
-        raise ConfigError(
-            f"{models[0]} alone has no average; give several models, or a run folder with --last or --best"
-        )
-    paths = models if last is None and best is None else _of_run(models, last, best)
+        raise ConfigError(f"{models[0]} is a single model; give several models, or a run folder with --last or --best")
+    paths = models if last is None and best is None else _checkpoints_of_run(models, last, best)
 
     from transformer.bundle import save_bundle
     from transformer.run.checkpoint_averaging import average_bundles  # loads torch
 
     save_bundle(out, average_bundles(paths))
-    typer.echo(f"mean of {len(paths)} models: {', '.join(map(str, paths))}")
+    typer.echo(f"averaged {len(paths)} models: {', '.join(map(str, paths))}")
     typer.echo(f"next: transformer evaluate {out} --source FILE --reference FILE")
 
 
-def _of_run(models: list[Path], last: int | None, best: int | None) -> list[Path]:
+def _checkpoints_of_run(models: list[Path], last: int | None, best: int | None) -> list[Path]:
     if last is not None and best is not None:
-        raise ConfigError("--last and --best exclude each other; give one of them")
+        raise ConfigError("--last and --best are mutually exclusive; give only one")
     if len(models) > 1:
         raise ConfigError(
-            f"--last and --best choose from one run, but {len(models)} paths are given; give one run folder"
+            f"--last and --best select checkpoints of one run, but {len(models)} paths are given; give one run folder"
         )
 
     from transformer.storage.checkpoints import MODEL, checkpoint_folder, checkpoint_steps
 
     steps = checkpoint_steps(models[0]) if best is None else _best_steps(models[0])
-    wanted, option = (last, "last") if best is None else (best, "best")
-    assert wanted is not None
-    if len(steps) < wanted:
+    count, option = (last, "last") if best is None else (best, "best")
+    assert count is not None
+    if len(steps) < count:
         raise ConfigError(
-            f"{models[0]} keeps {len(steps)} checkpoints, but --{option} {wanted} asks for more; ask for fewer, or "
-            f"train with training.average_{option}={wanted}"
+            f"{models[0]} keeps {len(steps)} checkpoints, but --{option} {count} asks for more; ask for fewer, or "
+            f"train with training.average_{option}={count}"
         )
-    chosen = steps[-wanted:] if best is None else sorted(steps[:wanted])
+    chosen = steps[-count:] if best is None else sorted(steps[:count])
     return [checkpoint_folder(models[0], step) / MODEL for step in chosen]
 
 

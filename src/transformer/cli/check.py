@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer.cli.progress import counted
-from transformer.cli.translate import refuse_same, written_to
+from transformer.cli.translate import open_output, refuse_same_files
 from transformer.errors import ConfigError
 
 EXIT_FOUND = 1
@@ -15,34 +15,38 @@ FORMATS = ("text", "json", "html")
 
 
 def check(
-    source: Annotated[Path, typer.Argument(help="text to translate from, plain or .gz, one sentence a line")],
-    target: Annotated[Path, typer.Argument(help="its translation, line by line")],
+    source: Annotated[Path, typer.Argument(help="source text, one sentence per line; plain, .gz or .zst")],
+    target: Annotated[Path, typer.Argument(help="its translation, aligned line by line")],
     tests: Annotated[
         list[Path] | None,
-        typer.Option("--test", help="test file of either side to look for in the text; may be repeated"),
+        typer.Option(
+            "--test", help="test file, of either side, whose lines must not occur in the corpus; may be repeated"
+        ),
     ] = None,
-    output_format: Annotated[str, typer.Option("--format", help="'text', 'json' or 'html' (one page)")] = "text",
+    output_format: Annotated[
+        str, typer.Option("--format", help="format of the report: 'text', 'json' or 'html'")
+    ] = "text",
     out: Annotated[Path | None, typer.Option("--out", help="file to write; standard output if not given")] = None,
 ) -> None:
-    """Examine two text files: shifts, wrong pairs, languages, characters, repeats, test lines. No model is needed.
+    """Examine a parallel corpus: shifts, wrong pairs, languages, characters, duplicates, test lines. Needs no model.
 
-    Exit code 0: fine, or notes only. 1: problems or warnings. 2: the files cannot be examined.
+    The exit code is 0 if there are notes at most, 1 for problems or warnings, and 2 if the files cannot be examined.
 
     Example: transformer check corpus.en corpus.de --test test.en --format html --out report.html
     """
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
-    refuse_same([source, target, *(tests or ())], [out])
+    refuse_same_files([source, target, *(tests or ())], [out])
 
     from transformer.data.quality.examination import examine  # loads numpy
     from transformer.data.quality.report import text_report
     from transformer.reporting.corpus_page import html_report
 
-    with written_to(out) as sink:
-        with counted("lines looked at") as advance:
+    with open_output(out) as sink:
+        with counted("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":
-            report = _spelled_out(json.dumps(examination.to_dict(), ensure_ascii=False, indent=2)) + "\n"
+            report = _escape_unprintable(json.dumps(examination.to_dict(), ensure_ascii=False, indent=2)) + "\n"
         else:
             report = (html_report if output_format == "html" else text_report)(examination)
         sink.write(report.encode("utf-8", "backslashreplace"))
@@ -50,8 +54,8 @@ def check(
         raise typer.Exit(EXIT_FOUND)
 
 
-def _spelled_out(report: str) -> str:
-    """Escapes control characters of JSON, which could manipulate a terminal."""
+def _escape_unprintable(report: str) -> str:
+    """Escapes unprintable characters in JSON, which could manipulate a terminal."""
     return "".join(char if char.isprintable() or char == "\n" else _escaped(char) for char in report)
 
 

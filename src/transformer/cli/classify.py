@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.embed import read_texts, say_cut
+from transformer.cli.embed import read_texts, report_truncated
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.progress import counted, counted_beside
-from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same, written_to
+from transformer.cli.translate import InvalidOption, ModelArgument, open_output, refuse_same_files
 from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -22,63 +22,65 @@ CHUNK = 256
 
 def classify(
     model: ModelArgument,
-    given: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT|IMAGE]...", help="texts, or image files; --input if not given")
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT|IMAGE]...", help="texts or image files; --input if not given")
     ] = None,
     input_path: Annotated[
-        Path | None, typer.Option("--input", help="texts, one a line; standard input if nothing is given")
+        Path | None, typer.Option("--input", help="file of texts, one per line; standard input if no texts are given")
     ] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object each, with all probabilities")
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per input, with all probabilities")
     ] = "text",
     evaluate: Annotated[
         Path | None,
-        typer.Option(help="labelled examples: text<TAB>label, or a folder or IDX file of images; prints the accuracy"),
+        typer.Option(
+            help="print the accuracy on labelled examples: a file of text<TAB>label, or a folder or IDX file of images"
+        ),
     ] = None,
-    labels: Annotated[Path | None, typer.Option(help="with --evaluate: IDX file of the images' labels")] = None,
+    labels: Annotated[Path | None, typer.Option(help="with --evaluate: IDX file with the labels of the images")] = None,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
-    """Print label and probability of each text or image; or, with --evaluate, how many labels are right.
+    """Print the label of each text or image with its probability, or the accuracy with --evaluate.
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
     from transformer.text.lines import check_utf8
 
-    refuse_same([input_path], [output_path])
-    if evaluate is not None and (given or input_path or output_path or output_format != "text"):
-        raise ConfigError("--evaluate reads its own examples and prints; leave out texts, --input, --output, --format")
+    refuse_same_files([input_path], [output_path])
+    if evaluate is not None and (arguments or input_path or output_path or output_format != "text"):
+        raise ConfigError("--evaluate reads only labelled examples; leave out texts, --input, --output and --format")
     if labels is not None and evaluate is None:
-        raise ConfigError("--labels are those of --evaluate; name the images too")
-    if given and input_path is not None:
-        raise ConfigError("there are texts or images, and --input; give one of them")
+        raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
+    if arguments and input_path is not None:
+        raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
     pipeline: Any = loaded(model, TextEncoder | ImageClassifier, "classifier", precision=precision)
     if evaluate is not None:
         _evaluate(pipeline, evaluate, labels, invalid_utf8)
         return
-    if isinstance(pipeline, ImageClassifier) and not given:
-        raise ConfigError("no images; name the files to classify")
+    if isinstance(pipeline, ImageClassifier) and not arguments:
+        raise ConfigError("images are missing; give image files as arguments")
     if isinstance(pipeline, TextEncoder):
-        for text in given or ():
+        for text in arguments or ():
             check_utf8(text, "a text")
-    items = given or read_texts(input_path, invalid_utf8)
-    with written_to(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
+    items = arguments or read_texts(input_path, invalid_utf8)
+    with open_output(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
-                sink.write(_shown(item, label, output_format).encode(errors="surrogateescape") + b"\n")
+                sink.write(_format_label(item, label, output_format).encode(errors="surrogateescape") + b"\n")
             done(len(chunk))
     if isinstance(pipeline, TextEncoder):
-        say_cut(pipeline)
+        report_truncated(pipeline)
 
 
-def _shown(item: str, label: "Label", kind: str) -> str:
+def _format_label(item: str, label: "Label", kind: str) -> str:
     if kind == "jsonl":
-        facts = {"input": item, "label": label.name, "probabilities": label.probabilities}
-        return json.dumps(facts, ensure_ascii=False)
+        fields = {"input": item, "label": label.name, "probabilities": label.probabilities}
+        return json.dumps(fields, ensure_ascii=False)
     return f"{printable(label.name)}\t{label.probability:.4f}\t{item}"
 
 
@@ -90,20 +92,20 @@ def _evaluate(pipeline: "TextEncoder | ImageClassifier", path: Path, labels: Pat
     """Prints the accuracy on labelled examples."""
     from transformer.pipelines.classification import TextEncoder
 
-    wanted, names = _predict(pipeline, path, labels, invalid_utf8)
-    right = sum(name == label for name, label in zip(names, wanted, strict=True))
-    typer.echo(f"accuracy {100 * right / len(wanted):.2f} %  ({right:,} of {len(wanted):,})")
+    references, predicted = _predict(pipeline, path, labels, invalid_utf8)
+    correct = sum(name == label for name, label in zip(predicted, references, strict=True))
+    typer.echo(f"accuracy {100 * correct / len(references):.2f} %  ({correct:,} of {len(references):,})")
     if isinstance(pipeline, TextEncoder):
-        say_cut(pipeline)
+        report_truncated(pipeline)
 
 
 def _predict(
     pipeline: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str
 ) -> tuple[list[str], list[str]]:
-    """The labels of examples, and those that the model gives them.
+    """Returns the labels of the examples, and those that the model predicts.
 
     Raises:
-        DataError: there are none.
+        DataError: The examples are missing, or the model does not know one of their labels.
     """
     import numpy as np
 
@@ -116,7 +118,7 @@ def _predict(
     if isinstance(pipeline, TextEncoder):
         rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
         if not rows:
-            raise DataError(f"{path} is empty; give a file with a text and its label a line")
+            raise DataError(f"{path} is empty; give a file with a text, a tab and a label per line")
         label_ids([label for _, label in rows], pipeline.config["labels"], str(path))
         predicted: list[str] = []
         with counted("texts", len(rows)) as done:
@@ -125,16 +127,16 @@ def _predict(
                 done(len(chunk))
         return [label for _, label in rows], predicted
     if not path.is_dir() and labels is None:
-        raise DataError(f"{path} is not a folder; for an IDX file give --labels too")
+        raise DataError(f"{path} is not a folder; for an IDX file, give --labels too")
     names = pipeline.config["labels"]
     images = (
         ImageFolder(path, pipeline.pictures) if labels is None else IdxImages(path, labels, names, pipeline.pictures)
     )
     label_ids(images.names, names, str(path))
-    image_labels: list[str] = []
+    predictions: list[str] = []
     with counted("images", len(images.labels)) as done:
         for start in range(0, len(images.labels), CHUNK):
             numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
-            image_labels += [label.name for label in pipeline.classify_pixels(images.take(numbers))]
+            predictions += [label.name for label in pipeline.classify_pixels(images.take(numbers))]
             done(len(numbers))
-    return [images.names[number] for number in images.labels.tolist()], image_labels
+    return [images.names[number] for number in images.labels.tolist()], predictions

@@ -1,4 +1,4 @@
-"""`transformer demo`: the whole way in three minutes, on a corpus the program makes itself."""
+"""`transformer demo`: trains a small model on a built-in corpus and translates with it, in three minutes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +15,14 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="where corpus, model and picture go")] = Path("translator-demo"),
+    folder: Annotated[Path, typer.Option(help="folder for the corpus, the model and the figures")] = Path(
+        "translator-demo"
+    ),
 ) -> None:
-    """Train on an English-German phrasebook, then translate sentences whose words were never seen together.
+    """Train on an English-German phrasebook, then translate new combinations of its words.
 
-    Shows held-out translations, the share that is exactly right, a nearest-neighbour baseline, and a picture of the
-    attention, in which the reordering of words can be seen. Takes under three minutes on two cores.
+    Shows translations of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure
+    of the attention, which shows how words are reordered. Takes under three minutes on two cores.
     """
     from transformer.demo import load_phrasebook, nearest_neighbour
     from transformer.pipelines.auto import load
@@ -28,7 +30,7 @@ def demo(
     from transformer.run.train import train
 
     phrasebook = load_phrasebook()
-    typer.echo(f"phrasebook: {len(phrasebook.train):,} training pairs, {len(phrasebook.test):,} held out, for example")
+    typer.echo(f"phrasebook: {len(phrasebook.train):,} training pairs, {len(phrasebook.test):,} held out; examples:")
     for english, german in phrasebook.train[:3]:
         typer.echo(f"  {english}  ->  {german}")
     corpus = {"train": phrasebook.train, "validation": phrasebook.validation, "test": phrasebook.test}
@@ -49,7 +51,7 @@ def demo(
 
 
 def demo_recipe(corpus: Path) -> dict[str, Any]:
-    """The demo's recipe: a small model, and as many updates as fit into two minutes."""
+    """Returns the recipe of the demo: a small model, and as many steps as fit into two minutes."""
     files = {
         f"{prefix}{side}": str(corpus / f"{name}.{language}")
         for prefix, name in (("", "train"), ("validation_", "validation"))
@@ -97,5 +99,7 @@ def _draw(translator: "Translator", folder: Path) -> None:
 
     source = REORDERED[0]
     attention = cross_attention(translator, source, translator.translations([source])[0].text)
-    for picture in (attention_picture(attention, folder / "attention.png"), training_curve(folder / "run")):
-        typer.echo(f"picture: {picture}" if picture else "no picture: pip install matplotlib to have it drawn")
+    for figure in (attention_picture(attention, folder / "attention.png"), training_curve(folder / "run")):
+        typer.echo(
+            f"figure: {figure}" if figure else "no figure: install matplotlib to draw it (pip install matplotlib)"
+        )

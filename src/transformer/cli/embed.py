@@ -11,7 +11,7 @@ import typer
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.progress import counted
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, open_output, refuse_same_files
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,26 +27,26 @@ CHUNK = 4096
 def embed(
     model: ModelArgument,
     input_path: Annotated[
-        Path | None, typer.Option("--input", help="texts, one a line; standard input if not given")
+        Path | None, typer.Option("--input", help="file of texts, one per line; standard input if not given")
     ] = None,
     output_path: Annotated[
         Path | None,
-        typer.Option("--output", help=".npy for an array of float32, else JSON, an object a line; standard output"),
+        typer.Option(
+            "--output", help="file to write: float32 array if .npy, else JSON lines; standard output if not given"
+        ),
     ] = None,
     nearest: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="print the lines nearest to this text instead of vectors")
+        str | None, typer.Option(metavar="TEXT", help="print the lines most similar to this text instead of vectors")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="with --nearest: number of lines")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="with --nearest: number of lines to print")] = 10,
     evaluate: Annotated[
         Path | None,
-        typer.Option(
-            help="texts that mean the same, first<TAB>second; prints how often a text's own is the nearest of all"
-        ),
+        typer.Option(help="file of texts with the same meaning, first<TAB>second; print how often the pair is nearest"),
     ] = None,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
-    """Turn each line into a vector of length 1; the product of two is the cosine between them.
+    """Embed each line as a vector of length 1; the dot product of two vectors is their cosine similarity.
 
     Example: transformer embed minilm --input questions.txt --nearest "How do I reset my password?"
     """
@@ -54,9 +54,11 @@ def embed(
 
     from transformer.text.lines import check_utf8
 
-    refuse_same([input_path], [output_path])
+    refuse_same_files([input_path], [output_path])
     if evaluate is not None and (input_path or output_path or nearest is not None):
-        raise ConfigError("--evaluate reads its own texts and prints; leave out --input, --output and --nearest")
+        raise ConfigError(
+            "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
+        )
     if nearest is not None:
         if output_path is not None:
             raise ConfigError("--nearest prints lines instead of vectors; leave out --output")
@@ -67,13 +69,13 @@ def embed(
         return
     lines = read_texts(input_path, invalid_utf8)
     vectors = _embedded(encoder, lines)
-    say_cut(encoder)
+    report_truncated(encoder)
     if nearest is not None:
         cosines = vectors @ encoder.embed([nearest])[0]
-        for place in np.argsort(-cosines, kind="stable")[:top].tolist():
-            typer.echo(f"{cosines[place]:.4f}\t{lines[place]}")
+        for index in np.argsort(-cosines, kind="stable")[:top].tolist():
+            typer.echo(f"{cosines[index]:.4f}\t{lines[index]}")
         return
-    with written_to(output_path) as sink:
+    with open_output(output_path) as sink:
         if output_path is not None and output_path.suffix == ".npy":
             np.save(sink, vectors, allow_pickle=False)
             return
@@ -107,14 +109,16 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
 
     rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
     if not rows:
-        raise DataError(f"{path} is empty; give a file with two texts that mean the same a line")
+        raise DataError(f"{path} is empty; give a file with two texts of the same meaning per line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
     for name, matches in (
         ("first", count_nearest_matches(first, second)),
         ("second", count_nearest_matches(second, first)),
     ):
-        typer.echo(f"{name} texts next to their own: {100 * matches / len(rows):.2f} %  ({matches:,} of {len(rows):,})")
-    say_cut(encoder)
+        typer.echo(
+            f"{name} texts nearest to their pair: {100 * matches / len(rows):.2f} %  ({matches:,} of {len(rows):,})"
+        )
+    report_truncated(encoder)
 
 
 def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
@@ -138,13 +142,13 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
     return list(read_lines(path, invalid=invalid))
 
 
-def say_cut(encoder: "TextEncoder") -> None:
+def report_truncated(encoder: "TextEncoder") -> None:
     """Reports the number of truncated texts on standard error."""
     if encoder.n_truncated:
         from transformer.data.labelled import max_text_tokens
 
-        most = max_text_tokens(encoder.config)
+        max_tokens = max_text_tokens(encoder.config)
         print(
-            f"note: {encoder.n_truncated:,} texts exceed the model's {most} tokens and were truncated",
+            f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated",
             file=sys.stderr,
         )

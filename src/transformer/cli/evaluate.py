@@ -1,4 +1,4 @@
-"""`transformer evaluate`: how good translations are on a test set, of one model or of several systems side by side."""
+"""`transformer evaluate`: scores the translations of a test set by one model, or compares several systems."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from transformer.cli.search import loading_of, options_of, search_of, takes_loading, takes_search
-from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same, written_to
+from transformer.cli.translate import InvalidOption, invalid_choice, open_output, print_flags, refuse_same_files
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, parse_metrics
 
@@ -27,28 +27,40 @@ Format = Literal["text", "json", "html"]
 @takes_loading
 @takes_search
 def evaluate(
-    models: Annotated[list[Path] | None, typer.Argument(help="model folders, or run folders (their best)")] = None,
-    source: Annotated[Path | None, typer.Option(help="test source, plain or .gz; needed by models")] = None,
+    models: Annotated[
+        list[Path] | None, typer.Argument(help="model folders, or run folders (their best models)")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="source text of the test set, plain or compressed; required for models")
+    ] = None,
     reference: Annotated[
-        list[Path] | None, typer.Option(help="its reference translation, line by line; may be given again")
+        list[Path] | None, typer.Option(help="reference translation, aligned line by line; may be repeated")
     ] = None,
     translations: Annotated[
-        list[Path] | None, typer.Option(help="translations of another system, to be scored too; may be given again")
+        list[Path] | None, typer.Option(help="translations of another system to score; may be repeated")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="also write the translations of the model here")] = None,
+    output: Annotated[Path | None, typer.Option(help="file for the translations of the model")] = None,
     invalid_utf8: InvalidOption = "error",
-    metrics: Annotated[str, typer.Option(help="of bleu, chrf, chrf++, ter; with commas, or all")] = "bleu,chrf",
+    metrics: Annotated[
+        str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
+    ] = "bleu,chrf",
     tokenize: Annotated[
-        Tokenization, typer.Option(help="how BLEU splits words; none for text that is tokenised already")
+        Tokenization, typer.Option(help="tokenization for BLEU; none if the text is already tokenized")
     ] = "13a",
     bootstrap: Annotated[
-        int, typer.Option(min=0, max=100_000, help="samples for confidence intervals and paired tests; 0 for none")
+        int,
+        typer.Option(
+            min=0, max=100_000, help="number of bootstrap samples for confidence intervals and paired tests; 0: none"
+        ),
     ] = 1000,
     training: Annotated[
-        Path | None, typer.Option(help="target side of the training text, which tells how often words occur")
+        Path | None, typer.Option(help="target side of the training text, to count word frequencies for --details")
     ] = None,
-    details: Annotated[bool, typer.Option("--details", help="scores by length and frequency, telling lines")] = False,
-    report: Annotated[Path | None, typer.Option(help="also write all of it as a page of HTML")] = None,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most"),
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="file for an HTML report of all results")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     *,
     context: typer.Context,
@@ -57,77 +69,83 @@ def evaluate(
 ) -> None:
     """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
 
-    Several models, and --translations of other systems, are compared with the first: p is the probability of a
-    difference as large as that by chance (paired bootstrap).
+    Several models, and --translations of other systems, are compared with the first one. p is the probability that
+    a difference of this size arises by chance (paired bootstrap).
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
-    wanted, models = parse_metrics(metrics), models or []
-    alone = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
-    _refuse(models, source, reference, translations, alone)
+    metric_names, models = parse_metrics(metrics), models or []
+    single_model_options = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
+    _check_options(models, source, reference, translations, single_model_options)
     if not models:
-        _refuse_given(context, [*options_of(search_of), *options_of(loading_of)])
-    refuse_same([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
+        _refuse_model_options(context, [*options_of(search_of), *options_of(loading_of)])
+    refuse_same_files(
+        [source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report]
+    )
 
     from transformer.evaluation.comparison import evaluate as compare
 
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
-    with ExitStack() as files:  # a path that cannot be written shows now, not after the work
-        sink, page = (path and files.enter_context(written_to(path)) for path in (output, report))
+    with ExitStack() as files:  # fail before the work if a path is not writable
+        sink, page = (path and files.enter_context(open_output(path)) for path in (output, report))
         systems, runs = _translate(models, test, loading, search)
         if sink is not None:
             sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
-        found = compare([*systems, *others], test, tokenize, metrics=wanted, samples=bootstrap)
+        evaluation = compare([*systems, *others], test, tokenize, metrics=metric_names, samples=bootstrap)
         if page is not None:
             from transformer.reporting.evaluation import evaluation_page
 
-            page.write(evaluation_page(found, test).encode())
+            page.write(evaluation_page(evaluation, test).encode())
     if as_json:
-        typer.echo(json.dumps({"lines": len(test.references[0]), "runs": runs, **found.as_json()}, ensure_ascii=False))
+        typer.echo(
+            json.dumps({"lines": len(test.references[0]), "runs": runs, **evaluation.as_json()}, ensure_ascii=False)
+        )
         return
-    _print(found, runs, details=details)
+    _print(evaluation, runs, details=details)
 
 
-def _refuse(
+def _check_options(
     models: Sequence[Path], source: Path | None, reference: Sequence[Path] | None, translations: Sequence[Path] | None,
-    alone: Mapping[str, object],
+    single_model_options: Mapping[str, object],
 ) -> None:  # fmt: skip
-    """Refuses combinations that mean nothing.
+    """Checks the combination of options.
 
     Raises:
-        ConfigError: something is missing, or without effect.
+        ConfigError: An option is missing, or would have no effect.
     """
     if not reference:
-        raise ConfigError("there is nothing to compare with; give --reference FILE")
+        raise ConfigError("the reference translation is missing; give --reference FILE")
     if not models and not translations:
-        raise ConfigError("there is nothing to evaluate; give a model, or --translations FILE")
+        raise ConfigError("models and translations are missing; give a model, or --translations FILE")
     if models and source is None:
-        raise ConfigError("a model needs something to translate; give --source FILE")
-    for option, given in alone.items():
-        if given and len(models) != 1:
-            raise ConfigError(f"{option} goes with one model, not {len(models)}; evaluate them one by one")
+        raise ConfigError("a model needs a source text to translate; give --source FILE")
+    for option, value in single_model_options.items():
+        if value and len(models) != 1:
+            raise ConfigError(
+                f"{option} needs exactly one model, but there are {len(models)}; evaluate them one by one"
+            )
 
 
-def _refuse_given(context: typer.Context, options: Sequence[str]) -> None:
-    """Refuses options that were given, since no model translates.
+def _refuse_model_options(context: typer.Context, options: Sequence[str]) -> None:
+    """Refuses options of models on the command line, which have no effect without a model.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: One of the options was set.
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in options and source is not None and source.name == "COMMANDLINE":
-            raise ConfigError(f"{parameter.opts[0]} is for what a model translates; there is none, so leave it out")
+            raise ConfigError(f"{parameter.opts[0]} has no effect without a model; leave it out")
 
 
 def _read(
     source: Path | None, references: Sequence[Path], training: Path | None, translations: Sequence[Path],
     invalid: "Invalid",
 ) -> tuple["EvaluationSet", list["System"]]:  # fmt: skip
-    """The test set and the systems that translated it; every file is read once, and has as many lines.
+    """Reads the test set and the translations of other systems; each file is read once.
 
     Raises:
-        DataError: one has not.
+        DataError: The files have different numbers of lines.
     """
     from transformer.data.readers import raise_unequal_lines
     from transformer.evaluation.comparison import EvaluationSet, System
@@ -145,23 +163,24 @@ def _read(
     for path in translations:
         if len(read(path)) != len(read(first)):
             raise DataError(
-                f"{path} has {len(read(path)):,} lines, the reference {len(read(first)):,}; they go line by line"
+                f"{path} has {len(read(path)):,} lines, but the test set has {len(read(first)):,}; "
+                "give one translation per line"
             )
-    sources, counted = (None if path is None else read(path) for path in (source, training))
-    return EvaluationSet(sources, [read(path) for path in references], counted), systems
+    sources, training_text = (None if path is None else read(path) for path in (source, training))
+    return EvaluationSet(sources, [read(path) for path in references], training_text), systems
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of each path, as many as tell it from the others."""
-    most = max((len(path.parts) for path in paths), default=1)
-    shortened = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, most + 1))
+    """Returns the last parts of each path, as many as distinguish the paths."""
+    max_parts = max((len(path.parts) for path in paths), default=1)
+    shortened = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, max_parts + 1))
     return next((names for names in shortened if len(set(names)) == len(names)), [str(path) for path in paths])
 
 
 def _translate(
     models: Sequence[Path], test: "EvaluationSet", loading: "Loading", search: "Search"
 ) -> tuple[list["System"], list[dict[str, Any]]]:
-    """The translations of every model, and how they came about; flags go to standard error."""
+    """Returns the translations of all models with their speed and precision; prints flags on standard error."""
     if not models:
         return [], []
     from transformer.evaluation.comparison import System
@@ -185,39 +204,45 @@ def _translate(
     return systems, runs
 
 
-def _print(found: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
-    n_lines = len(found.systems[0].translations)
-    for number, (system, scores) in enumerate(zip(found.systems, found.scores, strict=True)):
-        if len(found.systems) > 1:
+def _print(evaluation: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
+    n_lines = len(evaluation.systems[0].translations)
+    for number, (system, scores) in enumerate(zip(evaluation.systems, evaluation.scores, strict=True)):
+        if len(evaluation.systems) > 1:
             typer.echo(f"{'' if number == 0 else chr(10)}{system.name}")
         for score in scores:
             interval = "" if score.interval is None else f" ± {score.interval:.2f}"
             chance = "" if score.p_value is None else f"  p {score.p_value:.3f}"
             typer.echo(f"{score.name:<7}{score.value:5.2f}{interval}{chance}   {score.signature}")
-        if found.empty[number]:
-            typer.echo(f"{found.empty[number]:,} lines are not translated")
+        if evaluation.empty[number]:
+            typer.echo(f"{evaluation.empty[number]:,} empty translations")
         if number < len(runs):
             run = runs[number]
             speed = f"{run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
             typer.echo(f"{n_lines:,} lines, {run['flagged']} flagged, {speed}")
     if details:
-        _print_details(found)
+        _print_details(evaluation)
 
 
-def _print_details(found: "Evaluation") -> None:
-    of = f"   of {', '.join(system.name for system in found.systems)}" if len(found.systems) > 1 else ""
-    typer.echo(f"\n{'words of the ' + found.length_of:<23}lines   BLEU and chrF{of}")
-    for each in found.lengths:
-        pairs = zip(each.bleu, each.chrf, strict=True)
+def _print_details(evaluation: "Evaluation") -> None:
+    names = f"   of {', '.join(system.name for system in evaluation.systems)}" if len(evaluation.systems) > 1 else ""
+    typer.echo(f"\n{'words of the ' + evaluation.length_of:<23}lines   BLEU and chrF{names}")
+    for bucket in evaluation.lengths:
+        pairs = zip(bucket.bleu, bucket.chrf, strict=True)
         figures = "   ".join(f"{bleu:5.2f} {chrf:5.2f}" for bleu, chrf in pairs)
-        typer.echo(f"{each.name:<19}{each.lines:>9,}   {figures}")
-    typer.echo(f"\nwords that occur   in the first reference   found (F1){of}")
-    for each in found.frequencies:
-        typer.echo(f"{each.name + ' times':<16}{each.words:>25,}   {'   '.join(f'{value:5.2f}' for value in each.f1)}")
-    if len(found.systems) == 1:
+        typer.echo(f"{bucket.name:<19}{bucket.lines:>9,}   {figures}")
+    typer.echo(f"\nwords that occur   in the first reference   found (F1){names}")
+    for bucket in evaluation.frequencies:
+        typer.echo(
+            f"{bucket.name + ' times':<16}{bucket.words:>25,}   {'   '.join(f'{value:5.2f}' for value in bucket.f1)}"
+        )
+    if len(evaluation.systems) == 1:
         typer.echo("\nlines with the lowest chrF")
     else:
-        typer.echo(f"\nlines on which the systems differ most{of}" if found.lines else "\nno line on which they differ")
-    for line in found.lines:
+        typer.echo(
+            f"\nlines on which the systems differ most{names}"
+            if evaluation.lines
+            else "\nthe systems do not differ on any line"
+        )
+    for line in evaluation.lines:
         for text, chrf in zip(line.translations, line.chrf, strict=True):
             typer.echo(f"{line.number:>6}  {chrf:5.1f}  {text}")

@@ -13,18 +13,20 @@ from transformer.cli.translate import ModelArgument
 def export(
     model: ModelArgument,
     out: Annotated[Path, typer.Option(help="folder to write; must be new or empty")],
-    to: Annotated[Literal["hf"], typer.Option("--format", help="hf: the folder that transformers loads")] = "hf",
+    to: Annotated[
+        Literal["hf"], typer.Option("--format", help="hf: Hugging Face folder, for transformers' from_pretrained")
+    ] = "hf",
 ) -> None:
-    """Write a model in the format of its family, for other programs.
+    """Write a model in the published format of its family, for other programs.
 
-    Families with a published format are written, see `transformer info`; so is what was trained here.
+    Supports the families that have a published format, see `transformer info`, and models that were trained here.
 
     Example: transformer export runs/first --format hf --out first-hf
     """
     from transformer.bundle import load_bundle
     from transformer.bundle.huggingface import write_published  # loads torch
 
-    del to  # the only one so far
+    del to  # hf is the only format so far
     with shown_while(f"reading {model}"):
         bundle = load_bundle(model)
     with shown_while(f"writing {out}"):

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from transformer.pipelines.translation.translator import Translation
 
 Format = Literal["text", "jsonl"]
-Shown = Callable[[int, str, "Translation"], str]
+Formatter = Callable[[int, str, "Translation"], str]
 
 
-def shown_as(output_format: Format, *, all_of_them: bool) -> Shown:
+def formatter(output_format: Format, *, all_of_them: bool) -> Formatter:
     """Returns the function that formats a line's number, source and translation."""
     if output_format == "jsonl":
         return as_json

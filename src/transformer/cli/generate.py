@@ -11,7 +11,7 @@ import typer
 from transformer.cli.loaded import loaded
 from transformer.cli.progress import counted_beside
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same, written_to
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, open_output, refuse_same_files
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PrecisionOption = Annotated[
     Literal["auto", "float32", "bf16", "int8"],
     typer.Option(
-        help="of the weights; auto: int8 (bf16 for texts as a whole) where this processor is fast at it, else float32"
+        help="precision of the weights; auto: int8 (bf16 for text encoders) if fast on this CPU, else float32"
     ),
 ]
 
@@ -31,37 +31,39 @@ MAX_TOKENS = 200
 @takes_search
 def generate(
     model: ModelArgument,
-    prompt: Annotated[str | None, typer.Argument(help="what the text begins with; empty begins anew")] = None,
-    input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one a line")] = None,
+    prompt: Annotated[str | None, typer.Argument(help="text to continue; an empty one starts from scratch")] = None,
+    input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one per line")] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
-    n_best: Annotated[int | None, typer.Option(min=1, help="several continuations of a beam or of --sample")] = None,
+    n_best: Annotated[
+        int | None, typer.Option(min=1, help="number of continuations per prompt; needs --beam or --sample")
+    ] = None,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: an object a prompt, with scores")
+        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per prompt, with scores")
     ] = "text",
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
     *,
     search: "Search",
 ) -> None:
-    """Write on from a prompt with a language model; greedy, or drawn with --sample.
+    """Continue a prompt with a language model, greedily or by sampling (--sample).
 
-    A single prompt is written as it grows. With --input each line is a prompt, and each continuation one line: line
-    ends within it become spaces.
+    The continuation of a single prompt is streamed, except with --beam or --format jsonl. With --input, each line is a
+    prompt and each continuation is one line, in which line breaks become spaces.
 
     Example: transformer generate runs/shakespeare "ROMEO:" --sample --temperature 0.8 --max-tokens 300
     """
     from transformer.text.lines import check_utf8, read_lines
 
     if (prompt is None) == (input_path is None):
-        raise ConfigError("give a prompt, or a file of them with --input; an empty prompt is ''")
+        raise ConfigError("give either a prompt or a file of prompts with --input; an empty prompt is ''")
     if prompt is not None:
         check_utf8(prompt, "the prompt")
-    refuse_same([input_path], [output_path])
+    refuse_same_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
-    generator = _loaded(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
-    with written_to(output_path) as sink:
+    generator = _load_generator(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
+    with open_output(output_path) as sink:
         if prompt is not None and output_format == "text" and generator.search.beam == 1:
             texts = generator.stream(prompt, max_tokens=max_tokens)
             sink.write(prompt.encode())
@@ -76,13 +78,16 @@ def generate(
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
                 sink.write(
-                    _shown(number, text, continuations, output_format, is_single=prompt is not None).encode() + b"\n"
+                    _format_continuations(
+                        number, text, continuations, output_format, is_single=prompt is not None
+                    ).encode()
+                    + b"\n"
                 )
                 sink.flush()
                 done(1)
 
 
-def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
+def _load_generator(model: Path, precision: str, search: "Search") -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = loaded(model, Generator, "language model", precision=precision, search=search)
@@ -90,7 +95,9 @@ def _loaded(model: Path, precision: str, search: "Search") -> "Generator":
     return generator
 
 
-def _shown(number: int, prompt: str, continuations: "list[Continuation]", kind: str, *, is_single: bool) -> str:
+def _format_continuations(
+    number: int, prompt: str, continuations: "list[Continuation]", kind: str, *, is_single: bool
+) -> str:
     if kind == "jsonl":
         fields = [{"text": c.text, "score": c.score, "finish": "end" if c.finished else "limit"} for c in continuations]
         return json.dumps({"line": number, "prompt": prompt, "continuations": fields}, ensure_ascii=False)

@@ -10,14 +10,14 @@ from transformer.cli.progress import shown_while
 
 def import_model(
     folder: Annotated[
-        Path, typer.Argument(help="folder with config.json, safetensors and tokenizer, as on Hugging Face")
+        Path, typer.Argument(help="Hugging Face folder with config.json, safetensors weights and tokenizer files")
     ],
-    out: Annotated[Path, typer.Option(help="folder of the model; must not exist")],
+    out: Annotated[Path, typer.Option(help="folder for the converted model; must not exist")],
 ) -> None:
-    """Read a published model, and write it as a model of this program, which all of its commands take.
+    """Convert a published model to a model folder that all commands of this program accept.
 
-    BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models are read, see `transformer info`. Pickled weights are
-    refused, and so is a setting that is not known: nothing is passed over.
+    Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights and
+    unknown settings are refused, not ignored.
 
     Example: transformer import opus-mt-en-de --out en-de && echo "A man sleeps." | transformer translate en-de
     """

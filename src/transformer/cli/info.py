@@ -1,4 +1,4 @@
-"""`transformer info`: what a model is, or which families and presets there are."""
+"""`transformer info`: describes a model, or lists the families and presets."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +14,14 @@ FLOPS_LENGTH = 32
 def info(
     model: Annotated[
         Path | None,
-        typer.Argument(help="model folder, run folder, published folder, or a family; lists families if not given"),
+        typer.Argument(
+            help="model folder, run folder, Hugging Face folder, or name of a family; lists all families if not given"
+        ),
     ] = None,
 ) -> None:
-    """Show architecture, parameters by block, FLOPs a token, tokenizer and scores; or all families and presets.
+    """Show architecture, parameters per block, FLOPs per token, tokenizer and scores; or list families and presets.
 
-    Of a family, it shows what a recipe's `model` section can set. Example: transformer info runs/first
+    For a family, it lists the keys of a recipe's `model` section. Example: transformer info runs/first
     """
     if model is None:
         _families()
@@ -27,7 +29,7 @@ def info(
     if str(model) in family_names() and not model.exists():
         fields = family(str(model)).config.model_fields
         _table(
-            f"{model}: keys of model",
+            f"{model}: keys of the model section",
             {name: f"{field.default}  {field.description or ''}" for name, field in fields.items()},
         )
         return
@@ -35,14 +37,14 @@ def info(
     from transformer.pipelines.auto import read_model  # loads torch
 
     bundle = read_model(model, "float32")
-    plain = family(bundle.family).build(bundle.config)  # a packed model does not tell
+    plain = family(bundle.family).build(bundle.config)  # packed weights cannot be counted by block
     facts = {"folder": bundle.folder or model, "precision": bundle.precision, "kind": family(bundle.family).kind}
     _table("model", {**facts, **bundle.config.model_dump()})
     sizes = parameters_by_block(plain)
     _table("parameters", {name: f"{size:,}" for name, size in [*sizes.items(), ("total", sum(sizes.values()))]})
     if flops := flops_per_token(plain, FLOPS_LENGTH):
         _table(
-            f"FLOPs a token at {FLOPS_LENGTH} tokens (forward)",
+            f"FLOPs per token at {FLOPS_LENGTH} tokens (forward)",
             {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
         )
     if bundle.text:
@@ -60,17 +62,17 @@ def info(
 
 
 def _families() -> None:
-    """Every family: what it is, what it reads, its presets with their sizes."""
+    """Prints each family with its kind, the published models that it reads, and the sizes of its presets."""
     for name in family_names():
-        found = family(name)
-        types = ", ".join(found.published_types())
+        family_info = family(name)
+        types = ", ".join(family_info.published_types())
         published = f"; reads published {types}" if types else "; exported as Marian (post-norm) or Pegasus (pre-norm)"
         sizes = {
             preset: ", ".join(f"{key} {value}" for key, value in values.items())
-            for preset, values in found.presets().items()
+            for preset, values in family_info.presets().items()
         }
-        _table(f"{name}: {found.kind}{published}", sizes)
-    typer.echo("transformer info FAMILY shows what can be set")
+        _table(f"{name}: {family_info.kind}{published}", sizes)
+    typer.echo("next: transformer info FAMILY lists the model keys of a family")
 
 
 def _table(title: str, rows: dict[str, Any]) -> None:

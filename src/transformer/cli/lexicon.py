@@ -52,4 +52,4 @@ def terminology_of(
 
 
 takes_terminology = takes("bound", terminology_of, "Terms and placeholders")
-"""Gives a command the options of `terminology_of` for its parameter `bound`."""
+"""Decorator that adds the options of `terminology_of`, for the parameter `bound`."""

@@ -1,4 +1,4 @@
-"""`transformer perplexity`: how well a language model predicts a text."""
+"""`transformer perplexity`: measures how well a language model predicts a text."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,15 +14,15 @@ def perplexity(
     model: ModelArgument,
     text: Annotated[Path, typer.Argument(help="text file, plain or compressed")],
     window: Annotated[
-        int | None, typer.Option(min=1, help="tokens predicted at a time; all positions of the model if not given")
+        int | None, typer.Option(min=1, help="tokens per window; the model's context length if not given")
     ] = None,
     precision: Annotated[
         Literal["float32", "bf16", "int8"],
-        typer.Option(help="of the weights; float32 gives the model's own figures, the others those of a faster one"),
+        typer.Option(help="precision of the weights; float32 is exact, the others are faster"),
     ] = "float32",
     invalid_utf8: InvalidOption = "error",
 ) -> None:
-    """Print loss (nats a token) and perplexity of a text, in windows that do not overlap.
+    """Print the loss (nats per token) and perplexity of a text, in windows that do not overlap.
 
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
@@ -32,8 +32,8 @@ def perplexity(
     generator = loaded(model, Generator, "language model", precision=precision)
     content = "".join(f"{line}\n" for line in read_lines(text, invalid=invalid_choice(invalid_utf8)))
     with counted("tokens") as done:
-        found = generator.perplexity(content, window=window, done=done)
+        result = generator.perplexity(content, window=window, done=done)
     typer.echo(
-        f"loss {found.loss:.4f}  perplexity {found.perplexity:.3f}  of {found.tokens:,} tokens; left out at the end, "
-        f"where they fill no window: {found.left_out:,}"
+        f"loss {result.loss:.4f}  perplexity {result.perplexity:.3f}  of {result.tokens:,} tokens; omitted at the end, "
+        f"in an incomplete window: {result.left_out:,}"
     )

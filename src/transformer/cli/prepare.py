@@ -1,32 +1,32 @@
-"""`transformer prepare`: all that a run does before its first step, ahead of time."""
+"""`transformer prepare`: prepares the data of a run ahead of training."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer.cli.train import given_data
+from transformer.cli.train import data_options
 from transformer.run.recipe import load_recipe
 
 
 def prepare(
     out: Annotated[Path, typer.Option(help="folder for prepared data; several runs can share it")],
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
-    source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
-    target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
-    pairs: Annotated[str | None, typer.Option(help="file that holds both sides: .tsv, .jsonl, .parquet, .tmx")] = None,
+    source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
+    target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
+    pairs: Annotated[str | None, typer.Option(help="file with both sides: .tsv, .jsonl, .parquet or .tmx")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. data.workers=2")
     ] = None,
 ) -> None:
-    """Read, check and encode a corpus ahead of training, and print the report of its pairs.
+    """Read, check and encode a corpus ahead of training, and print a report on its pairs.
 
-    A later `train` with the same settings and `--set data.prepared=FOLDER` starts at once. What is there already is
-    not done again.
+    A later `train` with the same settings and `--set data.prepared=FOLDER` starts at once. Data that is already
+    prepared is reused.
 
     Example: transformer prepare --source corpus.en --target corpus.de --out prepared
     """
-    data = given_data(recipe, overrides, source, target, pairs)
+    data = data_options(recipe, overrides, source, target, pairs)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
     from transformer.run.setup import prepare_data  # loads torch

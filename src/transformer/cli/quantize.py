@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 @takes_search
 def quantize(
     model: ModelArgument,
-    source: Annotated[Path, typer.Option(help="held-out source, plain or .gz: not the test set, nor seen in training")],
-    reference: Annotated[Path, typer.Option(help="its reference translation, line by line")],
-    out: Annotated[Path, typer.Option(help="folder of the quantized model; must not exist")],
-    tolerance: Annotated[float, typer.Option(help="maximum loss of BLEU by int8, in points")] = 0.5,
+    source: Annotated[
+        Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
+    ],
+    reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
+    out: Annotated[Path, typer.Option(help="folder for the quantized model; must not exist")],
+    tolerance: Annotated[float, typer.Option(help="maximum loss of int8, in BLEU points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
-    tokenize: Annotated[Tokenization, typer.Option(help="how BLEU splits words, as for evaluate")] = "13a",
+    tokenize: Annotated[Tokenization, typer.Option(help="tokenization for BLEU, as for transformer evaluate")] = "13a",
     workers: WorkersOption = None,
     *,
     search: "Search",
 ) -> None:
-    """Round a model's weights to int8, and show what its translations of held-out text lose.
+    """Quantize a model's weights to int8, and measure the loss of quality on held-out text.
 
-    The text is translated in float32, bf16 and int8. Where int8 loses more than the tolerance, nothing is written but
-    what that costs.
+    The text is translated in float32, bf16 and int8. If int8 loses more than the tolerance, only the comparison is
+    printed, and no model is written.
 
     Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
     """
@@ -55,8 +57,8 @@ def _rows(comparisons: "Mapping[str, Comparison]") -> Iterator[list[str]]:
     compared = list(comparisons.values())
     before, after = compared[0].before, [comparison.after for comparison in compared]
     yield ["", "float32", *comparisons, *(f"Δ {name}" for name in comparisons)]
-    for place, score in enumerate(before.scores):
-        values = [quality.scores[place].value for quality in (before, *after)]
+    for index, score in enumerate(before.scores):
+        values = [quality.scores[index].value for quality in (before, *after)]
         yield [
             score.name,
             *(f"{value:.2f}" for value in values),
@@ -66,4 +68,4 @@ def _rows(comparisons: "Mapping[str, Comparison]") -> Iterator[list[str]]:
     yield ["lines/s", *speeds, *(f"{comparison.speed_up:.2f} x" for comparison in compared)]
     sizes = [f"{quality.weight_bytes / 2**20:.1f}" for quality in (before, *after)]
     yield ["weights, MiB", *sizes, *(f"{quality.weight_bytes / before.weight_bytes:.0%}" for quality in after)]
-    yield ["the same lines", *[""] * (1 + len(after)), *(f"{comparison.agreement:.1%}" for comparison in compared)]
+    yield ["identical lines", *[""] * (1 + len(after)), *(f"{comparison.agreement:.1%}" for comparison in compared)]

@@ -7,9 +7,9 @@ import typer
 
 
 def report(run: Annotated[Path, typer.Argument(help="run folder")]) -> None:
-    """Write RUN/report.html again: curves, scores, examples, worst sentences, recipe, versions.
+    """Write RUN/report.html: curves, scores, examples, worst sentences, recipe and versions.
 
-    A run writes it at its end; this works at any time, also while it goes on.
+    A run writes it when it ends; this command works at any time, even during training.
 
     Example: transformer report runs/first
     """

@@ -1,4 +1,4 @@
-"""`transformer score`: scores given translations."""
+"""`transformer score`: scores existing translations."""
 
 import json
 from itertools import islice
@@ -13,9 +13,9 @@ from transformer.cli.translate import (
     InvalidOption,
     ModelArgument,
     invalid_choice,
+    open_output,
     print_flags,
-    refuse_same,
-    written_to,
+    refuse_same_files,
 )
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 def score(
     model: ModelArgument,
-    source: Annotated[Path, typer.Option(help="text file, plain or compressed")],
-    target: Annotated[Path, typer.Option(help="its translation, line by line")],
+    source: Annotated[Path, typer.Option(help="source text, plain or compressed")],
+    target: Annotated[Path, typer.Option(help="its translation, aligned line by line")],
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     invalid_utf8: InvalidOption = "error",
     per_token: Annotated[
-        bool, typer.Option("--per-token", help="divide by the number of tokens: long lines compare with short ones")
+        bool, typer.Option("--per-token", help="divide by the number of tokens, to compare lines of different lengths")
     ] = False,
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per line, with all tokens")
@@ -40,9 +40,9 @@ def score(
     average: AverageOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Score translations line by line: the log-probability of their tokens in nats, EOS included.
+    """Score translations line by line: the log-probability of their tokens in nats, including EOS.
 
-    To rank translations of one sentence, or to find the worst pairs of a corpus. A line that is too long for the
+    Useful to rank translations of a sentence, or to find the worst pairs of a corpus. A line that is too long for the
     model scores nan, and a note on standard error names it.
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
@@ -52,12 +52,12 @@ def score(
     from transformer.pipelines.auto import load_translator  # loads torch
     from transformer.pipelines.translation.scoring import score_pairs
 
-    refuse_same([source, target], [output_path])
+    refuse_same_files([source, target], [output_path])
     pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
     search = with_average(GREEDY, average, ensemble)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
-    with written_to(output_path) as sink:
+    with open_output(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):
             for result in score_pairs(translator, chunk):
                 number += 1

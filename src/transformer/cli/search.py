@@ -33,7 +33,7 @@ EnsembleOption = Annotated[
 AverageOption = Annotated[
     Literal["log_probability", "probability"] | None,
     typer.Option(
-        help="mean of an --ensemble: log_probability (default) favours tokens that all models accept, "
+        help="how an --ensemble averages: log_probability (default) favours tokens that all models accept, "
         "probability those that any model accepts"
     ),
 ]
@@ -45,7 +45,7 @@ def with_average(
     """Returns the search with the requested average.
 
     Raises:
-        ConfigError: there is no ensemble.
+        ConfigError: The ensemble is empty.
     """
     refuse_average(average, ensemble)
     return search if average is None else replace(search, average=average)
@@ -55,15 +55,15 @@ def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None
     """Rejects an average without an ensemble.
 
     Raises:
-        ConfigError: there is no ensemble.
+        ConfigError: The ensemble is empty.
     """
     if average is not None and not ensemble:
-        raise ConfigError("--average does nothing without --ensemble; add a model to it")
+        raise ConfigError("--average has no effect without --ensemble; add a model to it")
 
 
 @dataclass(frozen=True)
 class Loading:
-    """Options for loading a model."""
+    """Options for loading a translation model."""
 
     ensemble: list[Path]
     average: Literal["log_probability", "probability"] | None
@@ -110,11 +110,11 @@ def loading_of(
     ] = "",
     device: DeviceOption = "auto",
 ) -> Loading:
-    """What the options ask for.
+    """Builds the loading options from the command line.
 
     Raises:
-        ConfigError: an average of one model.
-        DataError: the task is not UTF-8.
+        ConfigError: There is an average, but no ensemble.
+        DataError: The task is not UTF-8.
     """
     from transformer.text.lines import check_utf8
 
@@ -133,7 +133,7 @@ def search_of(
         typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize"),
     ] = None,
     stopping: Annotated[
-        Stopping, typer.Option(help="early: stop when --beam hypotheses ended; exhaustive: when none can improve")
+        Stopping, typer.Option(help="early: stop when --beam hypotheses have ended; exhaustive: when none can improve")
     ] = "early",
     min_tokens: Annotated[int, typer.Option(min=0, help="minimum number of tokens to generate")] = 0,
     max_tokens: Annotated[
@@ -172,36 +172,38 @@ def search_of(
         bool, typer.Option("--allow-unknown", help="allow [UNK]; it is omitted in text, shown with --format jsonl")
     ] = False,
 ) -> "Search":
-    """What the options ask for.
+    """Builds the search from the command line.
 
     Raises:
-        ConfigError: options that mean nothing, alone or together.
+        ConfigError: An option has an invalid value, or no effect without another one.
     """
     from transformer.decoding import Sampling, Search, length_normalization, paper_length_penalty
 
-    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-    given: dict[str, Any] = {name: value for name, value in drawn.items() if value is not None}
-    if given and not sample:
-        raise ConfigError(f"--{next(iter(given)).replace('_', '-')} does nothing without --sample; add it")
+    sampling_options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    set_options: dict[str, Any] = {name: value for name, value in sampling_options.items() if value is not None}
+    if set_options and not sample:
+        raise ConfigError(f"--{next(iter(set_options)).replace('_', '-')} has no effect without --sample; add it")
     if diversity is not None and groups == 1:
-        raise ConfigError("--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2")
-    kind, usual = (paper_length_penalty, 0.6) if length_penalty == "paper" else (length_normalization, 1.0)
-    penalty = kind(usual if alpha is None else alpha)
+        raise ConfigError("--diversity has no effect without --groups; choose e.g. --beam 4 --groups 2")
+    penalty_type, default_alpha = (
+        (paper_length_penalty, 0.6) if length_penalty == "paper" else (length_normalization, 1.0)
+    )
+    penalty = penalty_type(default_alpha if alpha is None else alpha)
     return Search(
         beam, penalty, stopping, min_tokens=min_tokens, max_tokens=max_tokens, no_repeat_ngram=no_repeat_ngram,
         repetition_penalty=repetition_penalty, groups=groups, diversity=0.5 if diversity is None else diversity,
-        sampling=Sampling(**given) if sample else None, allow_unknown=allow_unknown, coverage=coverage,
+        sampling=Sampling(**set_options) if sample else None, allow_unknown=allow_unknown, coverage=coverage,
         retry_degenerate=guard,
     )  # fmt: skip
 
 
 def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command], Command]:
-    """Gives a command, in place of one of its parameters, the options that it is made from.
+    """Decorates a command: replaces one of its parameters by the options from which the value is built.
 
     Args:
-        name: of the parameter.
-        make: the parameters of this function are the options.
-        title: of their part in `--help`.
+        name: Name of the parameter.
+        make: Function that builds the value; its parameters become the options.
+        title: Heading of these options in `--help`.
     """
     options = _keywords(make)
     for option in options:
@@ -209,14 +211,14 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
         information.rich_help_panel = title
 
     def with_options(command: Command) -> Command:
-        own = [parameter for parameter in _keywords(command) if parameter.name != name]
+        other_parameters = [parameter for parameter in _keywords(command) if parameter.name != name]
 
         @wraps(command)
-        def run(**given: Any) -> None:
-            made = make(**{option.name: given.pop(option.name) for option in options})
-            command(**given, **{name: made})
+        def run(**arguments: Any) -> None:
+            value = make(**{option.name: arguments.pop(option.name) for option in options})
+            command(**arguments, **{name: value})
 
-        parameters = [*own, *options]
+        parameters = [*other_parameters, *options]
         run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -225,12 +227,12 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
 
 
 def options_of(make: Callable[..., Any]) -> list[str]:
-    """The names of the options that something is made from, see `takes`."""
+    """Returns the names of the options that a function takes, see `takes`."""
     return [parameter.name for parameter in _keywords(make)]
 
 
 def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Its parameters, with annotations that are types, to be given by name."""
+    """Returns the parameters of a function as keyword-only parameters."""
     return [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in inspect.signature(function).parameters.values()
@@ -238,6 +240,6 @@ def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 takes_search = takes("search", search_of, "Search")
-"""Gives a command the options of `search_of` for its parameter `search`."""
+"""Decorator that adds the options of `search_of`, for the parameter `search`."""
 takes_loading = takes("loading", loading_of, "Models and speed")
-"""Gives a command the options of `loading_of` for its parameter `loading`."""
+"""Decorator that adds the options of `loading_of`, for the parameter `loading`."""

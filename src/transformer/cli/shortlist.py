@@ -1,33 +1,35 @@
-"""`transformer shortlist`: which target tokens go with which source tokens."""
+"""`transformer shortlist`: learns which target tokens are likely for each source token."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
 from transformer.errors import DataError
 
-HELD_OUT, MOST_HELD_OUT = 50, 1000
-"""Every so many pairs one is left out of learning and tells what the list lacks, up to a number."""
+HELD_OUT_INTERVAL, MAX_HELD_OUT = 50, 1000
+"""Interval at which a pair is held out to measure the coverage of the shortlist, and the maximum number of these."""
 
 
 def shortlist(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="source side of the training text, plain or compressed")],
-    target: Annotated[Path, typer.Option(help="its translation, line by line")],
+    target: Annotated[Path, typer.Option(help="its translation, aligned line by line")],
     out: Annotated[Path, typer.Option(help="file to write, e.g. shortlist.safetensors")],
-    best: Annotated[int, typer.Option(min=1, help="target tokens that each source token brings along")] = 30,
-    frequent: Annotated[int, typer.Option(min=1, help="most frequent tokens that every sentence may use")] = 200,
+    best: Annotated[int, typer.Option(min=1, help="number of target tokens per source token")] = 30,
+    frequent: Annotated[
+        int, typer.Option(min=1, help="number of most frequent tokens that every sentence may use")
+    ] = 200,
     most_pairs: Annotated[
-        int, typer.Option(min=1, help="most sentence pairs to learn from, evenly taken from the whole text")
+        int, typer.Option(min=1, help="maximum number of sentence pairs, spread evenly over the text")
     ] = 200_000,
     invalid_utf8: InvalidOption = "error",
 ) -> None:
-    """Learn which tokens a translation may hold, given its source: translate then computes no others.
+    """Learn which target tokens are likely for each source token, so that translation is faster.
 
-    It says how many of the tokens of held-out translations the lists hold. translate and evaluate take the file by
-    --shortlist.
+    Prints the share of tokens of held-out translations that the shortlist contains. Pass the file to translate or
+    evaluate with --shortlist; only its tokens are then predicted.
 
     Example: transformer shortlist runs/first --source train.en --target train.de --out shortlist.safetensors
     """
@@ -43,28 +45,33 @@ def shortlist(
         subsample_evenly,
     )
 
-    refuse_same([source, target], [out])
+    refuse_same_files([source, target], [out])
     if not out.parent.is_dir():
-        raise DataError(f"{out.parent} is no folder; make it, or choose another one")
+        raise DataError(f"{out.parent} is not a folder; create it, or choose another one")
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
     check_special_token_ids(tokenizers)
     lines = subsample_evenly(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
     sides = zip(*lines, strict=True)
     encoded = [
-        each.encode_batch(side) for each, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)
+        tokenizer.encode_batch(side)
+        for tokenizer, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)
     ]
     pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
-    held_out = pairs[::HELD_OUT][:MOST_HELD_OUT]
-    learned = [pair for place, pair in enumerate(pairs) if place % HELD_OUT or place // HELD_OUT >= MOST_HELD_OUT]
-    if not learned:
+    held_out = pairs[::HELD_OUT_INTERVAL][:MAX_HELD_OUT]
+    training_pairs = [
+        pair
+        for index, pair in enumerate(pairs)
+        if index % HELD_OUT_INTERVAL or index // HELD_OUT_INTERVAL >= MAX_HELD_OUT
+    ]
+    if not training_pairs:
         raise DataError(f"{source} has {len(pairs)} pairs with text on both sides, too few to learn from; give more")
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    with counted("pairs", ITERATIONS * len(learned)) as done:
-        found = learn_shortlist(learned, sizes, best=best, frequent=frequent, done=done)
-    save_shortlist(out, found, tokenizers)
-    share, size = coverage(found, held_out)
+    with counted("pairs", ITERATIONS * len(training_pairs)) as done:
+        learned_shortlist = learn_shortlist(training_pairs, sizes, best=best, frequent=frequent, done=done)
+    save_shortlist(out, learned_shortlist, tokenizers)
+    share, size = coverage(learned_shortlist, held_out)
     typer.echo(
-        f"{size:,.0f} of {sizes[1]:,} tokens a sentence on average; they hold {share:.2%} of the tokens of "
+        f"{size:,.0f} of {sizes[1]:,} tokens per sentence on average, which cover {share:.2%} of the tokens of "
         f"{len(held_out):,} held-out translations"
     )
     typer.echo(f"next: transformer translate {model} --shortlist {out}")

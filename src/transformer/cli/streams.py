@@ -1,4 +1,4 @@
-"""Standard streams that are always open, whatever the program was started with."""
+"""Standard streams that are always open, even if the program was started without them."""
 
 import errno
 import io
@@ -7,18 +7,18 @@ import sys
 from typing import Final
 
 LOST: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
-"""Errors that mean that output is lost: no reader, no disk space, no terminal."""
+"""Errors of output that can no longer be written: no reader, no disk space, no terminal."""
 
 
 class LossyStderr(io.TextIOWrapper):
-    """Standard error that drops output if its reader has left or the disk is full, so that the work continues."""
+    """Standard error that drops output if its reader has exited or the disk is full, so that the work continues."""
 
     def write(self, text: str, /) -> int:
         """Same as for a file, but drops output that cannot be written."""
         try:
             return super().write(text)
         except OSError as error:
-            self._leave(error)
+            self._discard_output(error)
             return len(text)
 
     def flush(self) -> None:
@@ -26,31 +26,31 @@ class LossyStderr(io.TextIOWrapper):
         try:
             super().flush()
         except OSError as error:
-            self._leave(error)
+            self._discard_output(error)
 
-    def _leave(self, error: OSError) -> None:
+    def _discard_output(self, error: OSError) -> None:
         if error.errno not in LOST:
             raise error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, self.fileno())
+        os.close(devnull)
 
 
 def open_streams() -> None:
-    """Opens standard streams that are closed, lets readers of standard error leave, and prints any name of a file.
+    """Opens closed standard streams, tolerates lost readers of standard error, and makes any file name printable.
 
-    A file that is opened while descriptor 1 or 2 is free would get what is printed.
+    Otherwise, a file that is opened while descriptor 1 or 2 is free would receive the printed output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # uses the lowest free descriptor, which is `number`
         if getattr(sys, name) is None:
             opened = open(number, "w" if number else "r", encoding="utf-8")  # noqa: SIM115, PTH123
             setattr(sys, name, opened)
-            setattr(sys, f"__{name}__", opened)  # which keeps it open where another takes its place
+            setattr(sys, f"__{name}__", opened)  # keeps it open if `sys` gets another stream
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout.reconfigure(errors="backslashreplace")
-    if sys.stderr is sys.__stderr__:  # not those of a program that runs this one
+    if sys.stderr is sys.__stderr__:  # leaves streams alone that a calling program has replaced
         sys.stderr = LossyStderr(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)

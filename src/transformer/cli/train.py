@@ -1,4 +1,4 @@
-"""`transformer train`: a recipe, or two files, to a run folder."""
+"""`transformer train`: trains a model from a recipe or from text files."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from transformer.training.config import TrainingConfig
 
 
 def train_help() -> str:
-    """The recipe's keys with their defaults, from the fields themselves."""
+    """Returns a list of all recipe keys with their defaults and descriptions."""
     sections: dict[str, type[Config]] = {
         "data": DataConfig,
         "tokenizer": TokenizerConfig,
@@ -29,18 +29,18 @@ def train_help() -> str:
     }
     lines = [
         f"- data.task (translation): {', '.join(TASKS)}",
-        f"- model.family (as the task needs): {', '.join(family_names())}",
-        "- model.preset (by the size of the corpus, or tiny): see transformer info",
+        f"- model.family (depends on the task): {', '.join(family_names())}",
+        "- model.preset (depends on the size of the corpus, or tiny): see transformer info",
     ]
     lines += [line for section, settings in sections.items() for line in _keys(section, settings)]
     for settings in dict.fromkeys(TASKS.values()):
         if settings is not DataConfig:
-            tasks = ", ".join(task for task, own in TASKS.items() if own is settings)
-            lines += ["", f"data, where data.task is one of {tasks}:", "", *_keys("data", settings)]
+            tasks = ", ".join(task for task, config in TASKS.items() if config is settings)
+            lines += ["", f"data, if data.task is one of {tasks}:", "", *_keys("data", settings)]
     others = ", ".join(name for name in family_names() if name != "transformer")
     return "\n".join([
         "Recipe keys:", "", *lines, "",
-        f"Other families ({others}) have keys of their own: see transformer info FAMILY.", "",
+        f"Other families ({others}) have their own keys: see transformer info FAMILY.", "",
         "Example: transformer train recipes/multi30k-en-de.toml --run run",
     ])  # fmt: skip
 
@@ -53,7 +53,7 @@ def _keys(section: str, settings: type[Config]) -> list[str]:
     ]
 
 
-def given_data(
+def data_options(
     recipe: Path | None,
     overrides: list[str] | None,
     source: str | None,
@@ -61,14 +61,14 @@ def given_data(
     pairs: str | None,
     text: str | None = None,
 ) -> dict[str, Any]:
-    """The keys of `data` that options of their own give, beside those of a recipe and of `overrides`.
+    """Returns the recipe keys of `data` that have command-line options, such as --source.
 
     Raises:
-        ConfigError: none of them names a training text.
+        ConfigError: Neither these options nor the recipe nor `overrides` name a training text.
     """
-    given = {"source": source, "target": target, "pairs": pairs, "text": text}
-    data: dict[str, Any] = {key: value for key, value in given.items() if value}
-    elsewhere = recipe is not None or any(each.startswith("data.") for each in overrides or ())
+    options = {"source": source, "target": target, "pairs": pairs, "text": text}
+    data: dict[str, Any] = {key: value for key, value in options.items() if value}
+    elsewhere = recipe is not None or any(override.startswith("data.") for override in overrides or ())
     if not elsewhere and not pairs and not text and not (source and target):
         raise ConfigError(
             "nothing to train on; give a recipe file, or both --source and --target, or --pairs, or --text"
@@ -78,32 +78,41 @@ def given_data(
 
 def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
-    source: Annotated[str | None, typer.Option(help="text to translate from, one sentence a line")] = None,
-    target: Annotated[str | None, typer.Option(help="its translation, line by line")] = None,
-    pairs: Annotated[str | None, typer.Option(help="file that holds both sides: .tsv, .jsonl, .parquet, .tmx")] = None,
+    source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
+    target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
+    pairs: Annotated[str | None, typer.Option(help="file with both sides: .tsv, .jsonl, .parquet or .tmx")] = None,
     text: Annotated[
-        str | None, typer.Option(help="running text, for a language model in place of a translator")
+        str | None, typer.Option(help="running text, to train a language model instead of a translation model")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME of the recipe if not given")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="folder of the run; runs/NAME if not given, where NAME is the recipe's file name"),
+    ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", help="fine-tune this model: same architecture and tokenizer, new data")
+        str | None, typer.Option("--from", help="model to fine-tune on new data; keeps its architecture and tokenizer")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. training.seed=2")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="start anew, in a new folder beside one that exists")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="start a new run in a new folder beside an existing one")
+    ] = False,
     allow_changed: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="go on although this key or text differs, e.g. training.learning_rate"),
+        typer.Option(
+            metavar="KEY",
+            help="resume although this key or text has changed, e.g. training.learning_rate; may be repeated",
+        ),
     ] = None,
 ) -> None:
-    """Train a translator from a recipe, or from two text files alone; other models by a recipe's `data.task`.
+    """Train a translation model from a recipe, or just from two text files; other models by a recipe's `data.task`.
 
-    The same command on an unfinished run folder continues it. Ctrl-C finishes the step, saves, and exits with 130.
+    The same command resumes an unfinished run. Ctrl-C finishes the current step, saves a checkpoint, and exits with
+    code 130.
     """
-    data = given_data(recipe, overrides, source, target, pairs, text)
+    data = data_options(recipe, overrides, source, target, pairs, text)
     if run is None and recipe is None:
-        raise ConfigError("--run is missing; name the folder that the model goes to")
+        raise ConfigError("--run is missing; give a folder for the run")
     folder = run or Path("runs") / (recipe or Path()).stem
     values = {"data": data, "training": {"start_from": start} if start else {}}
     loaded = load_recipe(recipe, overrides or (), {section: keys for section, keys in values.items() if keys})
@@ -113,13 +122,15 @@ def train(
     result = train_run(loaded, folder, fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
         step = result.progress.step
-        saved = (
-            f"stopped at step {step} and saved; the same command continues" if step else "stopped before the first step"
+        message = (
+            f"stopped at step {step} and saved; the same command resumes the run"
+            if step
+            else "stopped before the first step"
         )
         if result.is_main:
-            typer.echo(saved, err=True)
+            typer.echo(message, err=True)
     elif result.is_main:
-        _close(result.folder, result.model, result.progress.best_scores, result.average_scores)
+        _print_results(result.folder, result.model, result.progress.best_scores, result.average_scores)
     code = result.interruption.exit_code if result.interruption.requested else 0
     if result.ranks > 1:
         _end_rank(code, result.is_main)
@@ -127,37 +138,39 @@ def train(
 
 
 def _end_rank(code: int, is_main: bool) -> NoReturn:
-    """Ends the process as it is; where the launcher then ends the others, the one that has to tell why comes first.
+    """Ends the process without the shutdown of the interpreter; on failure, the main rank ends first.
 
-    A thread of gloo that lets go of a tensor while Python takes itself apart would end it with SIGABRT, and the
-    launcher would call a run that is done a failure (github.com/pytorch/pytorch/issues/190489).
+    During the shutdown, a gloo thread that releases a tensor could abort the process with SIGABRT. The launcher would
+    then report a finished run as failed (github.com/pytorch/pytorch/issues/190489).
     """
     from transformer.training.distributed.process_group import AFTERMATH_SECONDS
 
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a reader that has left
+        with suppress(OSError):  # a reader that has exited
             stream.flush()
-    if code and not is_main:
+    if code and not is_main:  # the launcher ends the other ranks after the first one, which has to print the cause
         with suppress(KeyboardInterrupt):
             time.sleep(AFTERMATH_SECONDS)
     os._exit(code)
 
 
-def _close(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
+def _print_results(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
     from transformer.reporting.figures import training_curve
 
-    picture = training_curve(folder)
+    figure = training_curve(folder)
     for title, scores in (("best on validation", best), ("average of checkpoints", average)):
         if scores:
             typer.echo(f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in scores.items())}")
     typer.echo(f"model: {model}")
-    typer.echo(f"curve: {picture}" if picture else "no training curve: pip install matplotlib to have it drawn")
+    typer.echo(
+        f"curve: {figure}" if figure else "no training curve: install matplotlib to draw it (pip install matplotlib)"
+    )
     typer.echo(f"report: {folder / 'report.html'}")
-    typer.echo(f"next: transformer {_next(model)}".replace("FOLDER", str(folder)))
+    typer.echo(f"next: transformer {_next_command(model)}".replace("FOLDER", str(folder)))
 
 
-def _next(model: Path) -> str:
-    """What can be done with a model of its kind."""
+def _next_command(model: Path) -> str:
+    """Returns the command that uses a model of this kind, with its arguments."""
     from transformer.bundle import load_bundle
 
     config = load_bundle(model).config.model_dump()

@@ -39,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A random model of each family, with sharp choices."""
     folder = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name, sizes in SIZES.items():
         kind = family(name)
         vocabulary = {"vocab_size": tokenizer.vocab_size} if kind.reads_text else {}
@@ -51,8 +51,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
         text = TokenizerPair(tokenizer, tokenizer) if kind.reads_text else None
         save_bundle(folder / name, Bundle(config, model, text))
-        found[name] = folder / name
-    return found
+        folders[name] = folder / name
+    return folders
 
 
 def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
     refused = run("generate", models["gpt"])
     assert refused.returncode == 2
-    assert "give a prompt, or a file of them" in refused.stderr
+    assert "give either a prompt or a file of prompts" in refused.stderr
     assert "is not a language model" in run("generate", models["bert"], "a").stderr
     for command in (("translate",), ("score", "--source", prompts, "--target", prompts)):
         refused = run(command[0], models["gpt"], *command[1:])
@@ -96,10 +96,11 @@ def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch
         substitute(monkeypatch, "text_generation.MAX_CACHE_ELEMENTS", 1)
         alone = list(generator.each(prompts, max_tokens=most))
         monkeypatch.undo()
-        assert [[each.tokens for each in own] for own in together] == [[each.tokens for each in own] for own in alone]
+        for texts, texts_alone in zip(together, alone, strict=True):
+            assert [text.tokens for text in texts] == [text.tokens for text in texts_alone]
         if search.sampling is None:
             assert together[3][0].text == generator.generate(["hg"], max_tokens=most)[0][0].text
-    assert [each.text for (each,) in generator.generate(["a", "b"], max_tokens=0)] == ["", ""]
+    assert [text.text for (text,) in generator.generate(["a", "b"], max_tokens=0)] == ["", ""]
     with pytest.raises(ConfigError, match="coverage needs the cross-attention of a translation model"):
         load(models["gpt"], search=Search(2, coverage=0.1))
 
@@ -111,7 +112,7 @@ def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Pat
     for command, message in (
         (("classify", bert, "abc", "--input", lines), "give one of them"),
         (("classify", bert, "--evaluate", lines, "--output", tmp_path / "out"), "leave out texts, --input"),
-        (("classify", bert, "abc", "--labels", lines), "--labels are those of --evaluate"),
+        (("classify", bert, "abc", "--labels", lines), "--labels has no effect without --evaluate"),
         (("embed", bert, "--input", lines, "--nearest", "a", "--output", tmp_path / "out"), "leave out --output"),
         (("classify", bert, b"\xff"), "a text is not UTF-8 (character 1)"),
         (("fill", bert, b"[MASK]\xff"), "the text is not UTF-8 (character 7)"),
@@ -122,7 +123,7 @@ def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Pat
             sys.executable,
             "-m",
             "transformer",
-            *(each if isinstance(each, bytes) else str(each) for each in command),
+            *(argument if isinstance(argument, bytes) else str(argument) for argument in command),
         ]
         ended = subprocess.run(call, capture_output=True, check=False)
         assert (ended.returncode, ended.stdout) == (2, b""), message
@@ -147,7 +148,7 @@ def test_perplexity_is_that_of_the_tokens(
     """Catches a token counted twice at the edge of a window or batch, a mean over windows, and batches of any size."""
     text = "abcdefgh gfe\nhello bag\n" * 9
     (tmp_path / "text").write_text(text, encoding="utf-8")
-    told = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
+    output = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
     generator = load(models["gpt"], precision="float32")
     tokens = generator.tokenizer.encode_running([text])[0]
     windows = (len(tokens) - 1) // 10
@@ -156,8 +157,8 @@ def test_perplexity_is_that_of_the_tokens(
         log_p = generator.model(torch.tensor([tokens[start : start + 10]]))[0].log_softmax(-1)
         total -= sum(log_p[place, tokens[start + place + 1]].item() for place in range(10))
     loss = total / (windows * 10)
-    assert told.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
-    assert told.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
+    assert output.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
+    assert output.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
     for logits, at_once in ((2**26, 8), (2 * 10 * generator.tokenizer.vocab_size, 2)):
         substitute(monkeypatch, "text_generation.MAX_LOGITS", logits)
         counted: list[int] = []
@@ -182,11 +183,11 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     rows = [json.loads(line) for line in run("embed", models["bert"], "--input", source).stdout.splitlines()]
     assert [row["text"] for row in rows] == lines
     pairs = write_lines(tmp_path / "pairs.tsv", ["abc\tabc", "hgf\tbag", "bag\thgf", "abc\tabc"])
-    found = run("embed", models["bert"], "--evaluate", pairs).stdout.splitlines()
-    assert found == [f"{side} texts next to their own: 50.00 %  (2 of 4)" for side in ("first", "second")]
+    accuracies = run("embed", models["bert"], "--evaluate", pairs).stdout.splitlines()
+    assert accuracies == [f"{side} texts nearest to their pair: 50.00 %  (2 of 4)" for side in ("first", "second")]
     assert "leave out --input" in run("embed", models["bert"], "--evaluate", pairs, "--output", out).stderr
-    told = run("classify", models["bert"], "abc", "hgf").stdout.splitlines()
-    assert [line.split("\t")[0] for line in told] == [label.name for label in encoder.classify(["abc", "hgf"])]
+    output = run("classify", models["bert"], "abc", "hgf").stdout.splitlines()
+    assert [line.split("\t")[0] for line in output] == [label.name for label in encoder.classify(["abc", "hgf"])]
     examples = [f"{text}\t{label.name}" for text, label in zip(lines[:2], encoder.classify(lines[:2]), strict=True)]
     wrong = "cold" if encoder.classify(["gg"])[0].name == "hot" else "hot"
     labelled = write_lines(tmp_path / "gold.tsv", [*examples, f"gg\t{wrong}"])
@@ -197,8 +198,8 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
         in run("classify", models["bert"], "--evaluate", other).stderr
     )
     guesses = encoder.fill("ab[MASK]d", 100)[0]
-    assert {each.token for each in guesses} == {*range(4, encoder.tokenizer.vocab_size)}, "what steers is no guess"
-    newline = next(each for each in guesses if "\n" in each.piece)
+    assert {guess.token for guess in guesses} == {*range(4, encoder.tokenizer.vocab_size)}, "what steers is no guess"
+    newline = next(guess for guess in guesses if "\n" in guess.piece)
     assert newline.probability > 0
     shown = run("fill", models["bert"], "ab[MASK]d", "--top", 100).stdout
     assert len(shown.splitlines()) == len(guesses), "one line a guess"
@@ -217,15 +218,15 @@ def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
     for path, image in zip(paths, pixels, strict=True):
         Image.fromarray(image).save(path)
     names = [label.name for label in load(models["vit"]).classify(paths)]
-    told = run("classify", models["vit"], *paths, "--format", "jsonl").stdout.splitlines()
-    assert [json.loads(line)["label"] for line in told] == names
+    output = run("classify", models["vit"], *paths, "--format", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["label"] for line in output] == names
     numbers = np.array([("dark", "light").index(name) for name in names], np.uint8)
     numbers[0] = 1 - numbers[0]
     files = idx(tmp_path / "images", pixels), idx(tmp_path / "labels", numbers)
     ended = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
     assert "accuracy 83.33 %  (5 of 6)" in ended.stdout, ended.stderr
-    assert "for an IDX file give --labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
-    assert "no images; name the files" in run("classify", models["vit"]).stderr
+    assert "give --labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
+    assert "images are missing; give image files" in run("classify", models["vit"]).stderr
 
 
 def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -> None:

@@ -24,18 +24,18 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     ended = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--format", "jsonl",
                 "--alignment", links, "--attention", attention, "--protect", "all")  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    found = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [line["line"] for line in found] == [1, 2, 3]
-    assert [line["source"] for line in found] == ["one two {x}", "", "seven"]
-    assert [len(line["alternatives"]) for line in found] == [2, 1, 2]
-    assert "{x}" in found[0]["translation"]
+    records = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["line"] for line in records] == [1, 2, 3]
+    assert [line["source"] for line in records] == ["one two {x}", "", "seven"]
+    assert [len(line["alternatives"]) for line in records] == [2, 1, 2]
+    assert "{x}" in records[0]["translation"]
     assert "glossary: 0 of 0 terms; protected: 1 of 1 spans" in ended.stderr
     assert len(links.read_text().splitlines()) == 3
     assert {name.split(".")[0] for name in np.load(attention)} == {"1", "3"}
     plain = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--protect", "all")
     listed = [line.split(" ||| ") for line in plain.stdout.splitlines()]
     assert [(int(number), text) for number, text, _ in listed] == [
-        (line["line"], each["text"]) for line in found for each in line["alternatives"]
+        (line["line"], alternative["text"]) for line in records for alternative in line["alternatives"]
     ]
 
 
@@ -56,15 +56,15 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
     ("options", "message"),
     [
         (["--n-best", 2], "n_best=2 is not between 1 and beam=1; choose a wider beam"),
-        (["--top-k", 5], "--top-k does nothing without --sample; add it"),
-        (["--average", "probability"], "--average does nothing without --ensemble; add a model to it"),
-        (["--diversity", 1], "--diversity does nothing without --groups; choose e.g. --beam 4 --groups 2"),
+        (["--top-k", 5], "--top-k has no effect without --sample; add it"),
+        (["--average", "probability"], "--average has no effect without --ensemble; add a model to it"),
+        (["--diversity", 1], "--diversity has no effect without --groups; choose e.g. --beam 4 --groups 2"),
         (["--protect", "words"], "protected='words' is unknown"),
         (["--alignment", "INPUT"], "is both input and output; choose another output file"),
-        (["--alignment", "LONG", "--attention", "LONG"], "is given for two outputs; choose another file"),
-        (["--prefix", "SHORT"], "has 1 lines, the input more; they go line by line"),
-        (["--prefix", "LONG"], "has more than the 3 lines of the input; they go line by line"),
-        (["--output", "x.txt.gz"], "x.txt.gz: what is written is not compressed; leave out .gz"),
+        (["--alignment", "LONG", "--attention", "LONG"], "is used for two outputs; choose another file"),
+        (["--prefix", "SHORT"], "has 1 lines, but the input has more; give one line per line of the input"),
+        (["--prefix", "LONG"], "has more than the 3 lines of the input; give one line per line of the input"),
+        (["--output", "x.txt.gz"], "x.txt.gz: output cannot be compressed; leave out .gz"),
         (["--ban", "MARKED"], "starts with a byte order mark; remove it\n"),
         (["--glossary", "MARKED"], "starts with a byte order mark; remove it\n"),
         (["--protect", "all", "--sample"], "glossary and protected spans need a beam; leave out groups and sampling"),
@@ -92,7 +92,7 @@ def test_what_has_no_room_is_named(tiny_run: Path, source: Path, option: str) ->
     """Catches a full disk of which one cannot tell where it is, and a traceback of what is flushed once more."""
     ended = run("translate", tiny_run, "--input", source, option, "/dev/full")
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "error: /dev/full: No space left on device; choose another place for it"
+    assert ended.stderr.splitlines()[-1] == "error: /dev/full: No space left on device; choose another output file"
     assert "Traceback" not in ended.stderr
 
 
@@ -134,10 +134,10 @@ def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         elsewhere = run("score", tiny_run, "--source", source, "--target", target, "--device", "cuda")
         assert "device='cuda', but torch sees no GPU" in elsewhere.stderr
-    found = [json.loads(line, parse_constant=pytest.fail) for line in objects]
-    assert found[2]["score"] is None
+    records = [json.loads(line, parse_constant=pytest.fail) for line in objects]
+    assert records[2]["score"] is None
     for index in (0, 1):
-        scores = [token["score"] for token in found[index]["tokens"]]
+        scores = [token["score"] for token in records[index]["tokens"]]
         assert float(plain[index]) == pytest.approx(sum(scores), abs=1e-3)
         assert float(mean[index]) == pytest.approx(sum(scores) / len(scores), abs=1e-3)
 

@@ -246,16 +246,22 @@ def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
     """Catches an option without effect, and lines that do not match, before anything is translated."""
     reference, short = write_lines(tmp_path / "r", ["a", "b"]), write_lines(tmp_path / "s", ["a"])
     for arguments, message in (
-        ([tiny_run, "--source", reference], "there is nothing to compare with; give --reference FILE"),
-        (["--reference", reference], "there is nothing to evaluate; give a model, or --translations FILE"),
-        ([tiny_run, "--reference", reference], "a model needs something to translate; give --source FILE"),
-        (["--translations", reference, "--reference", reference, "--task", "t: "], "what a model translates; there is"),
-        (["--translations", reference, "--reference", reference, "--beam", 4], "--beam is for what a model translates"),
+        ([tiny_run, "--source", reference], "the reference translation is missing; give --reference FILE"),
+        (["--reference", reference], "models and translations are missing; give a model, or --translations FILE"),
+        ([tiny_run, "--reference", reference], "a model needs a source text to translate; give --source FILE"),
+        (
+            ["--translations", reference, "--reference", reference, "--task", "t: "],
+            "--task has no effect without a model",
+        ),
+        (["--translations", reference, "--reference", reference, "--beam", 4], "--beam has no effect without a model"),
         (
             ["--translations", reference, "--reference", reference, "--precision", "auto"],
-            "--precision is for what a mo",
+            "--precision has no effect without a model",
         ),
-        (["--translations", short, "--reference", reference], "has 1 lines, the reference 2; they go line by line"),
+        (
+            ["--translations", short, "--reference", reference],
+            "has 1 lines, but the test set has 2; give one translation per line",
+        ),
         (
             [tiny_run, tiny_run, "--source", reference, "--reference", reference, "--output", tmp_path / "o"],
             "one by one",

@@ -160,11 +160,11 @@ def test_the_average_is_the_model_only_where_it_is_better(tiny_run: Path, tmp_pa
 
 
 COMMAND_LINE = [
-    (["--last", "2", "--best", "2"], "--last and --best exclude each other"),
+    (["--last", "2", "--best", "2"], "--last and --best are mutually exclusive"),
     (["--last", "9"], "checkpoints, but --last 9 asks for more; ask for fewer"),
     (["--best", "2"], "keeps 1 checkpoints, but --best 2 asks for more"),
-    ([], "alone has no average; give several models"),
-    (["other", "--last", "2"], "choose from one run, but 2 paths are given"),
+    ([], "is a single model; give several models"),
+    (["other", "--last", "2"], "select checkpoints of one run, but 2 paths are given"),
 ]
 
 
@@ -182,7 +182,7 @@ def test_the_command_averages_a_run(tiny_run: Path, tmp_path: Path, capsys: pyte
     """Catches an order of steps that is wrong, and a model that is not written."""
     average([tiny_run], tmp_path / "out", last=2)
     assert [source["step"] for source in load_bundle(tmp_path / "out").provenance["averaged"]] == [100, 200]
-    assert "mean of 2 models" in capsys.readouterr().out
+    assert "averaged 2 models" in capsys.readouterr().out
     average([tmp_path / "out", tmp_path / "out"], tmp_path / "same")
     weights = [load_file(tmp_path / name / "model.safetensors") for name in ("out", "same")]
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
