@@ -49,7 +49,7 @@ def test_a_signal_saves_and_the_same_command_continues(
     process.send_signal(number)
     _, rest = process.communicate(timeout=600)
     assert process.returncode == code
-    assert b"and saved; the same command continues" in rest
+    assert b"and saved; the same command resumes the run" in rest
     step = checkpoint_steps(run)[-1]
     again = command("train", recipe, "--run", run, "--set", f"training.max_steps={step + 2}")
     assert again.returncode == 0, again.stderr
