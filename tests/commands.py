@@ -38,7 +38,7 @@ class Commands:
         """Runs a command to its end.
 
         Args:
-            *arguments: what follows `transformer`.
+            *arguments: what follows `transformer`; bytes need not be UTF-8.
             stdin: contents of standard input.
             cwd: working directory.
             **faults: keys that `child` in `run_server.py` knows.
@@ -47,7 +47,7 @@ class Commands:
         assert self._server.stdout is not None
         Path(self._files["stdin"]).write_bytes(stdin.encode() if isinstance(stdin, str) else stdin)
         environment = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", **os.environ}
-        texts = list(map(str, arguments))
+        texts = [os.fsdecode(argument) if isinstance(argument, bytes) else str(argument) for argument in arguments]
         call = {"arguments": texts, "cwd": cwd or Path.cwd(), "environment": environment, **self._files, **faults}
         self._server.stdin.write(json.dumps(call, default=str) + "\n")
         self._server.stdin.flush()

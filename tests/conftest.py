@@ -2,8 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import jaxtyping
@@ -14,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 import commands
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
-from shapes import unchecked_shapes
+from shapes import begin_test, unchecked_shapes
 
 NOT_CHECKED = {"transformer.kernels.triton_kernels"}
 """Modules whose annotations are not checked, because Triton compiles their source code."""
@@ -42,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     and has no deadline. Colour settings of the terminal are removed, so that they do not affect the output of commands.
     """
     if not config.getoption("--no-shapes"):
-        jaxtyping.install_import_hook(tensor_modules(), "beartype.beartype")
+        jaxtyping.install_import_hook(tensor_modules(), "shapes.check")
     torch.set_num_threads(1)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         os.environ.pop(name, None)
@@ -72,11 +70,9 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _shapes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Turns shape checks off in folders that train models: they would take most of the time."""
-    unchecked = request.path.relative_to(ROOT / "tests").parts[0] in SLOW_FOLDERS
-    with unchecked_shapes() if unchecked else nullcontext():
-        yield
+def _shapes(request: pytest.FixtureRequest) -> None:
+    """Turns shape checks on, but for folders that train models: there they would take most of the time."""
+    begin_test(checked=request.path.relative_to(ROOT / "tests").parts[0] not in SLOW_FOLDERS)
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,42 @@
-"""The switch for the shape checks that the tests run with."""
+"""The shape checks that tests run with: on for the first calls of each test, and off where they would cost most."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
+from beartype import beartype
 from jaxtyping import config
+
+CALLS_PER_TEST = 4_000
+"""Checks of a test, after which it goes on without them: one takes some 50 microseconds, more than a tiny block."""
+
+_calls = 0
+
+
+def check(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The type checker of the import hook: beartype, which counts its calls."""
+    checked = beartype(function)
+
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        global _calls
+        _calls += 1
+        if _calls >= CALLS_PER_TEST:
+            config.update("jaxtyping_disable", True)
+        return checked(*arguments, **keywords)
+
+    return counted
+
+
+def begin_test(*, checked: bool) -> None:
+    """Turns the checks of a test on or off, and counts anew."""
+    global _calls
+    _calls = 0
+    config.update("jaxtyping_disable", not checked)
 
 
 @contextmanager
 def unchecked_shapes() -> Generator[None]:
-    """Turns shape checks off, for oracles and fixtures that call a model many times.
-
-    A check costs some 50 microseconds a call, more than a tiny block itself.
-    """
+    """Turns shape checks off, for oracles and fixtures that call a model many times."""
     was_disabled = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     try:

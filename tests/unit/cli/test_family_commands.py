@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +117,10 @@ def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Pat
         (("embed", bert, "--input", lines, "--nearest", b"\xff"), "the text of --nearest is not UTF-8"),
         (("generate", models["gpt"], b"\xff"), "the prompt is not UTF-8"),
     ):
-        call = [
-            sys.executable,
-            "-m",
-            "transformer",
-            *(argument if isinstance(argument, bytes) else str(argument) for argument in command),
-        ]
-        ended = subprocess.run(call, capture_output=True, check=False)
-        assert (ended.returncode, ended.stdout) == (2, b""), message
-        assert message in " ".join(ended.stderr.decode().split())
-        assert b"Traceback" not in ended.stderr
+        ended = run(*command)
+        assert (ended.returncode, ended.stdout) == (2, ""), message
+        assert message in " ".join(ended.stderr.split())
+        assert "Traceback" not in ended.stderr
 
 
 def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
