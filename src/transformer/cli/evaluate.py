@@ -24,6 +24,27 @@ if TYPE_CHECKING:
 Format = Literal["text", "json", "html"]
 
 
+MetricsOption = Annotated[
+    str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
+]
+TokenizeOption = Annotated[
+    Tokenization, typer.Option(help="tokenization for BLEU; none if the text is already tokenized")
+]
+BootstrapOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=100_000, help="number of bootstrap samples for confidence intervals and paired tests; 0: none"
+    ),
+]
+TrainingOption = Annotated[
+    Path | None, typer.Option(help="target side of the training text, to count word frequencies for --details")
+]
+DetailsOption = Annotated[
+    bool,
+    typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most"),
+]
+
+
 @takes_loading
 @takes_search
 def evaluate(
@@ -41,25 +62,11 @@ def evaluate(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="file for the translations of the model")] = None,
     invalid_utf8: InvalidOption = "error",
-    metrics: Annotated[
-        str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
-    ] = "bleu,chrf",
-    tokenize: Annotated[
-        Tokenization, typer.Option(help="tokenization for BLEU; none if the text is already tokenized")
-    ] = "13a",
-    bootstrap: Annotated[
-        int,
-        typer.Option(
-            min=0, max=100_000, help="number of bootstrap samples for confidence intervals and paired tests; 0: none"
-        ),
-    ] = 1000,
-    training: Annotated[
-        Path | None, typer.Option(help="target side of the training text, to count word frequencies for --details")
-    ] = None,
-    details: Annotated[
-        bool,
-        typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most"),
-    ] = False,
+    metrics: MetricsOption = "bleu,chrf",
+    tokenize: TokenizeOption = "13a",
+    bootstrap: BootstrapOption = 1000,
+    training: TrainingOption = None,
+    details: DetailsOption = False,
     report: Annotated[Path | None, typer.Option(help="file for an HTML report of all results")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     *,

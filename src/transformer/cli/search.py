@@ -123,23 +123,29 @@ def loading_of(
     return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task, device)
 
 
+LengthPenaltyOption = Annotated[
+    Penalty, typer.Option(help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha")
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize"),
+]
+StoppingOption = Annotated[
+    Stopping, typer.Option(help="early: stop when --beam hypotheses have ended; exhaustive: when none can improve")
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="maximum number of tokens; default: source (or minimum) + 50, 200 after a prompt"),
+]
+
+
 def search_of(
     beam: Annotated[int, typer.Option(min=1, max=1000, help="beam size; 1 is greedy search, the paper uses 4")] = 1,
-    length_penalty: Annotated[
-        Penalty, typer.Option(help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha")
-    ] = "paper",
-    alpha: Annotated[
-        float | None,
-        typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize"),
-    ] = None,
-    stopping: Annotated[
-        Stopping, typer.Option(help="early: stop when --beam hypotheses have ended; exhaustive: when none can improve")
-    ] = "early",
+    length_penalty: LengthPenaltyOption = "paper",
+    alpha: AlphaOption = None,
+    stopping: StoppingOption = "early",
     min_tokens: Annotated[int, typer.Option(min=0, help="minimum number of tokens to generate")] = 0,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="maximum number of tokens; default: source (or minimum) + 50, 200 after a prompt"),
-    ] = None,
+    max_tokens: MaxTokensOption = None,
     no_repeat_ngram: Annotated[int, typer.Option(min=0, help="never repeat an n-gram of N tokens; 0: no limit")] = 0,
     repetition_penalty: Annotated[
         float, typer.Option(min=0, help="values above 1 make repeated tokens less likely")

@@ -42,6 +42,16 @@ TERMINOLOGY_BEAM = 8
 """Default beam size for translations with required phrases."""
 
 
+NBestOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| score`"),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="jsonl: one object per line, with scores and tokens")]
+PrefixOption = Annotated[
+    Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
+]
+
+
 @takes_terminology
 @takes_loading
 @takes_search
@@ -54,16 +64,9 @@ def translate(
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     invalid_utf8: InvalidOption = "error",
-    n_best: Annotated[
-        int | None,
-        typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| score`"),
-    ] = None,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="jsonl: one object per line, with scores and tokens")
-    ] = "text",
-    prefix: Annotated[
-        Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
-    ] = None,
+    n_best: NBestOption = None,
+    output_format: FormatOption = "text",
+    prefix: PrefixOption = None,
     alignment: Annotated[
         Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")
     ] = None,

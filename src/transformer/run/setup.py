@@ -96,12 +96,9 @@ def build_trainer(
             check_texts_unchanged(resumed, inputs, user_recipe, allow_changed)
         pretrained = None if resumed else read_pretrained(user_recipe, task.family_kinds)
         if resumed:
-            user_recipe = inherit_settings(user_recipe, resumed.recipe)
+            user_recipe = _continue_recipe(user_recipe, resumed.recipe)
         elif pretrained:
             user_recipe = pretrained.recipe
-        if resumed and user_recipe.training.batch_tokens == "auto":
-            training = user_recipe.training.model_copy(update={"batch_tokens": resumed.recipe.training.batch_tokens})
-            user_recipe = user_recipe.model_copy(update={"training": training})
         recipe = task.complete(user_recipe)
         check_allowed_keys(allow_changed, recipe)
         if resumed:
@@ -142,6 +139,15 @@ def build_trainer(
     return Trainer(
         folder, recipe, task, task_data, distributed, state, schedule, checkpoints, progress, inputs, notes, origin,
     )  # fmt: skip
+
+
+def _continue_recipe(user_recipe: Recipe, previous: Recipe) -> Recipe:
+    """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
+    recipe = inherit_settings(user_recipe, previous)
+    if recipe.training.batch_tokens != "auto":
+        return recipe
+    training = recipe.training.model_copy(update={"batch_tokens": previous.training.batch_tokens})
+    return recipe.model_copy(update={"training": training})
 
 
 def environment_changes(provenance: dict[str, Any], device: str) -> list[str]:
