@@ -58,7 +58,7 @@ class Recipe(Config):
         return self
 
     def to_toml(self) -> str:
-        """The recipe as a file that `load_recipe` reads; unset keys are left out."""
+        """Returns the recipe as TOML that `load_recipe` reads; unset keys are omitted."""
         sections = self.model_dump(exclude_none=True)
         return "\n".join(
             f"[{name}]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
