@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from transformer.run.recipe import parse_recipe
-from transformer.storage.checkpoints import checkpoint_folder
+from transformer.storage.checkpoint_paths import checkpoint_folder
 
 STEPS, LOG_EVERY, ROUNDS, PORT = 24, 4, 2, 29517
 NODES = ("transformer-node-0", "transformer-node-1")

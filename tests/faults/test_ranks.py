@@ -17,7 +17,7 @@ from faults.run_server import end_of
 from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.run.recipe import load_recipe, parse_recipe
 from transformer.run.train import train
-from transformer.storage.checkpoints import checkpoint_steps
+from transformer.storage.checkpoint_paths import checkpoint_steps
 from transformer.training.distributed.process_group import DistributedContext
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ import pytest
 from samples import tiny_recipe, write_lines
 from transformer.inference.cpu import choose_precision, describe_precision
 from transformer.run.recipe import parse_recipe
-from transformer.storage.checkpoints import checkpoint_steps
+from transformer.storage.checkpoint_paths import checkpoint_steps
 
 COMMAND = [sys.executable, "-m", "transformer"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

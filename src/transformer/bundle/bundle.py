@@ -14,7 +14,7 @@ from transformer.config import Config
 from transformer.errors import BundleError, DataError
 from transformer.kernels import Precision
 from transformer.models import family
-from transformer.storage.checkpoints import resolve_model
+from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.tensor_files import load_tensors
 from transformer.storage.verified_folder import (
     MANIFEST,

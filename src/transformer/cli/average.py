@@ -45,7 +45,7 @@ def _checkpoints_of_run(models: list[Path], last: int | None, best: int | None) 
             f"--last and --best select checkpoints of one run, but {len(models)} paths are given; give one run folder"
         )
 
-    from transformer.storage.checkpoints import MODEL, checkpoint_folder, checkpoint_steps
+    from transformer.storage.checkpoint_paths import MODEL, checkpoint_folder, checkpoint_steps
 
     steps = checkpoint_steps(models[0]) if best is None else _best_steps(models[0])
     count, option = (last, "last") if best is None else (best, "best")

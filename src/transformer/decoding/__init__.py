@@ -8,10 +8,10 @@ from transformer.decoding.candidates import normalized_score
 from transformer.decoding.config import GREEDY, RETRY_NGRAM, Request, Search, Tokens
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.cuda_graphs import GraphedSearcher
+from transformer.decoding.degeneration import repeats_itself
 from transformer.decoding.ensemble import Ensemble, average_log_p
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.length_penalties import length_normalization, paper_length_penalty
-from transformer.decoding.repetition import repeats_itself
 from transformer.decoding.retokenizing import Retokenize, RetokenizingModel, keep_tokens, make_retokenizer
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import search_all, search_each, stream_tokens

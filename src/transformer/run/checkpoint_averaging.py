@@ -10,7 +10,7 @@ import torch
 
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.storage.checkpoints import AVERAGE
+from transformer.storage.checkpoint_paths import AVERAGE
 from transformer.training.config import TrainingConfig
 from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import ParameterMean

@@ -15,7 +15,7 @@ from transformer.run.setup import RECIPE_FILE, build_trainer
 from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.allocator import retain_heap
-from transformer.storage.checkpoints import MODEL, resolve_model
+from transformer.storage.checkpoint_paths import MODEL, resolve_model
 from transformer.training.backend import enlarge_onednn_cache
 from transformer.training.distributed.process_group import FRESH, join_process_group
 from transformer.training.interruption import Interruption, watch_signals

@@ -19,7 +19,7 @@ from transformer.run.task import Task, TaskData
 from transformer.runtime.allocator import trim_heap
 from transformer.runtime.machine import machine
 from transformer.storage.atomic import replace_text
-from transformer.storage.checkpoints import AVERAGE, MODEL, checkpoint_steps, resolve_model
+from transformer.storage.checkpoint_paths import AVERAGE, MODEL, checkpoint_steps, resolve_model
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.distributed.data_parallel import DistributedModel, gather_on_main
 from transformer.training.distributed.process_group import DistributedContext

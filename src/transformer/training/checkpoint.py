@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer.errors import CheckpointError, DamageError
 from transformer.storage.atomic import sync
-from transformer.storage.checkpoints import (
+from transformer.storage.checkpoint_paths import (
     CHECKPOINT,
     FOLDER,
     MODEL,

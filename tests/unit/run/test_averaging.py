@@ -19,7 +19,7 @@ from transformer.models.transformer.model import build
 from transformer.run.checkpoint_averaging import average_bundles, steps_to_average
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import RunResult, train
-from transformer.storage.checkpoints import resolve_model
+from transformer.storage.checkpoint_paths import resolve_model
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.checkpoint import CheckpointManager

@@ -19,7 +19,7 @@ from transformer.run.resume import find_resume_point
 from transformer.run.run_folder import lock_run_folder, remove_on_failure, unused_folder
 from transformer.run.setup import environment_changes
 from transformer.runtime.machine import machine
-from transformer.storage.checkpoints import CHECKPOINT, checkpoint_steps, read_record
+from transformer.storage.checkpoint_paths import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.verified_folder import VerifiedFolder, write_verified_folder
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.monitoring.progress import Position, Progress, Window
