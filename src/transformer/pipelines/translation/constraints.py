@@ -44,7 +44,7 @@ class ConstraintTokenizer:
         return tuple(constraint for constraint in constraints if constraint.variants)
 
     def _constraint(self, phrase: str, times: int, is_joined: bool) -> Constraint:
-        """Returns the constraint of a phrase; it has no spellings if the vocabulary lacks one of its characters.
+        """Returns the constraint of a phrase; it has no variants if the vocabulary lacks one of its characters.
 
         Args:
             phrase: Phrase that is required.
