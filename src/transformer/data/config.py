@@ -13,16 +13,16 @@ Weight = Annotated[float, Field(gt=0, le=1000)]
 
 
 class TaskConfig(Config):
-    """Options of the `data` section that all tasks share; `task` itself names what the model is trained to do."""
+    """Options of the `data` section that all tasks share; `task` selects the training task."""
 
     prepared: str | None = Field(
-        default=None, description="folder of prepared data that runs share; inside the run folder if not set"
+        default=None, description="folder of prepared data, which runs can share; RUN/tokens if not set"
     )
     workers: int | None = Field(
-        default=None, ge=1, description="number of processes that prepare data; one per core if not set"
+        default=None, ge=1, description="number of processes that prepare the data; one per core if not set"
     )
     invalid_utf8: Literal["error", "replace"] = Field(
-        default="error", description="what to do with bytes that are not UTF-8"
+        default="error", description="handling of bytes that are not valid UTF-8: error or replace"
     )
 
     @property
@@ -32,35 +32,48 @@ class TaskConfig(Config):
 
 
 class DataConfig(TaskConfig):
-    """Paths of the text of a translator, and criteria for the pairs that are kept.
+    """Files of a translation corpus, and filters for sentence pairs.
 
-    Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced from the
-    environment. Any file may be compressed (.gz, .zst).
+    Paths are relative to the working directory; `${NAME}` and `${NAME:-default}` in a recipe are replaced by
+    environment variables. Any file may be compressed (.gz, .zst).
     """
 
     task: Literal["translation"] = "translation"
-    source: Paths | None = Field(default=None, description="source text, one sentence per line; or a list of files")
-    target: Paths | None = Field(default=None, description="its translation, line by line; or a list of files")
+    source: Paths | None = Field(
+        default=None, description="source text file, one sentence per line, or a list of files"
+    )
+    target: Paths | None = Field(
+        default=None, description="target text file, aligned with source line by line, or a list of files"
+    )
     pairs: Paths | None = Field(
-        default=None, description="file with both sides (.tsv, .jsonl, .parquet, .tmx); or a list of files"
+        default=None, description="file of sentence pairs (.tsv, .jsonl, .parquet, .tmx), or a list of files"
     )
     columns: tuple[Column, Column] | None = Field(
-        default=None, description="columns of source and target in `pairs`: numbers from 1, or names"
+        default=None, description="source and target columns of `pairs`: numbers counted from 1, or names"
     )
     languages: tuple[str, str] | None = Field(
-        default=None, description="languages of source and target, e.g. ['en', 'de'], to select from a .tmx"
+        default=None, description="source and target languages to select from a .tmx file, e.g. ['en', 'de']"
     )
     weights: tuple[Weight, ...] | None = Field(
-        default=None, description="times per epoch that each file is seen, source files first; 1 if not set"
+        default=None,
+        description="number of passes per epoch over each file, source files first, then pairs; 1 if not set",
     )
-    validation_source: str | None = Field(default=None, description="held-out source; if not set, pairs are drawn")
-    validation_target: str | None = Field(default=None, description="held-out target")
+    validation_source: str | None = Field(
+        default=None, description="validation source text; if not set, training pairs are held out"
+    )
+    validation_target: str | None = Field(default=None, description="validation target text")
     validation_pairs: int = Field(
-        default=1000, ge=1, description="maximum number of held-out sources; never more than 5 %"
+        default=1000,
+        ge=1,
+        description="maximum number of source sentences held out for validation; at most 5 % of the pairs",
     )
-    test_source: str | None = Field(default=None, description="test source, to count overlap with the training text")
-    max_length_ratio: float = Field(default=4.0, gt=1, description="drop if longer > ratio * shorter + 5")
-    drop_duplicates: bool = Field(default=True, description="keep the first of equal pairs")
+    test_source: str | None = Field(
+        default=None, description="test source text, to count its overlap with the training text"
+    )
+    max_length_ratio: float = Field(
+        default=4.0, gt=1, description="drop a pair if its longer side has more than ratio * shorter + 5 tokens"
+    )
+    drop_duplicates: bool = Field(default=True, description="drop repeated pairs, except for the first")
 
     @property
     def text_files(self) -> list[tuple[str, str]]:

@@ -6,29 +6,37 @@ from pydantic import Field, model_validator
 
 from transformer.data.config import Column, DataConfig, Paths, TaskConfig, as_list
 
-Share = Field(default=0.1, gt=0, lt=1, description="share that is held out if validation files are not set")
+Share = Field(
+    default=0.1, gt=0, lt=1, description="fraction of the examples to hold out if no validation files are set"
+)
 
 
 class TextConfig(TaskConfig):
-    """Running text in windows of equal length, for language models, masked language models and span corruption.
+    """Running text in windows of equal length, for language modeling, masked language modeling and span corruption.
 
-    The end of the text is held out if `validation_text` is not set. Several files are read one after another.
+    The end of the text is held out if `validation_text` is not set. Several files are concatenated.
     """
 
     task: Literal["language-model", "masked-words", "spans"] = "language-model"
-    text: Paths = Field(description="text file, or a list")
+    text: Paths = Field(description="text file, or a list of files")
     validation_text: Paths | None = Field(
-        default=None, description="held-out text, or a list; the end of `text` if not set"
+        default=None, description="validation text file, or a list of files; the end of `text` if not set"
     )
     validation_share: float = Share
     window: int | None = Field(
-        default=None, ge=8, description="tokens of an example; the maximum of the model if not set"
+        default=None, ge=8, description="length of an example in tokens; the model's maximum length if not set"
     )
     stride: int | None = Field(
-        default=None, ge=1, description="tokens from one training window to the next; window if not set"
+        default=None,
+        ge=1,
+        description="tokens from the start of one training window to that of the next; no overlap if not set",
     )
-    corruption_rate: float = Field(default=0.15, gt=0, lt=1, description="spans: share of a window that is removed")
-    span_length: float = Field(default=3.0, ge=1, description="spans: mean length in tokens")
+    corruption_rate: float = Field(
+        default=0.15, gt=0, lt=1, description="task spans only: fraction of the tokens of a window to mask"
+    )
+    span_length: float = Field(
+        default=3.0, ge=1, description="task spans only: mean length of the masked spans in tokens"
+    )
 
     @property
     def name(self) -> str:
@@ -48,14 +56,14 @@ class LabelConfig(TaskConfig):
     """Labelled texts: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
 
     task: Literal["classification"] = "classification"
-    examples: Paths = Field(description="file of texts and labels (.tsv, .jsonl, .parquet), or a list")
+    examples: Paths = Field(description="file of texts and labels (.tsv, .jsonl, .parquet), or a list of files")
     validation_examples: str | None = Field(
-        default=None, description="held-out file; a share of the examples is drawn if not set"
+        default=None, description="validation file; if not set, validation_share of the examples is held out"
     )
     validation_share: float = Share
     columns: tuple[Column, Column] | None = Field(
         default=None,
-        description="columns of text and label: numbers from 1, or names; 1 and 2, or text and label, if not set",
+        description="text and label columns: numbers from 1, or names; if not set, 1 and 2, or text and label",
     )
 
     @property
@@ -68,14 +76,14 @@ class NeighbourConfig(TaskConfig):
     """Pairs of texts with the same meaning, to train text embeddings."""
 
     task: Literal["embeddings"] = "embeddings"
-    examples: Paths = Field(description="file of pairs of texts (.tsv, .jsonl, .parquet), or a list")
+    examples: Paths = Field(description="file of text pairs (.tsv, .jsonl, .parquet), or a list of files")
     validation_examples: str | None = Field(
-        default=None, description="held-out file; a share of the examples is drawn if not set"
+        default=None, description="validation file; if not set, validation_share of the examples is held out"
     )
     validation_share: float = Share
     columns: tuple[Column, Column] | None = Field(
         default=None,
-        description="columns of the two texts: numbers from 1, or names; 1 and 2, or first and second, if not set",
+        description="columns of the two texts: numbers from 1, or names; if not set, 1 and 2, or first and second",
     )
 
     @property
@@ -88,17 +96,23 @@ class ImageConfig(TaskConfig):
     """Labelled images: a folder with one subfolder of images per label, or IDX files of images and labels."""
 
     task: Literal["images"] = "images"
-    images: str = Field(description="folder with one subfolder per label, or IDX file of images (.gz too)")
-    labels: str | None = Field(default=None, description="IDX file of labels, for an IDX file of images")
-    label_names: tuple[str, ...] | None = Field(
-        default=None, description="names of the labels of an IDX file; 0, 1, 2, ... if not set"
+    images: str = Field(
+        description="folder with one subfolder of images per label, or IDX file of images (.gz allowed)"
     )
-    validation_images: str | None = Field(default=None, description="held-out images; a share is drawn if not set")
-    validation_labels: str | None = Field(default=None, description="IDX file of the held-out labels")
+    labels: str | None = Field(default=None, description="IDX file of labels; required for an IDX file of images")
+    label_names: tuple[str, ...] | None = Field(
+        default=None, description="label names for an IDX file; 0, 1, 2, ... if not set"
+    )
+    validation_images: str | None = Field(
+        default=None, description="validation images; if not set, validation_share of the images is held out"
+    )
+    validation_labels: str | None = Field(default=None, description="IDX file of validation labels")
     validation_share: float = Share
-    flip: bool = Field(default=True, description="mirror half of the training images, left to right")
-    shift: int = Field(default=2, ge=0, description="maximum number of pixels by which training images are shifted")
-    erase: float = Field(default=0.0, ge=0, lt=1, description="probability of blanking a rectangle of a training image")
+    flip: bool = Field(default=True, description="flip training images horizontally with probability 0.5")
+    shift: int = Field(default=2, ge=0, description="maximum random shift of training images in pixels; 0 disables it")
+    erase: float = Field(
+        default=0.0, ge=0, lt=1, description="probability of erasing a random rectangle of a training image"
+    )
 
     @property
     def name(self) -> str:

@@ -30,7 +30,9 @@ class Recipe(Config):
 
     data: SerializeAsAny[TaskConfig]
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: SerializeAsAny[Config] | None = Field(default=None, description="chosen by corpus size if not set")
+    model: SerializeAsAny[Config] | None = Field(
+        default=None, description="model configuration; chosen by corpus size if not set"
+    )
     training: TrainingConfig = TrainingConfig()
 
     @field_validator("data", mode="before")

@@ -11,94 +11,125 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingConfig(Config):
-    """Configuration of training. Intervals are in steps (updates), or "epoch"."""
+    """Configuration of training. Intervals are numbers of steps (updates), or "epoch"."""
 
-    seed: int = Field(default=1, ge=0, description="seed of initialization, order and dropout")
-    max_steps: int | None = Field(default=None, ge=1, description="number of updates; chosen by corpus size if not set")
+    seed: int = Field(default=1, ge=0, description="random seed of initialization, data order and dropout")
+    max_steps: int | None = Field(
+        default=None, ge=1, description="total number of updates; chosen by task and corpus size if not set"
+    )
     start_from: str | None = Field(
         default=None,
-        description="model to fine-tune, which sets architecture and tokenizer; the learning rate is small if not set",
+        description="model to fine-tune, which sets architecture and tokenizer; lowers the default learning rate",
     )
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        default=4096, description="longest side x pairs of one update, padding included; auto: as much as memory allows"
+        default=4096,
+        description="tokens per update on all ranks (longest side x pairs, padding included); auto fits it to memory",
     )
     accumulation: int | None = Field(
-        default=None, ge=1, description="micro-batches per update; one for each rank if not set"
+        default=None, ge=1, description="micro-batches per update (gradient accumulation); one per rank if not set"
     )
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
-        default="cosine", description="schedule of the learning rate after a linear warm-up"
+        default="cosine",
+        description="learning-rate schedule after a linear warm-up: inverse_sqrt, paper, cosine or constant",
     )
     learning_rate: float | None = Field(
-        default=None, gt=0, description="peak learning rate; (d_model * warmup_steps)^-0.5 if not set"
+        default=None,
+        gt=0,
+        description="peak learning rate; if not set, chosen by the task or (d_model * warmup_steps)^-0.5",
     )
     warmup_steps: int | None = Field(
-        default=None, ge=1, description="updates until the peak; chosen by corpus size if not set"
+        default=None, ge=1, description="updates of linear warm-up to the peak; chosen by corpus size if not set"
     )
     decay_steps: int | None = Field(
-        default=None, ge=1, description="length of the cosine; max_steps at the start if not set"
+        default=None,
+        ge=1,
+        description="updates until the cosine schedule reaches zero; the initial max_steps if not set",
     )
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="probability spread over the vocabulary")
+    label_smoothing: float = Field(
+        default=0.1, ge=0, lt=1, description="label smoothing: probability mass spread over all tokens or labels"
+    )
     r_drop: float = Field(
         default=0.0,
         ge=0,
-        description="weight of the divergence between two passes with different dropout (R-Drop), e.g. 5",
+        description="R-Drop weight of the divergence between two passes with different dropout, e.g. 5; 0 disables it",
     )
-    adam_betas: tuple[Rate, Rate] = Field(default=(0.9, 0.98), description="Adam's decay rates")
-    adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
-    weight_decay: float = Field(default=0.0, ge=0, description="decay of matrices, decoupled from the gradient (AdamW)")
-    clip_norm: float = Field(default=1.0, ge=0, description="largest norm of the gradient; 0 does not clip")
+    adam_betas: tuple[Rate, Rate] = Field(
+        default=(0.9, 0.98), description="Adam's betas: decay rates of the two moment estimates"
+    )
+    adam_eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon, added to the denominator")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="decoupled weight decay (AdamW), applied to matrices only"
+    )
+    clip_norm: float = Field(default=1.0, ge=0, description="maximum gradient norm; 0 disables clipping")
     skip_nonfinite: int = Field(
-        default=0, ge=0, description="batches that a run may skip because the loss or gradient is not finite"
+        default=0,
+        ge=0,
+        description="maximum number of batches per run to skip because of a non-finite loss or gradient",
     )
     validate_every: Interval | None = Field(
-        default=None, description="steps between validations; about an epoch if not set"
+        default=None,
+        description="steps between validations, or epoch; one epoch, within 100 to 5,000 steps, if not set",
     )
     save_every: Interval | None = Field(
-        default=None, description="steps between checkpoints; about an epoch if not set"
+        default=None,
+        description="steps between checkpoints, or epoch; one epoch, within 100 to 5,000 steps, if not set",
     )
-    keep_last: int = Field(default=2, ge=1, description="recent checkpoints to keep, besides the best")
-    log_every: int = Field(default=50, ge=1, description="steps between lines of metrics")
-    tensorboard: bool = Field(default=False, description="also write RUN/tensorboard (needs the package tensorboard)")
+    keep_last: int = Field(default=2, ge=1, description="number of most recent checkpoints to keep besides the best")
+    log_every: int = Field(default=50, ge=1, description="steps between log entries of training metrics")
+    tensorboard: bool = Field(
+        default=False, description="also write TensorBoard logs to RUN/tensorboard (needs the package tensorboard)"
+    )
     patience: int = Field(
-        default=10, ge=0, description="validations without a better score after which the run stops; 0 never stops"
+        default=10, ge=0, description="consecutive validations without improvement before early stopping; 0 disables it"
     )
     best_metric: Literal["bleu", "chrf", "loss", "accuracy"] = Field(
-        default="bleu", description="validation score that selects the best checkpoint; chosen by the task if not set"
+        default="bleu", description="validation metric that selects the best checkpoint; chosen by the task if not set"
     )
     stop_seconds: float = Field(
-        default=300.0, gt=0, description="seconds from Ctrl-C or SIGTERM to a hard exit if the step or the saving hangs"
+        default=300.0,
+        gt=0,
+        description="seconds after Ctrl-C or SIGTERM before a forced exit, if the step or saving hangs",
     )
     distribution: Literal["ddp", "fsdp"] = Field(
-        default="ddp", description="strategy for several ranks: ddp keeps the full model on each, fsdp (FSDP2) a shard"
+        default="ddp", description="multi-rank strategy: ddp replicates the model on each rank, fsdp (FSDP2) shards it"
     )
     rank_seconds: float = Field(
-        default=1800.0, gt=0, description="seconds that a rank waits for another, e.g. for rank 0 to validate"
+        default=1800.0,
+        gt=0,
+        description="timeout in seconds of a rank that waits for another, e.g. while rank 0 validates",
     )
     precision: Literal["bf16", "float32", "float16"] | None = Field(
-        default=None, description="precision of products; bf16 where the hardware supports it if not set"
+        default=None,
+        description="precision of matrix products: bf16 or float32; if not set, bf16 where the hardware supports it",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="device; auto uses a GPU if one is available"
+        default="auto", description="device to train on; auto uses a GPU if one is available"
     )
     average_last: int | None = Field(
-        default=None, ge=2, description="number of last scheduled checkpoints to average at the end"
+        default=None,
+        ge=2,
+        description="number of last scheduled checkpoints to average at the end; no averaging if not set",
     )
     average_best: int | None = Field(
-        default=None, ge=2, description="number of best validated checkpoints to average at the end"
+        default=None,
+        ge=2,
+        description="number of best validated checkpoints to average at the end; no averaging if not set",
     )
     ema_decay: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="decay of a moving average of the parameters, which becomes the model, e.g. 0.999",
+        description="decay of an exponential moving average of the parameters, used as the model, e.g. 0.999",
     )
     activation_checkpointing: bool = Field(
-        default=False, description="recompute layers in the backward pass: less memory, more time, equal results"
+        default=False,
+        description="recompute activations in the backward pass; saves memory, takes more time, same results",
     )
     compile: bool = Field(
-        default=False, description="compile the layers with torch.compile; for GPUs, since the CPU kernels are faster"
+        default=False,
+        description="compile the layers with torch.compile; for GPUs only, since the built-in CPU kernels are faster",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; all cores if not set")
+    threads: int | None = Field(default=None, ge=1, description="number of CPU threads; all cores if not set")
 
     @model_validator(mode="after")
     def _exclude_two_averages(self) -> "TrainingConfig":

@@ -10,38 +10,49 @@ KIND: Final = "encoder"
 
 
 class BertConfig(Config):
-    """A post-norm encoder with learned positions, and its heads."""
+    """Configuration of a BERT: a post-norm encoder with learned position embeddings, and optional heads."""
 
     family: Literal["bert"] = "bert"
-    vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    seq_len: int = Field(default=512, ge=2, description="positions")
-    d_model: int = Field(default=768, ge=1, description="width of the model")
-    N: int = Field(default=12, ge=1, description="layers")
-    h: int = Field(default=12, ge=1, description="attention heads")
-    d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu", description="activation function")
-    token_types: int = Field(default=2, ge=1, description="kinds of tokens: 0 for the first text, 1 for the second")
-    eps: float = Field(default=1e-12, gt=0, description="of the norms")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
-    head_dropout: float | None = Field(default=None, ge=0, lt=1, description="before labels; dropout if not set")
-    pooler: bool = Field(default=True, description="a map of the first position stands for the whole text")
-    masked: bool = Field(default=False, description="a head that guesses masked tokens")
-    next_sentence: bool = Field(default=False, description="a head that tells whether the second text follows")
-    labels: tuple[str, ...] = Field(default=(), description="of texts; with them, a head that chooses one")
+    vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
+    seq_len: int = Field(default=512, ge=2, description="maximum sequence length in tokens, special tokens included")
+    d_model: int = Field(default=768, ge=1, description="hidden size of the model")
+    N: int = Field(default=12, ge=1, description="number of layers")
+    h: int = Field(default=12, ge=1, description="number of attention heads")
+    d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
+        default="gelu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
+    )
+    token_types: int = Field(
+        default=2, ge=1, description="number of token types (segments): 0 is the first text, 1 the second"
+    )
+    eps: float = Field(default=1e-12, gt=0, description="epsilon of layer normalization")
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
+    )
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of attention weights")
+    head_dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="dropout probability before the classification head; dropout if not set"
+    )
+    pooler: bool = Field(default=True, description="add a pooler: a linear layer and tanh over the first position")
+    masked: bool = Field(default=False, description="add a masked language modeling head")
+    next_sentence: bool = Field(default=False, description="add a next-sentence prediction head")
+    labels: tuple[str, ...] = Field(
+        default=(), description="label names of texts; adds a classification head if not empty"
+    )
     embedding: Literal["mean", "first", "pooled"] = Field(
-        default="mean", description="what stands for a text: the mean of its positions, the first, or the pooler's"
+        default="mean",
+        description="embedding of a text: mean over its positions, first position, or pooled (pooler output)",
     )
     labels_read: Literal["pooler", "embedding"] = Field(
         default="pooler",
-        description="what the head over labels reads: the pooler, as in published models, or `embedding`",
+        description="input of the classification head: pooler, as in published models, or the text's embedding",
     )
     text_tokens: int | None = Field(
         default=None,
         ge=2,
-        description="most tokens of a text that is read as a whole, frame included; seq_len if not set",
+        description="maximum tokens of a text in one pass, special tokens included; seq_len if not set",
     )
-    pad_id: int | None = Field(default=0, ge=0, description="of padding")
+    pad_id: int | None = Field(default=0, ge=0, description="id of the padding token")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "BertConfig":

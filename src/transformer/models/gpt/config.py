@@ -10,28 +10,35 @@ KIND: Final = "language model"
 
 
 class GptConfig(Config):
-    """A pre-norm decoder with learned positions (GPT-2)."""
+    """Configuration of a GPT: a pre-norm decoder with learned position embeddings (GPT-2)."""
 
     family: Literal["gpt"] = "gpt"
-    vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    seq_len: int = Field(default=1024, ge=2, description="positions")
-    d_model: int = Field(default=768, ge=1, description="width of the model")
-    N: int = Field(default=12, ge=1, description="layers")
-    h: int = Field(default=12, ge=1, description="attention heads")
-    d_ff: int | None = Field(default=None, ge=1, description="inner width of the feed-forward networks; 4 d_model")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="gelu_tanh", description="activation function"
+    vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
+    seq_len: int = Field(default=1024, ge=2, description="maximum sequence length in tokens, special tokens included")
+    d_model: int = Field(default=768, ge=1, description="hidden size of the model")
+    N: int = Field(default=12, ge=1, description="number of layers")
+    h: int = Field(default=12, ge=1, description="number of attention heads")
+    d_ff: int | None = Field(
+        default=None, ge=1, description="inner size of the feed-forward networks; 4 * d_model if not set"
     )
-    eps: float = Field(default=1e-5, gt=0, description="of the norms")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections")
-    embedding_dropout: float | None = Field(default=None, ge=0, lt=1, description="of embeddings; dropout if not set")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
-    scale_by_width: bool = Field(default=True, description="divide products of attention by sqrt(d_k)")
-    scale_by_layer: bool = Field(default=False, description="divide those of layer i by i, from 1 on")
-    share_embeddings: bool = Field(default=True, description="embedding and output are one matrix")
-    bos_id: int | None = Field(default=None, ge=0, description="of what texts begin with; the tokenizer's if not set")
-    eos_id: int | None = Field(default=None, ge=0, description="of the end of a text; the tokenizer's if not set")
-    pad_id: int | None = Field(default=None, ge=0, description="of padding; the tokenizer's if not set")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
+        default="gelu_tanh",
+        description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh",
+    )
+    eps: float = Field(default=1e-5, gt=0, description="epsilon of layer normalization")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of residual connections")
+    embedding_dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="dropout probability of embeddings; dropout if not set"
+    )
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
+    scale_by_width: bool = Field(default=True, description="divide attention scores by sqrt(d_k)")
+    scale_by_layer: bool = Field(
+        default=False, description="also divide the attention scores of layer i by i, counted from 1"
+    )
+    share_embeddings: bool = Field(default=True, description="tie the input embedding and the output projection")
+    bos_id: int | None = Field(default=None, ge=0, description="id of the BOS token; the tokenizer's if not set")
+    eos_id: int | None = Field(default=None, ge=0, description="id of the EOS token; the tokenizer's if not set")
+    pad_id: int | None = Field(default=None, ge=0, description="id of the padding token; the tokenizer's if not set")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "GptConfig":

@@ -10,37 +10,53 @@ KIND: Final = "encoder-decoder"
 
 
 class MarianConfig(Config):
-    """A post-norm Transformer with halved sinusoids; of what OPUS-MT models vary in, everything.
+    """Configuration of a Marian model, with all options in which OPUS-MT models differ.
 
-    Vocabularies are numbered as everywhere here, control ids first; `pad_id`, `eos_id`, `unk_id` and `start_id` are the
-    published numbers.
+    The model is a post-norm Transformer whose sinusoidal positions hold all sines first, then all cosines. Token ids
+    follow this package's order, special tokens first; `pad_id`, `eos_id`, `unk_id` and `start_id` are those of the
+    published vocabulary.
     """
 
     family: Literal["marian"] = "marian"
-    src_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    tgt_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included")
-    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included")
-    d_model: int = Field(default=512, ge=2, description="width of the model")
-    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
-    encoder_layers: int | None = Field(default=None, ge=1, description="encoder layers; N if not set")
-    decoder_layers: int | None = Field(default=None, ge=1, description="decoder layers; N if not set")
-    h: int = Field(default=8, ge=1, description="attention heads")
-    encoder_h: int | None = Field(default=None, ge=1, description="heads of the encoder; h if not set")
-    decoder_h: int | None = Field(default=None, ge=1, description="heads of the decoder; h if not set")
-    d_ff: int = Field(default=2048, ge=1, description="inner width of the feed-forward networks")
-    encoder_d_ff: int | None = Field(default=None, ge=1, description="that of the encoder; d_ff if not set")
-    decoder_d_ff: int | None = Field(default=None, ge=1, description="that of the decoder; d_ff if not set")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="silu", description="activation function")
+    src_vocab_size: int | None = Field(default=None, ge=1, description="source vocabulary size; set by the tokenizer")
+    tgt_vocab_size: int | None = Field(default=None, ge=1, description="target vocabulary size; set by the tokenizer")
+    src_seq_len: int = Field(default=512, ge=2, description="maximum source length in tokens, EOS included")
+    tgt_seq_len: int = Field(default=512, ge=2, description="maximum target length in tokens, EOS included")
+    d_model: int = Field(default=512, ge=2, description="hidden size of the model")
+    N: int = Field(default=6, ge=1, description="number of encoder layers, and of decoder layers")
+    encoder_layers: int | None = Field(default=None, ge=1, description="number of encoder layers; N if not set")
+    decoder_layers: int | None = Field(default=None, ge=1, description="number of decoder layers; N if not set")
+    h: int = Field(default=8, ge=1, description="number of attention heads")
+    encoder_h: int | None = Field(default=None, ge=1, description="number of encoder attention heads; h if not set")
+    decoder_h: int | None = Field(default=None, ge=1, description="number of decoder attention heads; h if not set")
+    d_ff: int = Field(default=2048, ge=1, description="inner size of the feed-forward networks")
+    encoder_d_ff: int | None = Field(
+        default=None, ge=1, description="inner size of the encoder's feed-forward networks; d_ff if not set"
+    )
+    decoder_d_ff: int | None = Field(
+        default=None, ge=1, description="inner size of the decoder's feed-forward networks; d_ff if not set"
+    )
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
+        default="silu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
+    )
     scale_embedding: bool = Field(default=True, description="multiply embeddings by sqrt(d_model)")
-    share_embeddings: Literal["none", "target", "all"] = Field(default="all", description="matrices that are shared")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
-    activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")
-    pad_id: int = Field(default=58_100, ge=0, description="of padding in the published numbering")
-    eos_id: int = Field(default=0, ge=0, description="of the end")
-    unk_id: int = Field(default=1, ge=0, description="of what the vocabulary lacks")
-    start_id: int = Field(default=58_100, ge=0, description="of what the decoder begins with")
+    share_embeddings: Literal["none", "target", "all"] = Field(
+        default="all",
+        description="shared matrices: none, target (target embedding and output) or all (source embedding too)",
+    )
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
+    )
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
+    activation_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability after the activation in the feed-forward networks"
+    )
+    pad_id: int = Field(default=58_100, ge=0, description="id of the padding token in the published vocabulary")
+    eos_id: int = Field(default=0, ge=0, description="id of the EOS token in the published vocabulary")
+    unk_id: int = Field(default=1, ge=0, description="id of the unknown token in the published vocabulary")
+    start_id: int = Field(
+        default=58_100, ge=0, description="id of the decoder's start token in the published vocabulary"
+    )
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "MarianConfig":

@@ -10,36 +10,54 @@ KIND: Final = "encoder-decoder"
 
 
 class T5Config(Config):
-    """A pre-norm Transformer with relative positions, RMS norms and no biases."""
+    """Configuration of a T5: a pre-norm Transformer with relative position biases, RMSNorm and no linear biases."""
 
     family: Literal["t5"] = "t5"
-    vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included; longer ones are dropped")
-    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included; longer ones are dropped")
-    d_model: int = Field(default=512, ge=1, description="width of the model")
-    d_k: int | None = Field(default=None, ge=1, description="width of a head; d_model / h if not set")
-    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
-    decoder_layers: int | None = Field(default=None, ge=1, description="decoder layers; N if not set")
-    h: int = Field(default=8, ge=1, description="attention heads")
-    d_ff: int = Field(default=1024, ge=1, description="inner width of the feed-forward networks")
-    gated: bool = Field(default=True, description="gated feed-forward networks, as of version 1.1")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(default="gelu_tanh", description="inside them")
-    buckets: int = Field(default=32, ge=4, description="of relative positions")
-    max_distance: int = Field(default=128, ge=4, description="where buckets would end; the last holds all beyond")
-    eps: float = Field(default=1e-6, gt=0, description="of the norms")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="of attention weights")
-    activation_dropout: float = Field(default=0.1, ge=0, lt=1, description="inside the feed-forward networks")
+    vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
+    src_seq_len: int = Field(
+        default=512,
+        ge=2,
+        description="maximum source length in tokens, EOS included; longer training pairs are dropped",
+    )
+    tgt_seq_len: int = Field(
+        default=512,
+        ge=2,
+        description="maximum target length in tokens, EOS included; longer training pairs are dropped",
+    )
+    d_model: int = Field(default=512, ge=1, description="hidden size of the model")
+    d_k: int | None = Field(default=None, ge=1, description="size of an attention head; d_model / h if not set")
+    N: int = Field(default=6, ge=1, description="number of encoder layers, and of decoder layers")
+    decoder_layers: int | None = Field(default=None, ge=1, description="number of decoder layers; N if not set")
+    h: int = Field(default=8, ge=1, description="number of attention heads")
+    d_ff: int = Field(default=1024, ge=1, description="inner size of the feed-forward networks")
+    gated: bool = Field(default=True, description="use gated feed-forward networks, as in T5 version 1.1")
+    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
+        default="gelu_tanh",
+        description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh",
+    )
+    buckets: int = Field(default=32, ge=4, description="number of relative position buckets")
+    max_distance: int = Field(
+        default=128, ge=4, description="relative distance beyond which all positions share the last bucket"
+    )
+    eps: float = Field(default=1e-6, gt=0, description="epsilon of RMS normalization")
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
+    )
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of attention weights")
+    activation_dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout probability inside the feed-forward networks"
+    )
     share_embeddings: Literal["all", "inputs"] = Field(
         default="inputs",
-        description="shared matrices: both embeddings, as of version 1.1, or the output too, which learns slower",
+        description="shared matrices: inputs (both embeddings, as in T5 1.1) or all (output too, learns slower)",
     )
     scale_output: bool | None = Field(
-        default=None, description="multiply the decoder's output by d_model^-0.5; if not set, where it is one matrix"
+        default=None,
+        description="multiply the decoder's output by d_model^-0.5; if not set, only for share_embeddings=all",
     )
-    pad_id: int | None = Field(default=None, ge=0, description="of padding; the tokenizer's if not set")
-    eos_id: int | None = Field(default=None, ge=0, description="of the end of a text; the tokenizer's if not set")
-    start_id: int | None = Field(default=None, ge=0, description="of what the decoder begins with; BOS if not set")
+    pad_id: int | None = Field(default=None, ge=0, description="id of the padding token; the tokenizer's if not set")
+    eos_id: int | None = Field(default=None, ge=0, description="id of the EOS token; the tokenizer's if not set")
+    start_id: int | None = Field(default=None, ge=0, description="id of the decoder's start token; BOS if not set")
 
     @model_validator(mode="before")
     @classmethod

@@ -12,29 +12,44 @@ KIND: Final = "encoder-decoder"
 class TransformerConfig(Config):
     """The arguments of `build_transformer`, under the paper's names.
 
-    A recipe omits the vocabulary sizes; the run sets them from its tokenizers.
+    Recipes omit the vocabulary sizes, which a run sets from its tokenizers.
     """
 
     family: Literal["transformer"] = "transformer"
-    src_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    tgt_vocab_size: int | None = Field(default=None, ge=1, description="set by the tokenizer")
-    src_seq_len: int = Field(default=512, ge=2, description="longest source, EOS included; longer ones are dropped")
-    tgt_seq_len: int = Field(default=512, ge=2, description="longest target, EOS included; longer ones are dropped")
-    d_model: int = Field(default=512, ge=2, description="width of the model")
-    N: int = Field(default=6, ge=1, description="encoder layers, and decoder layers")
-    encoder_layers: int | None = Field(default=None, ge=1, description="encoder layers; N if not set")
-    decoder_layers: int | None = Field(default=None, ge=1, description="decoder layers; N if not set")
-    h: int = Field(default=8, ge=1, description="attention heads")
-    d_ff: int = Field(default=2048, ge=1, description="inner width of the feed-forward networks")
-    dropout: float = Field(default=0.1, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
-    activation_dropout: float = Field(default=0.0, ge=0, lt=1, description="inside the feed-forward networks")
-    norm_order: Literal["pre", "post"] = Field(default="pre", description="where the norms stand; post is the paper")
+    src_vocab_size: int | None = Field(default=None, ge=1, description="source vocabulary size; set by the tokenizer")
+    tgt_vocab_size: int | None = Field(default=None, ge=1, description="target vocabulary size; set by the tokenizer")
+    src_seq_len: int = Field(
+        default=512,
+        ge=2,
+        description="maximum source length in tokens, EOS included; longer training pairs are dropped",
+    )
+    tgt_seq_len: int = Field(
+        default=512,
+        ge=2,
+        description="maximum target length in tokens, EOS included; longer training pairs are dropped",
+    )
+    d_model: int = Field(default=512, ge=2, description="hidden size of the model")
+    N: int = Field(default=6, ge=1, description="number of encoder layers, and of decoder layers")
+    encoder_layers: int | None = Field(default=None, ge=1, description="number of encoder layers; N if not set")
+    decoder_layers: int | None = Field(default=None, ge=1, description="number of decoder layers; N if not set")
+    h: int = Field(default=8, ge=1, description="number of attention heads")
+    d_ff: int = Field(default=2048, ge=1, description="inner size of the feed-forward networks")
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
+    )
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
+    activation_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability after the activation in the feed-forward networks"
+    )
+    norm_order: Literal["pre", "post"] = Field(
+        default="pre", description="layer normalization before (pre) or after (post, as in the paper) each sublayer"
+    )
     initialization: Literal["xavier", "fairseq"] = Field(
-        default="xavier", description="first values; with norm_order post, fairseq's learn faster"
+        default="xavier", description="weight initialization; fairseq learns faster if norm_order is post"
     )
     share_embeddings: Literal["none", "target", "all"] = Field(
-        default="all", description="matrices that are shared; the paper shares all"
+        default="all",
+        description="shared matrices: none, target (target embedding and output) or all (as in the paper)",
     )
 
     @model_validator(mode="after")
@@ -59,7 +74,7 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 """`base` and `big` are those of Vaswani et al. 2017, Table 3 (all three matrices shared, post-norm).
 
 `tiny` has the sizes of Transformer-Tiny (Wu et al. 2021, "Good for Misconceived Reasons"), `deep-shallow` the layers of
-Kasai et al. 2021, "Deep Encoder, Shallow Decoder": the decoder runs once a written token and the encoder once a
-sentence, so layers moved from one to the other make translation faster at about the same quality. Pre-norm is our
-choice there: twelve post-norm layers need more care to train.
+Kasai et al. 2021, "Deep Encoder, Shallow Decoder": the decoder runs once per output token and the encoder
+once per sentence, so moving layers from the decoder to the encoder speeds up translation at about the same quality.
+This preset uses pre-norm, because twelve post-norm layers are harder to train.
 """

@@ -12,32 +12,44 @@ Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
 
 
 class VitConfig(Config):
-    """A pre-norm encoder of image patches and its heads."""
+    """Configuration of a Vision Transformer: a pre-norm encoder of image patches, and optional heads."""
 
     family: Literal["vit"] = "vit"
-    image_size: Pair = Field(default=(224, 224), description="height and width of images in pixels")
-    patch_size: Pair = Field(default=(16, 16), description="height and width of patches in pixels")
-    channels: int = Field(default=3, ge=1, description="of images: 3 for colours, 1 for grey")
+    image_size: Pair = Field(default=(224, 224), description="image height and width in pixels")
+    patch_size: Pair = Field(default=(16, 16), description="patch height and width in pixels")
+    channels: int = Field(default=3, ge=1, description="number of image channels: 3 for RGB, 1 for grayscale")
     mean: tuple[float, ...] = Field(
-        default=(0.5,), description="mean of each channel, subtracted from pixels from 0 to 1"
+        default=(0.5,),
+        description="channel means, subtracted from pixel values in [0, 1]; one for all channels, or one each",
     )
     deviation: tuple[float, ...] = Field(
-        default=(0.5,), description="standard deviation of each channel, by which pixels are divided"
+        default=(0.5,),
+        description="channel standard deviations, by which pixel values are divided; one for all, or one each",
     )
-    d_model: int = Field(default=768, ge=1, description="width of the model")
-    N: int = Field(default=12, ge=1, description="layers")
-    h: int = Field(default=12, ge=1, description="attention heads")
-    d_ff: int = Field(default=3072, ge=1, description="inner width of the feed-forward networks")
-    activation: Activation = Field(default="gelu", description="activation function")
-    attention_bias: bool = Field(default=True, description="biases of W_q, W_k and W_v")
-    eps: float = Field(default=1e-12, gt=0, description="of the norms")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="of residual connections and embeddings")
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="of attention weights")
+    d_model: int = Field(default=768, ge=1, description="hidden size of the model")
+    N: int = Field(default=12, ge=1, description="number of layers")
+    h: int = Field(default=12, ge=1, description="number of attention heads")
+    d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
+    activation: Activation = Field(
+        default="gelu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
+    )
+    attention_bias: bool = Field(default=True, description="use biases in W_q, W_k and W_v")
+    eps: float = Field(default=1e-12, gt=0, description="epsilon of layer normalization")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
+    )
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     pooler_size: int | None = Field(
-        default=None, ge=1, description="width of a map of the first position; none if not set"
+        default=None,
+        ge=1,
+        description="output size of the pooler, a linear layer over the first position; no pooler if not set",
     )
-    pooler_activation: Literal["tanh", "relu", "gelu"] = Field(default="tanh", description="after that map")
-    labels: tuple[str, ...] = Field(default=(), description="of images; with them, a head that chooses one")
+    pooler_activation: Literal["tanh", "relu", "gelu"] = Field(
+        default="tanh", description="activation function of the pooler: tanh, relu or gelu"
+    )
+    labels: tuple[str, ...] = Field(
+        default=(), description="label names of images; adds a classification head if not empty"
+    )
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "VitConfig":
