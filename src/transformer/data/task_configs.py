@@ -6,9 +6,7 @@ from pydantic import Field, model_validator
 
 from transformer.data.config import Column, DataConfig, Paths, TaskConfig, as_list
 
-Share = Field(
-    default=0.1, gt=0, lt=1, description="fraction of the examples to hold out if no validation files are set"
-)
+Share = Field(default=0.1, gt=0, lt=1, description="fraction of the data to hold out if no validation files are set")
 
 
 class TextConfig(TaskConfig):

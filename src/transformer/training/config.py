@@ -127,7 +127,7 @@ class TrainingConfig(Config):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers with torch.compile; for GPUs only, since the built-in CPU kernels are faster",
+        description="compile the layers with torch.compile; for GPUs: on CPUs the built-in kernels are faster",
     )
     threads: int | None = Field(default=None, ge=1, description="number of CPU threads; all cores if not set")
 
