@@ -28,7 +28,7 @@ test: check
 	set -e; for set in `$(BIN)/python -c $(SLOWER_SETS)`; do \
 		TRANSFORMER_KERNELS=$$set $(PYTEST) $(TWO_PROCESSES) $(KERNEL_TESTS); done
 
-# Long sweeps, load and many kills; an hour and more.
+# A kill at every operation of a save.
 soak: install
 	$(PYTEST) -m soak --durations=0
 
