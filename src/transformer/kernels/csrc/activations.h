@@ -31,7 +31,7 @@ inline Floats share_by_tanh(Floats y) {
   return logistic(y * cubic * spread(1.59576912f));
 }
 
-inline Floats relu(Floats y) { return larger(spread(0.0f), y); }  // in this order, NaN stays
+inline Floats relu(Floats y) { return larger(spread(0.0f), y); }  // this operand order preserves NaN
 inline Floats silu(Floats y) { return y * logistic(y); }
 inline Floats gelu(Floats y) { return y * share_below(y, bell(y)); }
 
@@ -42,12 +42,13 @@ inline Floats gelu_by_tanh(Floats y) { return y * share_by_tanh(y); }
 // p is the minimax polynomial of degree 4.
 inline Floats rough_share(Floats exponent) {
   const Floats most = spread(200.0f);  // 2^200 is infinite, so that the result is 0
-  return rough_reciprocal(spread(1.0f) + rough_power_of_two(smaller(most, exponent)));  // in this order, NaN stays
+  // This operand order preserves NaN.
+  return rough_reciprocal(spread(1.0f) + rough_power_of_two(smaller(most, exponent)));
 }
 
 inline Floats rough_silu(Floats y) { return y * rough_share(y * spread(-1.44269504f)); }
 inline Floats rough_gelu(Floats y) {
-  const Floats square = smaller(spread(36.0f), y * y);  // in this order, NaN stays
+  const Floats square = smaller(spread(36.0f), y * y);  // this operand order preserves NaN
   Floats p = spread(9.43645944e-8f);
   for (const float coefficient : {-1.84615601e-5f, 0.00152330007f, -0.110034443f, -2.29664135f})
     p = multiply_add(p, square, spread(coefficient));

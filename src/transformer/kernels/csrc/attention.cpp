@@ -58,7 +58,8 @@ void attend(const Attention& a, long b, Ahead ahead, const float* query, const T
   float shares[R];
   for (int r = 0; r < R; ++r)
     shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
-  constexpr int SUMMED = REGISTERS_OF_A_VECTOR == 1 ? V : std::min(V, tile_vectors(R));  // at a time
+  // Vectors accumulated at a time.
+  constexpr int SUMMED = REGISTERS_OF_A_VECTOR == 1 ? V : std::min(V, tile_vectors(R));
   for (int first = 0; first < V; first += SUMMED) {
     Floats sums[R][SUMMED] = {};
     for (long s = 0; s < positions; ++s) {

@@ -103,7 +103,7 @@ extern "C" void transformer_sum_columns(const void* x, long stride, long rows, l
     sum_columns(static_cast<const float*>(x), stride, rows, columns, out, threads);
 }
 
-// Of n vectors; block after block, whichever thread took them.
+// Sum of squares of n vectors. Blocks are added in order, whichever threads computed them.
 extern "C" double transformer_sum_of_squares(const float* const* vectors, const long* sizes, long n, int threads) {
   using namespace transformer;
   struct Block {

@@ -58,7 +58,7 @@ void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
     if (mask) m = are_true(mask + s, m);
     const Floats found = choose(m, load(scores + s, m) * spread(scale), spread(NEVER));
     store(scores + s, found);
-    most = larger(found, most);  // in this order, NaN is ignored here and reappears in the sum
+    most = larger(found, most);  // this operand order ignores NaN, which reappears in the sum
   }
   const float largest = largest_of(most);
   const Floats shift = spread(largest == NEVER ? 0.0f : largest);

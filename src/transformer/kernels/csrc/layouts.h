@@ -1,6 +1,6 @@
-// How matrices are laid out before they are multiplied: in units of four bytes, one float32 or two bfloat16 that follow
-// each other along the inner axis; columns of B in panels, rows of A side by side. Where float32 is multiplied as the sum
-// of three bfloat16, each sixteen units are there three times, as the first, second and third of them.
+// Packing of matrices before they are multiplied. A unit has four bytes: one float32, or two bfloat16 that are
+// neighbours along the inner axis. B is packed in panels of columns, A in contiguous rows. If float32 is split into
+// three bfloat16, each block of sixteen units is stored three times: the first, second and third parts.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace transformer {
 namespace {
 
-constexpr long AHEAD = 16;            // units laid out before which others are asked for
+constexpr long AHEAD = 16;            // prefetch distance in units
 
 struct Float32 {
   using Input = float;
@@ -34,14 +34,14 @@ struct Bfloat16 {
   }
 };
 
-// Of float32, three bfloat16 that together are the number: its first eight bits, the next eight, and those left.
+// float32 split into three bfloat16 that add up to it: its first eight bits, the next eight, and the remaining ones.
 struct Float32AsThree {
   using Input = float;
   static constexpr long INPUTS = 2, PARTS = 3;
   static Floats add(Floats sum, Ints units) { return Bfloat16::add(sum, units); }
 };
 
-// Sixteen units of neighbouring columns, whose inputs are in `first` and, for bfloat16, in the row after it.
+// Returns sixteen units of neighbouring columns. The inputs are in row `first` and, for bfloat16, the row after it.
 Ints units_across(Float32, const float* first, long, bool, Mask m) { return as_ints(load(first, m)); }
 
 template <typename T>
@@ -61,12 +61,12 @@ Ints units_across(Bfloat16, const T* first, long stride, bool has_second, Mask m
   return has_second ? bits_or(low, shift_left(halves(first + stride, m), 16)) : low;
 }
 
-// The units of whole vectors of columns, from two rows: what the function above makes, without a mask.
+// Packs the units of whole vectors of columns from two rows. Same as `units_across`, but without a mask.
 void interleave(const uint16_t* row, long stride, long columns, char* to) {
   for (long v = 0; v < columns; v += LANES) store_ints(to + 4 * v, pairs_across(row + v, row + stride + v));
 }
 
-// The units of one column that begin with inputs `from` to `from` + n.
+// Returns the units of one column for the n inputs that start at `from`.
 Ints units_along(Float32, const float* from, long n) { return as_ints(load(from, lanes(n))); }
 
 Ints units_along(Bfloat16, const uint16_t* from, long n) { return load_pairs(from, n); }
@@ -75,18 +75,19 @@ Ints units_along(Bfloat16, const float* from, long n) {
   return to_pairs(load(from, lanes(n)), n > LANES ? load(from + LANES, lanes(n - LANES)) : spread(0.0f));
 }
 
-// Asks for what is laid out soon.
+// Prefetches elements that are packed soon.
 template <typename T>
 void prefetch(const T* from, long n) {
   for (long i = 0; i < n; i += 64 / static_cast<long>(sizeof(T)))
     _mm_prefetch(reinterpret_cast<const char*>(from + i), _MM_HINT_T0);
 }
 
-// Where the inputs of a column lie side by side, `stride` is from column to column, else from input to input.
+// Packs a block. `stride` is the distance between columns if the inputs of a column are contiguous (`is_along`),
+// otherwise between inputs.
 template <typename P, typename T>
 void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char* to) {
   const auto [width, panel, inner, units, first_unit, end_unit] = piece;
-  if (!is_along && panel <= 2 * LANES) {  // a line of each panel at a time: what is read lies side by side
+  if (!is_along && panel <= 2 * LANES) {  // alternates between panels, so that memory is read contiguously
     for (long u = first_unit; u < end_unit; ++u) {
       for (long i = 0; i < P::INPUTS; ++i) prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride, width);
       for (long start = 0; start < width; start += panel) {
@@ -105,7 +106,7 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
   }
   for (long start = 0; start < width; start += panel) {
     char* own = to + 4 * start * units;
-    const long filled = std::min(panel, blocks(width - start, LANES) * LANES);  // nobody reads the vectors after these
+    const long filled = std::min(panel, blocks(width - start, LANES) * LANES);  // vectors beyond these are never read
     if (!is_along) {
       for (long u = first_unit; u < end_unit; ++u) {
         if (start == 0)
@@ -139,8 +140,9 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
   }
 }
 
-// Sixteen units of 32 neighbouring columns of memory, a line of the cache each, to rows `apart` bytes apart. Lines whose
-// distance is a power of two fall on one place of the first cache and do not stay there for a second look.
+// Packs sixteen units of 32 neighbouring columns, one cache line of each row of memory, into rows that are `apart`
+// bytes apart. Whole lines are read at once, because lines at distances of a power of two map to the same L1 set and
+// would be evicted before a second read.
 void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
   Ints low[16], high[16];
   for (long i = 0; i < 16; ++i, from += 2 * stride) pairs_across(from, from + stride, low[i], high[i]);
@@ -150,8 +152,8 @@ void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
   for (long i = 0; i < 16; ++i) store_ints(to + (16 + i) * apart, high[i]);
 }
 
-// `rows` rows to rows `apart` bytes apart, of which one is a column of memory where the matrix is transposed. Rows are
-// filled up with zeros to whole vectors.
+// Packs `rows` rows, `apart` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
+// with zeros to whole vectors.
 template <typename P, typename T>
 void lay_out_rows(const T* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
   const long units = blocks(inner, P::INPUTS);
@@ -182,7 +184,7 @@ void lay_out_rows(const T* from, long stride, bool is_transposed, long inner, lo
     }
 }
 
-// `rows` rows of the matrix from `first` on, from input to input, `apart` bytes apart.
+// Packs `rows` rows of the matrix, starting at `first`, `apart` bytes apart. The inputs of a packed row are contiguous.
 template <typename P>
 void lay_out_rows(const Layout& x, long first, long inner, long rows, char* to, long apart) {
   const long offset = first * (x.is_transposed ? 1 : x.stride);

@@ -11,7 +11,7 @@ namespace {
 constexpr int AT_ONCE = 4;  // columns whose sums are reduced together
 
 template <typename P>
-constexpr long LINE = LANES * P::GROUP;  // numbers
+constexpr long LINE = LANES * P::GROUP;  // elements per cache line
 
 // Scales, bias and offsets of up to 64 columns of a list, gathered.
 struct Panel {
@@ -33,7 +33,7 @@ struct Panel {
   }
 };
 
-// The product of R rows and four columns.
+// Multiplies R rows by four columns.
 template <typename P, int R>
 void multiply(const typename P::Input* x, long padded, const char* const (&columns)[AT_ONCE], typename P::Number* sums) {
   typename P::Sum all[R][AT_ONCE] = {};
@@ -47,7 +47,7 @@ void multiply(const typename P::Input* x, long padded, const char* const (&colum
   for (int r = 0; r < R; ++r) store_sums(sums + r * PANEL, all[r][0], all[r][1], all[r][2], all[r][3]);
 }
 
-// The product of at most six rows and up to 64 columns, ranked.
+// Multiplies at most six rows by up to 64 columns and ranks the results.
 template <typename P>
 void rank_panel(const Matrix& w, const int64_t* columns, long n, const typename P::Input* x, long padded,
                 const float* units, long rows, const PartRanking& ranking, long row, long first) {
@@ -75,7 +75,7 @@ void lay_out(const float* x, long inner, long padded, typename P::Input* room, f
   prepare(x, inner, padded, room, unit, P());
 }
 
-// The rows of one sentence.
+// Ranks the columns of one list for all rows of a sentence.
 template <typename P>
 void rank_list(const Matrix& w, const int64_t* columns, long n, const float* x, long rows, long k, const bool* never,
                float* log_p, int64_t* tokens) {
@@ -100,10 +100,11 @@ void rank_list(const Matrix& w, const int64_t* columns, long n, const float* x, 
 }  // namespace
 }  // namespace transformer
 
-// The k largest of each row of y, of the columns that its sentence may use, best first, and the logarithms of their shares
-// in the sum of e^y over these columns. The columns of list i are from starts[i] on in `columns`, up to starts[i + 1], in
-// ascending order; those that are `never` written count in the sum alone. Each sentence has `rows` rows of x and the list
-// `list_of`. The weight is no packed one: rows of one column each, filled up to whole lines.
+// The k largest elements of each row of y among the columns that its sentence may use, in descending order, and the
+// logarithms of their softmax probabilities over these columns. List i is `columns[starts[i]]` up to `columns[starts[i
+// + 1]]`, exclusively, in ascending order. Columns in `never` count in the softmax but are not returned. Each sentence
+// has `rows` rows of x and the list `list_of`. The weight is not packed in panels: each column is a row, padded to
+// whole cache lines.
 extern "C" void transformer_best_of_lists(const transformer::Matrix* w, const int64_t* columns, const int64_t* starts,
                                           const int64_t* list_of, long sentences, const float* x, long rows, long k,
                                           const bool* never, float* log_p, int64_t* tokens, int threads) {

@@ -1,19 +1,22 @@
-// C = A B + bias for matrices as they lie in memory, in float32 or bfloat16: what training multiplies, where weights
+// C = A B + bias in float32 or bfloat16 for matrices that are not packed in advance. Training uses it, because weights
 // change with every step.
 //
-// A tile of C is six rows and a panel of columns, whose sums stay in registers: 64, or 32 where there are no more, or 16 on
-// processors of fewer registers; of the last panel, as many vectors as have columns. By AMX it is 32 rows and columns. B is
-// laid out in panels, for each unit along the inner axis those of a panel's columns; A is read where it lies if its rows
-// do, else laid out in rows, by the thread that multiplies them. A thread takes a group of rows, which stay in its second
-// cache, through all panels; where rows lie right and are not long, and columns are many, it lays out columns of its own,
-// which stay there while all rows pass by. Parts of the inner axis are done one after another; their sums wait there too.
-// While a tile is multiplied, what is needed next is asked for. Of few results of many inputs, as gradients of small
-// weights, each thread takes shares of the inputs, whose sums are added in order. Every element is summed in the same
-// order, however many threads there are.
+// A tile of C has six rows and one panel of columns, and its accumulators stay in registers. A panel has 64 columns, 32
+// if C has no more, or 16 on processors with fewer registers; the last panel has as many vectors as it needs. With AMX,
+// a tile has 32 rows and 32 columns. B is packed in panels: for each unit along the inner axis, the units of the
+// panel's columns are contiguous. A is read in place if its rows are suitable; otherwise the thread that multiplies its
+// rows packs them.
 //
-// AMX has no float32, but multiplies bfloat16 so fast that six products of the parts of float32 numbers take less time than
-// one of vectors, where matrices are large enough for taking their numbers apart to be worth it. Their sums are float32, as
-// those of vectors, but in another order.
+// A thread takes a group of rows, which stays in its L2 cache, through all panels. If rows are read in place and short,
+// and columns are many, it instead packs its own block of columns, which stays there while all rows pass. Parts of the
+// inner axis are multiplied one after another, with their partial sums in the L2 cache as well. While a tile is
+// multiplied, the memory needed next is prefetched. If there are few results of many inputs, as in gradients of small
+// weights, the inputs are split among the threads and the partial sums are added in order. Every element is summed in
+// the same order for any number of threads.
+//
+// AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of the parts of float32
+// numbers take less time than one product by vector instructions, if the matrices are large enough to amortize the
+// splitting. The sums are float32, like those of vector instructions, but in another order.
 #include "layouts.h"
 #include "sharing.h"
 #include "tiles.h"
@@ -25,22 +28,22 @@
 namespace transformer {
 namespace {
 
-constexpr long GROUP = 384;              // most rows of a group
-constexpr long OF_A_LINE = 2 * LANES;    // numbers of bfloat16 in a line of the cache
-constexpr long TASKS = 16;               // for each thread, if there are rows enough
-constexpr long FEW = 8;                  // panels that are not worth laying out rows in two threads
-constexpr long STRETCH = 64;             // units of a panel laid out before the next panel's, a multiple of LANES
-constexpr long MOST_INPUTS = 4096;       // summed before they are added to C
-constexpr long ROOM = 8 << 20;           // bytes of panels that are laid out at a time
-constexpr long SHARES = 8;               // of the inputs, that threads share,
-constexpr long MANY_INPUTS = 2048;       // where there are so many or more
-constexpr long SMALL = 256 << 10;        // and so few bytes of sums
-constexpr long WORTH_TAKING_APART = 100;  // products that an input of float32 is part of, on an average
-constexpr long PASSED_ON = 256 << 10;    // bytes of C that tiles write to memory, past all caches,
-constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and of one thread, which may read it next
+constexpr long GROUP = 384;              // maximum number of rows in a group
+constexpr long OF_A_LINE = 2 * LANES;    // bfloat16 elements per cache line
+constexpr long TASKS = 16;               // tasks per thread, if there are enough rows
+constexpr long FEW = 8;                  // with fewer panels, two threads should not pack the same rows
+constexpr long STRETCH = 64;             // units of a panel packed before the next panel's, a multiple of LANES
+constexpr long MOST_INPUTS = 4096;       // maximum number of inputs summed before the sums are added to C
+constexpr long ROOM = 8 << 20;           // bytes of B that are packed at a time
+constexpr long SHARES = 8;               // shares into which the inputs are split among threads,
+constexpr long MANY_INPUTS = 2048;       // if there are at least this many inputs
+constexpr long SMALL = 256 << 10;        // and at most this many bytes of sums
+constexpr long WORTH_TAKING_APART = 100;  // minimum average number of products per float32 input for splitting
+constexpr long PASSED_ON = 256 << 10;    // minimum size of C in bytes for non-temporal stores by several threads
+constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and by one thread, which may read C next
 
-// `width` columns of the matrix from `first` on; a column is a row of memory where it is `is_along`. The piece of a
-// thread is `swath` columns and a stretch of their inputs. Units beyond the inputs are zeros.
+// Packs `width` columns of the matrix, starting at `first`. If `is_along`, each column is contiguous in memory. A task
+// packs `swath` columns and STRETCH units of each. Units beyond the inputs are zero.
 template <typename P>
 void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
              char* to, const Thread& thread) {
@@ -61,16 +64,16 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long units,
   });
 }
 
-// Lines of the cache that are needed next, asked for one by one while a tile is multiplied: one in each of some rows of
-// memory, then the next in each.
+// Cache lines needed next, prefetched one by one while a tile is multiplied: the first line of each row, then the
+// second line of each row, and so on.
 struct Wanted {
   const char* line;
-  long rows, stride;  // bytes from row to row
+  long rows, stride;  // in bytes, from row to row
   const char* end = line + rows * stride;
 
   static Wanted nothing(const char* at_hand) { return {at_hand, 1, 0}; }
 
-  // What the next tile asks for, once `asked` is the line after those of the last one.
+  // Advances to the prefetches of the next tile. `asked` is the line after the last prefetched one.
   void go_on(const char* asked) {
     line = asked;
     if (line < end) return;
@@ -81,27 +84,28 @@ struct Wanted {
 
 void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
 
-// Factors from input `first` on.
+// Advances both factors to input `first`.
 void move(Layout& a, Layout& b, long first) {
   move(a, a.is_transposed ? first * a.stride : first);
   move(b, b.is_transposed ? first : first * b.stride);
 }
 
-// Where the sums of a tile go, and where those of a part of the inner axis wait for the next part.
+// Destination of a tile's sums, and the buffer that holds partial sums between parts of the inner axis.
 struct Sums {
   Finish finish;
   void* c;
   long stride, rows, columns;
   bool c_is_bfloat16, is_first, is_last;
-  bool is_bent;    // rectified, or gated
-  bool is_plain;   // neither bent nor added to what is there
-  bool passes_on;  // whole lines to memory: a cache would first read what is there, and soon need the room
-  float* row_sums;  // of A, or null
+  bool is_bent;    // ReLU or a gate is applied
+  bool is_plain;   // without ReLU, gate or accumulation into C
+  bool passes_on;  // non-temporal stores of whole lines: other stores would first read the lines, and displace others
+  float* row_sums;  // output for the sums of A's rows, or null
   float* waiting;
 
   Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
 
-  // For what the sums meet, whose rows lie far apart, and where they go; T is the type of a gate.
+  // Prefetches the operands of the epilogue and its destination, whose rows lie far apart. T is the element type of a
+  // gate.
   template <typename T>
   void ask_ahead(long rows, long i, long j, long width, bool wants_room) const {
     for (long r = i; r < i + rows; ++r) {
@@ -115,17 +119,18 @@ struct Sums {
   }
 };
 
-// What is written to row i and the columns from j on; T is the type of a gate. A call would need the tile's registers.
+// Applies ReLU and the gate to row i, columns from j on. T is the element type of the gate. A call would spill the
+// tile's registers, so this is always inlined.
 template <typename T>
 __attribute__((always_inline)) inline Floats bent(Floats y, const Finish& f, long i, long j, Mask m) {
-  if (f.is_rectified) y = larger(spread(0.0f), y);  // in this order, NaN stays
+  if (f.is_rectified) y = larger(spread(0.0f), y);  // this operand order preserves NaN
   if (!f.gate) return y;
   const Floats gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
   if (f.is_slope) return y * gate;
   return keep(is_above_or_nan(gate, spread(0.0f)), y * spread(f.factor));
 }
 
-// What sums become for row i and the columns from j on, after all parts.
+// Applies the epilogue, except for the bias, to row i, columns from j on, after the last part of the inner axis.
 template <typename T>
 __attribute__((always_inline)) inline Floats finished(const Sums& s, Floats y, long i, long j, Mask m) {
   if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
@@ -139,7 +144,7 @@ __attribute__((always_inline)) inline void write(const Sums& s, Floats sum, long
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
 }
 
-// Sums and a bias alone, for whole vectors of columns.
+// Writes sums plus bias, without any other epilogue, for whole vectors of columns.
 template <int VECTORS, int R>
 __attribute__((always_inline)) inline void write_plain(const Sums& s, const Floats (&sums)[R][VECTORS], long i, long j) {
   Floats bias[VECTORS];
@@ -164,7 +169,7 @@ __attribute__((always_inline)) inline void write_plain(const Sums& s, const Floa
   }
 }
 
-// R rows of A, `row` bytes apart, times the first vectors of one panel.
+// The micro-kernel: multiplies R rows of A, `row` bytes apart, by the first VECTORS vectors of one panel.
 template <typename P, long PANEL, int VECTORS, int R>
 void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting,
               Wanted& wanted) {
@@ -185,7 +190,8 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
         sums[r][v] = P::multiply(sums[r][v], a + r * row, load_ints(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
-  // Of as many rows as a tile has, all lines are asked for; of more, a line of as many as there is time for.
+  // If as many rows are prefetched as the tile has, all their lines are. Otherwise one line per row is, for as many
+  // rows as there are steps.
   const char* line = wanted.line;
   const long to_row = wanted.stride, to_line = wanted.rows == R ? 64 - (R - 1) * to_row : to_row;
   int left = R;
@@ -229,16 +235,17 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
   }
 }
 
-// How a tile of sums is computed: by instructions that multiply vectors, or tiles. `ROWS` are its rows. Of units along the
-// inner axis there is a multiple of `UNITS`, and parts have `LONGEST` at most; where rows lie right, they are cut so only
-// if `IS_CUT`, and threads share columns of up to `SHORT` units. `HELD` bytes of rows or columns stay in the second cache.
-// Of columns, `SWATH` are laid out in one go, a multiple of all panels.
+// How a tile of sums is computed: by vector instructions (this struct) or by AMX (the next one). `ROWS` is the height
+// of a tile. The number of units along the inner axis is a multiple of `UNITS`, and a part of the axis has at most
+// `LONGEST`. If rows are read in place, the axis is cut into parts only if `IS_CUT`, and threads share columns of at
+// most `SHORT` units. `HELD` bytes of rows or columns stay in the L2 cache. `SWATH` columns are packed at a time, a
+// multiple of every panel's width.
 template <typename P>
 struct ByVectors {
   using Input = P;
   static constexpr long ROWS = TILE_ROWS, UNITS = 1, INPUTS = P::INPUTS, LONGEST = DEPTH, HELD = HELD_BYTES;
   static constexpr long SHORT = (800 << 10) / (4 * LANES * TILE_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
-  static constexpr long SWATH = 192;  // what is read and written of it stays in the first cache
+  static constexpr long SWATH = 192;  // what is read and written for it stays in the L1 cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
@@ -252,20 +259,21 @@ struct ByVectors {
   Wanted wanted{};
 };
 
-// Tiles are multiplied so fast that they wait for all that lies beyond the first cache. So what a thread has laid out stays
-// in its second one, rows while all panels pass by or columns while all rows do, and parts of laid out rows and panels in
-// the first; rows that lie where they are often fall on few places of that, and parts gain nothing. Meanwhile vectors
-// finish the tile before.
+// AMX multiplies so fast that it waits for everything beyond the L1 cache. What a thread has packed therefore stays in
+// its L2 cache: rows while all panels pass, or columns while all rows pass. Parts of packed rows and panels stay in the
+// L1 cache. Rows read in place often map to few sets of that cache, so cutting them into parts gains nothing. Meanwhile
+// vector instructions finish the previous tile.
 template <typename P>
 struct ByTiles {
   using Input = P;
   static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE * P::PARTS, INPUTS = UNITS_OF_A_TILE * P::INPUTS;
-  static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();  // six products wait for less
+  // Six products per step wait less for memory.
+  static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();
   static constexpr long SHORT = 1024, HELD = 1 << 20, OF_COLUMNS = HELD / 2, LEAST_PANELS = FEW, WORTH_SHARING = FEW;
-  static constexpr long SWATH = 512;  // long pieces of rows come from memory at its rate
+  static constexpr long SWATH = 512;  // long pieces of rows are read at memory bandwidth
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
-  // `b_stays` as in `Factors`.
+  // `b_stays` has the same meaning as in `Factors`.
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool b_stays,
             Ahead& ahead) {
@@ -295,7 +303,7 @@ struct ByTiles {
   static constexpr long COLUMNS = VECTORS_OF_TILES * LANES;
   static_assert(VECTORS_OF_TILES == 2);
 
-  // Up to `rows` more rows of the tile before.
+  // Finishes up to `rows` more rows of the previous tile.
   void finish(long rows) {
     const long last = std::min(end, next + rows);
     if (next == last) return;
@@ -324,7 +332,7 @@ struct ByTiles {
   Tiles tiles;
   alignas(64) float sums[2][ROWS * COLUMNS];
   bool is_second = false;
-  Sums of;  // the tile before, of which rows `next` to `end` are in `from`
+  Sums of;  // the previous tile; the sums of its rows `next` to `end` start at `from`
   const float* from;
   long next = 0, end = 0, column;
 };
@@ -348,7 +356,8 @@ struct Product {
   const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
   const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
   const long width = std::max((by_columns ? P::OF_COLUMNS : ROOM) / bytes / PANEL, by_columns ? P::LEAST_PANELS : threads) * PANEL;
-  const long apart = 64 * (blocks(units, LANES) | 1);  // an odd number of lines, lest all rows fall on the same of the cache
+  // An odd number of lines, so that rows map to different cache sets.
+  const long apart = 64 * (blocks(units, LANES) | 1);
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
   void share(const Thread& thread, char* room) const {
@@ -359,14 +368,14 @@ struct Product {
     if (to.passes_on) _mm_sfence();
   }
 
-  // What threads share.
+  // Returns the memory that threads share: partial sums or packed panels.
   char* room() const {
     if (by_inputs) return scratch<char, 18>(4 * SHARES * (m * n + m));
     return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
   }
 
  private:
-  // Each share of the inputs is laid out and multiplied by one thread; then their sums are added up in order.
+  // One thread packs and multiplies each share of the inputs. The partial sums are then added in order.
   void share_inputs(const Thread& thread, float* sums) const {
     static_assert(MOST_INPUTS / SHARES < MANY_INPUTS, "a share is not shared again");
     const long inputs = blocks(blocks(k, SHARES), P::INPUTS) * P::INPUTS, shares = blocks(k, inputs), size = m * n;
@@ -417,7 +426,8 @@ struct Product {
         });
         continue;
       }
-      // To lay out rows once is worth waiting for a slower core, not for one that has none to lay out.
+      // Packing each group only once is worth waiting for a slower core, provided that rows are packed and every thread
+      // has some to pack.
       const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.all);
       const auto whole_of = [&](long part) { return is_once ? groups_of(part) : groups_of(part) * 3 / 4; };
       thread.share_parts(whole_of, [&](long part, long i) {
@@ -429,7 +439,7 @@ struct Product {
     }
   }
 
-  // Some columns at a time, laid out by the thread that multiplies all rows with them, and stay in its second cache.
+  // Each task packs a block of columns and multiplies all rows by it. The block stays in the L2 cache of its thread.
   void share_columns(P& by, const Thread& thread) const {
     const long most = columns_at_once(thread.all);
     char* own = scratch<char, 10>(4 * units * most);
@@ -442,7 +452,8 @@ struct Product {
       for (long i = 0; i < m; i += P::ROWS) {
         by.want({rows + (i + P::ROWS) * row, P::ROWS, row});
         const bool asks = is_dense && i + P::ROWS < m;
-        Ahead ahead{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};  // the next, in equal parts
+        // The next rows, in equal parts.
+        Ahead ahead{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
           by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
                                            i, first + j, false, ahead);
@@ -450,7 +461,8 @@ struct Product {
     });
   }
 
-  // As many as stay in the second cache. Tiles wait for the thread that takes more of them; vectors share them equally.
+  // Returns the number of columns per task, which stay in the L2 cache. Vector instructions share the columns equally;
+  // with AMX, threads wait for those that take more columns.
   long columns_at_once(long all) const {
     const long panels = std::max(1L, blocks(n, PANEL));
     if (!P::GOES_BY_PANELS) return std::clamp(blocks(panels, all) * PANEL, PANEL, width);
@@ -458,20 +470,22 @@ struct Product {
     return blocks(panels, blocks(fewest, all) * all) * PANEL;
   }
 
-  // As many as suffice for the tasks, stay in the cache where they are laid out, and make groups equal.
+  // Returns the number of rows per group: few enough for the number of tasks and for the cache that holds packed rows,
+  // and such that groups have similar sizes.
   long rows_of_group(long all, long panels) const {
     const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
     if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
     const long most = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
     const long rows = std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
-    // Where rows are columns of memory, those of a line are laid out together: a few more would take half as long again.
+    // If A is transposed, rows in the same cache lines are packed together: a few rows more would make packing take
+    // half as long again.
     const auto of_busiest = [=](long group) { return blocks(blocks(m, group), all) * group; };
     const bool may_be_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < OF_A_LINE && rows < 2 * OF_A_LINE;
     return may_be_lines && of_busiest(OF_A_LINE) <= of_busiest(rows) ? OF_A_LINE : rows;
   }
 
-  // The first of some rows of A, which are laid out in memory of the thread if those there are others.
+  // Returns rows of A from `first` on: in place, or packed in the thread's memory, where they may already be.
   const char* rows_of(long first, long end, long& laid_out) const {
     if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
     char* own = scratch<char, 11>(GROUP * apart);
@@ -479,7 +493,7 @@ struct Product {
     return own;
   }
 
-  // What some rows are laid out from, which a thread probably does next.
+  // Returns the memory that the thread probably packs next.
   Wanted to_lay_out(long first, long rows, const char* at_hand) const {
     if (first >= m) return Wanted::nothing(at_hand);
     const long size = a.is_bfloat16 ? 2 : 4, stride = a.stride * size;
@@ -487,7 +501,7 @@ struct Product {
     return {from, a.is_transposed ? k : rows, stride};
   }
 
-  // The sums of laid out rows.
+  // Adds up the elements of each packed row, for `row_sums`.
   void sum_rows(const char* rows, long first, long end) const {
     constexpr long AT_ONCE = 4;
     for (; first < end; ++first, rows += row) {
@@ -501,12 +515,12 @@ struct Product {
     }
   }
 
-  // Rows of a group with one panel, part after part of the inner axis.
+  // Multiplies the rows of a group by one panel, one part of the inner axis after another.
   void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
     Sums s = to;
     float* waiting = scratch<float, 12>(GROUP * PANEL);
-    Ahead ahead{};  // nothing: the processor finds that panel follows panel
-    const bool wants_rows = a_lies_right && m * row > P::HELD;  // the second cache does not hold them until the next panel
+    Ahead ahead{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
+    const bool wants_rows = a_lies_right && m * row > P::HELD;  // the L2 cache cannot hold them until the next panel
     if (a_lies_right) by.want(Wanted::nothing(rows));
     for (long from = 0; from < units || from == 0; from += depth) {
       s.is_first = from == 0;
@@ -534,7 +548,7 @@ void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, in
 extern "C" long transformer_size_of_layout() { return sizeof(transformer::Layout); }
 extern "C" long transformer_size_of_finish() { return sizeof(transformer::Finish); }
 
-// C (m, n) = A (m, k) B (k, n), finished; rows of C lie `stride` apart.
+// C (m, n) = A (m, k) B (k, n) with the epilogue applied. Rows of C are `stride` elements apart.
 extern "C" void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b,
                                    const transformer::Finish* finish, void* c, int c_is_bfloat16, long stride, long m,
                                    long n, long k, int is_bfloat16, int threads) {
@@ -549,7 +563,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
                 m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
-    if (from + part >= k) s.finish = *finish;  // until then, C holds sums
+    if (from + part >= k) s.finish = *finish;  // until the last part, C holds partial sums
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     s.is_plain = !s.is_bent && !s.finish.is_added;

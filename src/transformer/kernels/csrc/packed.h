@@ -20,7 +20,7 @@ constexpr long FEWEST_FOR_THREE = 48;  // minimum rows of float32 for which weig
 struct Float32 {
   using Input = float;
   using Sum = Floats;
-  static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // or more
+  static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // minimum number of rows for AMX
   static constexpr Numbers NUMBERS = Numbers::three_bfloat16;
   using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
@@ -93,7 +93,7 @@ const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit
   return room;
 }
 
-// Scales a vector of sums by the units of its row and columns and adds the bias.
+// Multiplies a vector of sums by the scales of its row and columns and adds the bias.
 Floats finish(Floats sum, const Matrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }

@@ -1,11 +1,13 @@
 // y = activation(x W^T + b) for a weight that was packed in advance, in float32, bfloat16 or int8.
 //
-// A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one where registers are few, the weight
-// lies in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which one instruction
-// multiplies and adds), the group's weights of all columns. Up to six rows of x (32 by AMX) are multiplied at a time with
-// as many vectors of a panel as their sums have registers. Each sum is formed in the same order whatever other rows there
-// are, so that the result of a row does not depend on its batch. Only float32 by AMX, which takes numbers apart and is for
-// many rows alone, has sums that differ from those of vectors, in the last of their bits.
+// A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one on processors with few registers,
+// the weight is stored in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which
+// one instruction multiplies and adds), the weights of all columns. Up to six rows of x (32 with AMX) are multiplied at
+// a time, by as many vectors of a panel as there are registers for accumulators.
+//
+// Each sum is formed in the same order whatever the other rows are, so the result of a row does not depend on its
+// batch. Only float32 with AMX, which splits numbers and is used for many rows alone, has sums that differ from those
+// of vector instructions, in their last bits.
 #include "tiled.h"
 
 #include <omp.h>
@@ -13,8 +15,8 @@
 namespace transformer {
 namespace {
 
-constexpr long AT_ONCE = 1024;     // rows of float32 that are taken apart before they are multiplied
-constexpr long MOST_INPUTS = 512;  // of them, that are summed before others are taken apart
+constexpr long AT_ONCE = 1024;     // rows of float32 that are split before they are multiplied
+constexpr long MOST_INPUTS = 512;  // of these rows, summed before the next inputs are split
 
 template <Floats function(Floats), typename Y>
 void apply(const float* sums, int rows, long width, Y* y, long stride) {
@@ -23,7 +25,8 @@ void apply(const float* sums, int rows, long width, Y* y, long stride) {
       store(y + column, lanes(width - column), function(load(sums + column)));
 }
 
-// Of R rows of a panel: where the sums fill the registers, there is no room to compute, so that they lie in memory.
+// Applies the activation to R rows of a panel. The sums are read from memory, because accumulators may fill all
+// registers.
 template <typename Y>
 void activate(const float* sums, int rows, long width, Y* y, long stride, int activation) {
   constexpr bool IS_ROUNDED = std::is_same_v<Y, uint16_t>;
@@ -35,11 +38,12 @@ void activate(const float* sums, int rows, long width, Y* y, long stride, int ac
   }
 }
 
-// From one vector of a panel's columns to the next, in the weights of a group.
+// Distance in bytes between two vectors of a panel's columns, in the weights of a group.
 constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES * 4 : LANES * 4; }
 
-// R rows times V vectors of a panel's columns, from `column` on; sums that something is still done with go `aside`. A line
-// for each group is asked for from `ahead` on: what comes from beyond the second cache is slower than its products.
+// Multiplies R rows by V vectors of a panel's columns, starting at `column`. Sums that need further processing are
+// stored in `aside`. One line per group is prefetched from `ahead` on, because memory beyond the L2 cache is slower
+// than the products.
 template <typename P, int R, int V, typename Y>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, Y* y,
               float* aside, const char* ahead) {
@@ -68,7 +72,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
   }
 }
 
-// R rows times one panel; where the sums are ranked, `y` is not written, and `row` is the first of the rows.
+// Multiplies R rows by one panel. If the sums are ranked, `y` is not written, and `row` is the index of the first row.
 template <typename P, int R, typename Y>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, Y* y,
               const PartRanking* ranking, long row, const char* ahead) {
@@ -84,7 +88,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     activate(aside, R, width, y + first, w.columns, w.activation);
 }
 
-// All rows times one panel.
+// Multiplies all rows by one panel.
 template <typename P, typename Y>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
                   Y* y, const PartRanking* ranking) {
@@ -110,7 +114,8 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
   }
 }
 
-// The panels of a thread, each by `multiply`, which is told where they end; `finish` ends what was begun.
+// Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `finish` to
+// complete the last products.
 template <typename Multiply, typename End>
 void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
   const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
@@ -130,7 +135,7 @@ void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, co
   }
 }
 
-// Writes `y`, or ranks what would be written.
+// Computes the product by vector instructions, and writes it to `y` or ranks it.
 template <typename P, typename X, typename Y>
 void by_vectors(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
@@ -152,7 +157,7 @@ void by_vectors(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ran
   }
 }
 
-// The same; all threads have prepared the rows.
+// Multiplies by AMX the rows that all threads have prepared, and writes the product to `y` or ranks it.
 template <typename P, typename Y>
 void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* inputs, long padded, const float* units, long rows,
                        Y* y, const Ranking* ranking) {
@@ -189,16 +194,17 @@ void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranki
   }
 }
 
-// Some rows after others, and where they are many, of each some inputs after others: what is taken apart is to stay in
-// caches.
+// Processes one block of rows after another and, if there are many rows, one range of inputs after another within each
+// block, so that split numbers stay in the caches.
 template <>
 void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
   const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * UNITS_OF_A_TILE;
-  const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);  // odd, lest rows fall on one place of the cache
-  const long at_once = ranking ? rows : blocks(rows, std::max(1L, blocks(rows, AT_ONCE)));  // of like size
+  // Odd, so that rows map to different cache sets.
+  const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);
+  const long at_once = ranking ? rows : blocks(rows, std::max(1L, blocks(rows, AT_ONCE)));  // blocks of similar size
   float* room = scratch<float>(at_once * padded);
-  Matrix sums = w;  // of all inputs but the last
+  Matrix sums = w;  // the weight for all ranges of inputs but the last
   sums.bias = nullptr, sums.activation = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   for (long first = 0; first < rows; first += at_once)
@@ -241,7 +247,7 @@ float number(const uint16_t* group, long place) {
   return value;
 }
 
-// The weights of one column, multiplied by `factor`.
+// Writes the weights of one column, multiplied by `factor`.
 template <typename T>
 void look_up(const Matrix& w, long column, float factor, float* out) {
   constexpr long per_group = 4 / sizeof(T);
@@ -255,8 +261,8 @@ void look_up(const Matrix& w, long column, float factor, float* out) {
 }  // namespace
 }  // namespace transformer
 
-// Embedding lookup: the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if a
-// column is out of range.
+// Embedding lookup: writes the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if
+// a column is out of range.
 extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out,
                                   int threads) {
   using namespace transformer;
@@ -301,7 +307,7 @@ extern "C" void transformer_rounded_product(const transformer::Matrix* w, const 
   x_is_bfloat16 ? to(static_cast<const uint16_t*>(x)) : to(static_cast<const float*>(x));
 }
 
-// The k largest of each row of y and the logarithms of their shares in the sum of e^y, of which y is never written down.
+// The k largest elements of each row of y and the logarithms of their softmax probabilities. y is never stored.
 extern "C" void transformer_best_of_product(const transformer::Matrix* w, const float* x, long rows, long k,
                                             const bool* never, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;

@@ -57,7 +57,7 @@ struct PartRanking {
     store(total + row * LANES, sum);
   }
 
-  // Those of 16 logits that are `above` what is to be beaten; returns what that is now.
+  // Inserts those of 16 logits that are `above` the threshold, and returns the new threshold.
   float insert_all(const float* logits, Mask above, long row, long column) const {
     float* own = best + row * k;
     for (; above; above &= above - 1) {

@@ -2,9 +2,9 @@
 // that scheduling them as in matmul.cpp would take longer than computing them. The sums are the same, in the same
 // order.
 //
-// A product is of rows, whose pairs are spread, with columns, whose pairs fill vectors. Pairs follow each other along the
-// inner axis: where that lies along memory, a row's are read in place and columns are transposed; where it lies across, two
-// rows of memory are interleaved, which serves as either factor.
+// A product multiplies rows, whose pairs are broadcast, by columns, whose pairs fill vectors. Pairs are neighbours
+// along the inner axis. If that axis is contiguous in memory, the pairs of rows are read in place and columns are
+// transposed. Otherwise two rows of memory are interleaved, and the result serves as either factor.
 #pragma once
 #include "heads.h"
 
@@ -22,7 +22,7 @@ struct Pairs {
   long row, pair;
 };
 
-// Calls `write` with the index and the V vectors of sums of each row.
+// Multiplies n rows by columns. Calls `write` with the index and the V vectors of sums of each row.
 template <int V, typename Write>
 void multiply(const Pairs& rows, const int32_t* columns, long pairs, long n, const Write& write) {
   for (long i = 0; i < n; i += TILE_ROWS)
@@ -43,7 +43,7 @@ void multiply(const Pairs& rows, const int32_t* columns, long pairs, long n, con
     });
 }
 
-// The pairs along each of n rows, as columns: V vectors of rows for each pair.
+// Transposes the pairs along each of n rows to columns: V vectors of rows for each pair.
 template <int V>
 void transpose_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
   for (long first = 0; first < width; first += 2 * LANES)
@@ -58,7 +58,7 @@ void transpose_pairs(const uint16_t* from, long stride, long n, long width, int3
     }
 }
 
-// The pairs of two rows that follow each other, of n; of the last one with zeros where they are odd in number.
+// Interleaves every two of n rows to pairs. If n is odd, the last row is paired with zeros.
 template <int V>
 void interleave_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
   for (long i = 0; i < n; i += 2, from += 2 * stride)
@@ -69,7 +69,7 @@ void interleave_pairs(const uint16_t* from, long stride, long n, long width, int
     }
 }
 
-// A head whose positions and queries fill S vectors at most, and its width E.
+// A head with at most S vectors of positions and of queries, and E vectors of elements.
 template <int S, int E>
 class ShortHead {
  public:
@@ -91,21 +91,21 @@ class ShortHead {
   void backward() const {
     const uint16_t *weights = head.weights<uint16_t>(), *used = head.used_weights<uint16_t>();
     const uint16_t* d_out = head.within<uint16_t>(a.out, a.queries);
-    // of the values
+    // Gradient of the values.
     interleave_pairs<S>(used, stride, a.queries, a.positions, along);
     interleave_pairs<E>(d_out, apart, a.queries, a.width, across);
     multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_values));
-    // of the scores
+    // Gradient of the scores.
     transpose_pairs<S>(of(a.values), a.values.position, a.positions, a.width, along);
     multiply<S>(in_place(d_out, apart), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
       alignas(64) float d_used[S * LANES];
       for (int v = 0; v < S; ++v) store(d_used + v * LANES, sums[v]);
       softmax_gradient(weights + t * stride, used + t * stride, d_used, a.scale, a.positions, d_scores + t * SHORT);
     });
-    // of the queries
+    // Gradient of the queries.
     interleave_pairs<E>(of(a.keys), a.keys.position, a.positions, a.width, across);
     multiply<E>(in_place(d_scores, SHORT), across, pairs(a.positions), a.queries, to(a.d_query));
-    // of the keys
+    // Gradient of the keys.
     interleave_pairs<S>(d_scores, SHORT, a.queries, a.positions, along);
     interleave_pairs<E>(of(a.query), a.query.position, a.queries, a.width, across);
     multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_keys));
@@ -117,7 +117,7 @@ class ShortHead {
   Pairs interleaved() const { return {along, 4, 4 * S * LANES}; }
   const uint16_t* of(const Heads& x) const { return head.of<uint16_t>(x); }
 
-  // Writes rows of E vectors.
+  // Returns a function that writes rows of E vectors.
   auto to(const Heads& x) const { return to(head.to<uint16_t>(x), x.position); }
   static auto to(uint16_t* rows, long apart) {
     return [=](long i, const Floats* sums) {
@@ -133,7 +133,7 @@ class ShortHead {
   uint16_t* const d_scores = scratch<uint16_t, 21>(SHORT * SHORT);
 };
 
-// Calls `work` with the head as a short one if it is short; returns whether it is.
+// Calls `work` with the head as a `ShortHead` if it is short enough, and returns whether it is.
 template <typename Work>
 bool as_short(const Head& head, const Work& work) {
   const TrainedAttention& a = head.a;

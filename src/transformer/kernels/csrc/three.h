@@ -1,5 +1,5 @@
-// float32 as the sum of three bfloat16, which tiles multiply: its first eight bits, the next eight, and those left. Each
-// sixteen units, of two inputs, are there three times, as the first, second and third parts.
+// float32 as the sum of three bfloat16, which AMX can multiply: the first eight bits, the next eight, and the remaining
+// ones. Each block of sixteen units (of two inputs) is stored three times: the first, second and third parts.
 #pragma once
 #include "vectors.h"
 
@@ -10,21 +10,22 @@ namespace {
 
 long blocks(long n, long size) { return (n + size - 1) / size; }
 
-// The three bfloat16, as float32. What is infinite becomes NaN, as does all that it is multiplied with. What is left of
-// numbers below 1e-33 may be subnormal, which tiles take for zero.
+// Splits x into three bfloat16, returned as float32. Infinities become NaN, and so do all products with them. The
+// smaller parts of numbers below 1e-33 may be subnormal, which AMX treats as zero.
 void take_apart(Floats x, Floats (&parts)[3]) {
   const auto cut = [](Floats y) { return as_floats(bits_and(as_ints(y), spread_int(-65536))); };
   parts[0] = cut(x);
   const Floats rest = x - parts[0];
-  parts[1] = cut(as_floats(add_ints(as_ints(rest), spread_int(1 << 15))));  // to the nearest
+  parts[1] = cut(as_floats(add_ints(as_ints(rest), spread_int(1 << 15))));  // rounded to nearest
   parts[2] = cut(rest - parts[1]);
 }
 
-// Sixteen units of neighbouring lines, of their two inputs.
+// Joins the two inputs of sixteen neighbouring lines into units.
 Ints paired(Floats first, Floats second) { return bits_or(shift_right(as_ints(first), 16), as_ints(second)); }
 
-// Sixteen units, 32 inputs, of sixteen lines, that are rows of A or columns of B: `parts[p][i]` has all units of line i
-// where their inputs lie side by side in memory, else unit i of all lines. Zeros where there are no more.
+// Splits sixteen units (32 inputs) of sixteen lines, which are rows of A or columns of B. If the inputs of a line are
+// contiguous in memory (`is_along`), `parts[p][i]` has all units of line i, otherwise unit i of all lines. Missing
+// elements are zero.
 template <bool is_along>
 void take_apart(const float* from, long stride, long inputs, long lines_there, Ints (&parts)[3][16]) {
   for (long i = 0; i < 16; ++i) {
@@ -40,18 +41,18 @@ void take_apart(const float* from, long stride, long inputs, long lines_there, I
   }
 }
 
-// What a thread lays out: `width` columns as panels of `panel` columns, of their inputs those of some of the units, of
-// which there may be more than inputs.
+// The block of a matrix that one task packs: `width` columns in panels of `panel` columns, and a range of their units.
+// There may be more units than `inner` inputs fill.
 struct Piece {
   long width, panel, inner, units, first_unit, end_unit;
 };
 
-// Sixteen columns and units of a piece. Where the inputs of a column lie side by side, `stride` is from column to column,
-// else from input to input; so below.
+// Packs sixteen columns and units of a block. `stride` is the distance between columns if the inputs of a column are
+// contiguous (`is_along`), otherwise between inputs. The same holds below.
 void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to, long column, long u) {
   const long width = piece.width, panel = piece.panel, inner = piece.inner;
   char* own = to + 4 * (column / panel * panel * 3 * piece.units + 3 * u * panel + column % panel);
-  if (!is_along && width - column >= LANES && 2 * (u + LANES) <= inner) {  // most of them
+  if (!is_along && width - column >= LANES && 2 * (u + LANES) <= inner) {  // the most frequent case
     const float* at = from + 2 * u * stride + column;
     for (long i = 0; i < 16; ++i, at += 2 * stride, own += 4 * panel) {
       Floats first[3], second[3];
@@ -70,7 +71,7 @@ void lay_out_three(const float* from, long stride, bool is_along, const Piece& p
   }
 }
 
-// All of it.
+// Packs the whole block.
 void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
   if (is_along) {
     for (long column = 0; column < piece.width; column += LANES)
@@ -81,8 +82,8 @@ void lay_out_three(const float* from, long stride, bool is_along, const Piece& p
   }
 }
 
-// `rows` rows to rows `apart` bytes apart, of which one is a column of memory where the matrix is transposed. They are
-// filled up with zeros to whole tiles.
+// Packs `rows` rows, `apart` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
+// with zeros to whole tiles.
 void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
   Ints parts[3][16];
   for (long u = 0; 2 * u < inner; u += LANES)

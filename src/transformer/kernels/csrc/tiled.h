@@ -1,4 +1,4 @@
-// Products of packed weights with AMX tiles.
+// Products of packed weights by AMX.
 #pragma once
 #include "activations.h"
 #include "packed.h"
@@ -10,10 +10,10 @@
 namespace transformer {
 namespace {
 
-constexpr long MANY = 96;         // rows, of which some stay in the first cache while several panels pass by
-constexpr long HELD = 1 << 20;    // bytes of panels that stay in the second cache while rows pass by
+constexpr long MANY = 96;         // rows from which on some of them stay in the L1 cache while several panels pass
+constexpr long HELD = 1 << 20;    // bytes of panels that stay in the L2 cache while rows pass
 
-// What the sums of a panel's columns become, as by `finish`.
+// The epilogue's operands for the columns of a panel, loaded once. Computes the same as `finish` in packed.h.
 template <typename Sum>
 struct OfColumns {
   Floats bias[VECTORS];
@@ -43,35 +43,35 @@ struct OfColumns<int32_t> : OfColumns<float> {
 
 Floats same(Floats x) { return x; }
 
-// Two vectors side by side.
+// Stores two vectors contiguously.
 void store_both(uint16_t* y, Floats first, Floats second) { store_ints(y, to_pairs(first, second)); }
 void store_both(float* y, Floats first, Floats second) {
   store(y, first);
   store(y + LANES, second);
 }
 
-// Some of the inputs. What they add up to is added to what those before have.
+// A range of the inputs. Its products are added to those of the ranges before it.
 struct Inputs {
   long first, count;
 };
 
-// Panels of float32, taken apart for tiles.
+// Panels of a float32 weight, split into three bfloat16 for AMX.
 class Apart {
  public:
   Apart(const Matrix& w, Inputs inputs)
       : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * UNITS_OF_A_TILE) * UNITS_OF_A_TILE) {}
 
   long bytes() const { return 3 * 4 * PANEL * units_; }
-  bool two_stay() const { return 2 * bytes() <= HELD; }  // in the second cache
+  bool two_stay() const { return 2 * bytes() <= HELD; }  // two panels fit in the L2 cache
   const char* at(long panel) const { return now_ + (panel - first_) * bytes(); }
 
-  // Some panels.
+  // Splits the panels from `panel` up to `end`.
   void take(long panel, long end) {
     char* room = scratch<char, ROOM>((end - panel) * bytes());
     for (now_ = room, first_ = panel; panel < end; ++panel, room += bytes()) begin(panel, room), go_on(end_);
   }
 
-  // A panel; `go_on` then goes on with the next, if that comes before the end.
+  // Completes one panel and begins the next, if that is before `end`; `go_on` continues it.
   void take_ahead(long panel, long end) {
     char* room = scratch<char, ROOM>(2 * bytes());
     if (panel_ != panel) begin(panel, room);
@@ -80,7 +80,7 @@ class Apart {
     if (panel + 1 < end) begin(panel + 1, now_ == room ? room + bytes() : room);
   }
 
-  // So many sixteens of columns and units.
+  // Splits up to `count` more blocks of sixteen columns and units.
   void go_on(long count) {
     for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
       lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
@@ -98,19 +98,19 @@ class Apart {
   const Matrix& w_;
   const Inputs inputs_;
   const long units_;
-  const char* now_ = nullptr;  // panels from `first_` on
+  const char* now_ = nullptr;  // split panels, from `first_` on
   const float* from_ = nullptr;
   char* to_ = nullptr;
   long first_ = 0, panel_ = -1, done_ = 0, end_ = 0;
 };
 
-// What is multiplied as it is.
+// Stands for weights that are multiplied without splitting.
 struct AsItIs {
   AsItIs(const Matrix&, Inputs) {}
 };
 
-// Products by tiles of one thread, written as Y. Vectors finish a block of sums, up to 32 rows of a panel, while the next are
-// multiplied.
+// Products of one thread by AMX, written as Y. Vector instructions finish a block of sums (up to 32 rows of a panel)
+// while AMX computes the next one.
 template <typename P, typename Y = float>
 class Tiled {
  public:
@@ -120,11 +120,11 @@ class Tiled {
   Tiled(const Matrix& w, Inputs inputs)
       : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
 
-  // Along the inner axis: instructions that multiply tiles, or six of them.
+  // Number of steps along the inner axis. A step is one product of tiles, or six if numbers are split.
   static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
 
-  // All rows times one panel; where the sums are ranked, `y` is not written, and `ranking` is needed until `finish`. The
-  // next panel, if it comes before the end, is asked for in equal parts, one with each step.
+  // Multiplies all rows by one panel. If the sums are ranked, `y` is not written, and `ranking` is needed until
+  // `finish`. The next panel, if it is before `end`, is prefetched in equal parts, one with each step.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows,
                 Y* y, const PartRanking* ranking) {
     const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
@@ -139,8 +139,9 @@ class Tiled {
                                              std::min(ROWS_OF_TILES, rows - i)}, ahead, {0, steps_, nullptr});
   }
 
-  // All rows times some panels. As many panels as the second cache holds stay there while rows pass by, of which those that
-  // are multiplied stay in the first: of long ones a part, with all these panels, before the next.
+  // Multiplies all rows by several panels. As many panels as fit in the L2 cache stay there while the rows pass, and
+  // the rows being multiplied stay in the L1 cache. Long rows are cut into parts, and each part is multiplied by all
+  // these panels before the next one.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, Y* y) {
     const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * UNITS_OF_A_TILE * PANEL * 4));
     const long parts = IS_TAKEN_APART ? 1 : std::max(1L, blocks(steps_, MOST_STEPS)), depth = blocks(steps_, parts);
@@ -162,19 +163,19 @@ class Tiled {
  private:
   using Number = typename P::Number;
   static constexpr bool IS_ROUNDED = std::is_same_v<Y, uint16_t>;
-  static constexpr long MOST_STEPS = 16;  // whose rows stay in the first cache
+  static constexpr long MOST_STEPS = 16;  // steps for which the rows stay in the L1 cache
   static constexpr int WAITING = 15;
-  static constexpr long AT_LEAST = 8;  // rows to finish at a time where little is to be done with them
+  static constexpr long AT_LEAST = 8;  // minimum number of rows to finish at a time if the epilogue is cheap
   static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES;
   struct Block {
     const float* units;
     Y* y;
     const PartRanking* ranking;
-    long first, row;  // column and row
-    long next, rows;  // of which those before `next` are finished
+    long first, row;  // first column and first row
+    long next, rows;  // number of rows; those before `next` are finished
   };
 
-  // Some of the steps along the inner axis, and where their sums wait for those of the next.
+  // A range of steps along the inner axis, and the buffer for its partial sums.
   struct Steps {
     long first, end;
     Number* waiting;
@@ -193,7 +194,7 @@ class Tiled {
     } else {
       weight = w_.weight + block.first * groups_ * 4;
       if (is_last) whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
-      if (left) {  // beyond them lies the next panel, or nothing
+      if (left) {  // padded with zeros in a copy, because the memory beyond belongs to the next panel or to nothing
         std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
         std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
       }
@@ -213,7 +214,7 @@ class Tiled {
     of_ = block, from_ = sums;
   }
 
-  // Up to `rows` more rows of the block before.
+  // Finishes up to `rows` more rows of the previous block.
   void finish(long rows) {
     const long end = std::min(of_.rows, of_.next + rows);
     if (of_.next == end) return;
@@ -231,7 +232,7 @@ class Tiled {
     of_.ranking || w_.columns - of_.first < PANEL ? finish<function, false>(end) : finish<function, true>(end);
   }
 
-  // In few instructions: those that wait for tiles are to find place beside them in the processor.
+  // Not inlined and kept short, so that its instructions find room in the processor beside those that wait for AMX.
   template <Floats function(Floats), bool is_whole>
   __attribute__((noinline)) void finish(long end) {
     const long columns = w_.columns, first = of_.first, width = is_whole ? PANEL : std::min(PANEL, columns - first);
@@ -261,14 +262,14 @@ class Tiled {
 
   const Matrix& w_;
   const long groups_, steps_;
-  const bool is_added_;  // to what is there
-  long sixteens_ = 0;    // of the next panel, with each step
+  const bool is_added_;  // to the previous contents of `y`
+  long sixteens_ = 0;    // blocks of sixteen columns and units of the next panel to split with each step
   std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
   Tiles tiles_;
   alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
   alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
   bool is_second_ = false;
-  Block of_{};  // the block before, of which the sums that are left are in `from_`
+  Block of_{};  // the previous block; its unfinished sums start at `from_`
   const Number* from_ = nullptr;
 };
 

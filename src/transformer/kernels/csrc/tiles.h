@@ -1,5 +1,5 @@
-// Products by AMX, where a processor has it: registers of 16 rows of 64 bytes, tiles, of which one instruction multiplies
-// two and adds the result to a third.
+// Products by AMX, on processors that support it. A tile is a register of 16 rows of 64 bytes. One instruction
+// multiplies two tiles and adds the product to a third.
 #pragma once
 #include "vectors.h"
 
@@ -8,32 +8,34 @@
 
 namespace transformer {
 
-extern bool uses_tiles;  // whether the processor has them, and they are wanted
+extern bool uses_tiles;  // whether the processor supports AMX and its use is enabled
 
-constexpr long UNITS_OF_A_TILE = 16;  // of a row of a: four bytes each, two bfloat16 or four int8
-enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last: float32, in three.h
-constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // of sums that are computed together
+constexpr long UNITS_OF_A_TILE = 16;  // in a row of a: four bytes each, two bfloat16 or four int8
+enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last one is float32, split as in three.h
+constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // size of the block of sums that is computed together
 
-// Two factors: rows of a, `row` bytes apart, and units of b, of all columns, `unit` bytes apart. Of these there are
-// `units`, a multiple of 16, or of 48 where each is there three times, in b, and after those 16 in `last` if that is not
-// null. What is read again soon is to stay in the first cache, b or a; the other one does not displace it.
+// Two factors: rows of a, `row` bytes apart, and units of b, each of all columns, `unit` bytes apart. b has `units`
+// units, a multiple of 16, or of 48 if each one is stored as three parts. If `last` is not null, it holds 16 more. The
+// factor that is read again soon (b if `b_stays`, otherwise a) is kept in the L1 cache; the other one is streamed and
+// does not displace it.
 struct Factors {
   const char *a, *b, *last;
   long row, unit, units;
   bool b_stays;
-  const void* before = nullptr;  // sums that the product is added to, in rows as the result's
+  // Partial sums to which the product is added, with the row stride of the result; or null.
+  const void* before = nullptr;
 };
 
-// The tiles of this thread, for as long as this lives.
+// The calling thread's tiles, which are released on destruction.
 class Tiles {
  public:
   Tiles() = default;
   Tiles(const Tiles&) = delete;
   ~Tiles();
 
-  // The product of `rows` rows, at most 32, with one vector of columns, or two if there are; rows of sums are `stride`
-  // bytes apart. Numbers of a are unsigned where they are int8. With all units of a tile, `meanwhile` is called: vectors are
-  // idle.
+  // Multiplies `rows` rows, at most 32, by two vectors of columns, or by one if `vectors` is 1. Rows of sums are
+  // `stride` bytes apart. int8 elements of a are unsigned. `meanwhile` is called at each step along the inner axis,
+  // because the vector units are idle.
   template <Numbers numbers, typename Meanwhile>
   void multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile);
 
@@ -44,7 +46,7 @@ class Tiles {
   long rows_ = 0;
 };
 
-// What is needed later: so many lines of the cache are asked for with each step along the inner axis.
+// Memory that is needed later: `lines` cache lines are prefetched with each step along the inner axis.
 struct Ahead {
   const char* from;
   long lines;
@@ -60,7 +62,7 @@ inline Tiles::~Tiles() {
   if (rows_) _tile_release();
 }
 
-// Tiles 0 to 3 are for sums, 4 and 5 for rows of a, 6 and 7 for columns of b.
+// Tiles 0 to 3 hold sums, 4 and 5 rows of a, 6 and 7 columns of b.
 inline void Tiles::shape(long rows) {
   if (rows == rows_) return;
   rows_ = rows;
@@ -75,11 +77,11 @@ inline void Tiles::shape(long rows) {
     shapes.bytes[i] = 64;
     shapes.rows[i] = of_each[i];
   }
-  __asm__ volatile("" ::"r"(&shapes) : "memory");  // all of it is read, of which the next line does not say so
+  __asm__ volatile("" ::"r"(&shapes) : "memory");  // the next line does not declare that it reads the whole struct
   _tile_loadconfig(&shapes);
 }
 
-// The numbers of tiles are part of the instructions.
+// These are macros, because tile numbers are immediate operands of the instructions.
 #define ADD_PRODUCT(sums, a, b)      \
   do {                               \
     if (numbers == Numbers::int8)    \
@@ -99,7 +101,7 @@ inline void Tiles::shape(long rows) {
 template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
 void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile) {
   constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
-  __asm__ volatile("" ::: "memory");  // what is loaded has been written
+  __asm__ volatile("" ::: "memory");  // stores to the operands must precede the loads of tiles
   if (const auto* before = static_cast<const char*>(f.before)) {
     _tile_loadd(0, before, stride);
     if (has_right) _tile_loadd(1, before + 64, stride);
@@ -129,7 +131,7 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
   if constexpr (numbers == Numbers::three_bfloat16) {
     const long part = UNITS_OF_A_TILE * f.unit;
     for (const char *b = f.b, *end = b + f.units * f.unit; b < end; a += 3 * 64, b += 3 * part) {
-      // Of nine products of parts, the three that are left out come to the last bit of float32 at most.
+      // Of the nine products of parts, three are omitted. They amount to at most the last bit of float32.
       load_a(a + 128), load_b(b), add();
       load_a(a + 64), add();
       load_b(b + part), add();

@@ -14,7 +14,8 @@ namespace transformer {
 
 constexpr long LANES = 16;
 
-// Of a tile of sums that stays in registers: rows, and vectors where there are so many rows or fewer.
+// Size of a tile of accumulators that stays in registers: the maximum number of rows, and the number of vectors per
+// row.
 constexpr int TILE_ROWS = 6;
 constexpr int tile_vectors(int rows, int registers = REGISTERS_OF_A_TILE) {
   const int most = registers / REGISTERS_OF_A_VECTOR / rows;
@@ -22,7 +23,7 @@ constexpr int tile_vectors(int rows, int registers = REGISTERS_OF_A_TILE) {
 }
 constexpr int TILE_VECTORS = tile_vectors(TILE_ROWS);
 
-// Calls `work` with up to TILE_ROWS of n rows, as a constant.
+// Calls `work` with the number of rows, at most TILE_ROWS of n, as a compile-time constant.
 template <typename Work>
 void with_rows(long n, const Work& work) {
   static_assert(TILE_ROWS == 6);
@@ -39,10 +40,11 @@ void with_rows(long n, const Work& work) {
 // Mask of the lanes in use if n elements remain: all lanes, or the first n.
 inline Mask lanes(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((1u << n) - 1); }
 
-// e^x for x <= 0 or NaN, to 2e-7 of it near 0 and 1e-5 near -87; 0 below, where numbers are subnormal, of which one takes
-// some processors a hundred cycles.
-// e^x = 2^n 2^f with |f| <= 1/2; 2^f by the polynomial of degree 5 that is 1 at 0 and whose largest relative error, 1e-7,
-// is least.
+// e^x for x <= 0 or NaN, with a relative error of 2e-7 near 0 and 1e-5 near -87. The result is 0 below that, where it
+// would be subnormal: a single subnormal takes some processors a hundred cycles.
+//
+// Computed as e^x = 2^n 2^f with |f| <= 1/2. 2^f is approximated by the polynomial of degree 5 that is 1 at 0 and has
+// the least maximum relative error, 1e-7.
 inline Floats exponential(Floats x) {
   const Floats least = spread(-87.3f), t = larger(least, x) * spread(1.44269504f), n = rounded(t), f = t - n;
   Floats p = spread(0.00132647273f);
@@ -54,8 +56,9 @@ inline Floats exponential(Floats x) {
   return keep(is_above_or_nan(x, least), times_power_of_two(p, n));
 }
 
-// 2^x for finite x or NaN to 8e-5 of it, a fraction of what bfloat16 tells apart; 2^-126 where it would be less. As above, with
-// a polynomial of degree 3. (By AVX2, which needs it nowhere, for x <= 0.)
+// 2^x for finite x or NaN, with a relative error of 8e-5, a fraction of the precision of bfloat16; 2^-126 where the
+// result would be less. Computed like `exponential`, with a polynomial of degree 3. (The AVX2 version, which is not
+// used, requires x <= 0.)
 inline Floats rough_power_of_two(Floats x) {
   const Floats t = larger(spread(-126.0f), x), n = rounded(t), f = t - n;
   Floats p = spread(0.0551716685f);
@@ -65,7 +68,7 @@ inline Floats rough_power_of_two(Floats x) {
   return times_power_of_two(p, n);
 }
 
-// Memory aligned to cache lines: a vector that spans two lines takes two loads.
+// Allocates memory aligned to cache lines, because a vector that spans two lines takes two loads.
 template <typename T>
 struct InLines {
   using value_type = T;

@@ -1,4 +1,4 @@
-// Sixteen numbers in two registers: AVX2 with FMA, as most processors since 2013 have it.
+// Vectors of sixteen numbers in two registers: AVX2 with FMA, which most processors have supported since 2013.
 #pragma once
 #pragma GCC target("avx2,fma")
 #include <immintrin.h>
@@ -8,15 +8,15 @@
 
 namespace transformer {
 
-constexpr int REGISTERS_OF_A_TILE = 12;  // of 16, for sums
-constexpr int REGISTERS_OF_A_MIXED_TILE = 8;  // where factors are taken apart first
+constexpr int REGISTERS_OF_A_TILE = 12;  // for accumulators, of 16 registers
+constexpr int REGISTERS_OF_A_MIXED_TILE = 8;  // if factors are unpacked first
 constexpr int REGISTERS_OF_A_VECTOR = 2;
-constexpr long STRIP = 16;        // columns of a packed weight that lie together
-constexpr long DEPTH = 256;       // numbers of the inner axis in one part, whose panel stays in the first cache
-constexpr long LEAST_ROWS = 24;        // rows that are multiplied as a group, where there are so many
-constexpr long HELD_BYTES = 128 << 10;  // bytes of them, if they are more than the least: what the second cache holds
-constexpr bool MULTIPLIES_PAIRS = false;  // of bfloat16 by an instruction
-constexpr bool READS_ROWS_IN_PLACE = false;  // each narrow panel reads them again: they are laid out side by side
+constexpr long STRIP = 16;        // contiguous columns of a packed weight
+constexpr long DEPTH = 256;       // length of a part of the inner axis, whose panel stays in the L1 cache
+constexpr long LEAST_ROWS = 24;        // minimum number of rows in a group, if there are enough
+constexpr long HELD_BYTES = 128 << 10;  // maximum size of a larger group, which stays in the L2 cache
+constexpr bool MULTIPLIES_PAIRS = false;  // whether an instruction multiplies pairs of bfloat16
+constexpr bool READS_ROWS_IN_PLACE = false;  // panels are so narrow that rows are read often, so they are packed
 
 struct Floats {
   __m256 low, high;
@@ -24,8 +24,8 @@ struct Floats {
 struct Ints {
   __m256i low, high;
 };
-using Mask = uint16_t;  // which of sixteen there are: a bit each
-struct Where {          // which of sixteen something holds for: all bits of a lane
+using Mask = uint16_t;  // one bit for each lane in use
+struct Where {          // result of a comparison: all bits of a lane are set, or none
   __m256 low, high;
 };
 
@@ -44,7 +44,7 @@ inline Floats negative_multiply_add(Floats a, Floats b, Floats c) {
 inline Floats negative_multiply_subtract(Floats a, Floats b, Floats c) {
   return {_mm256_fnmsub_ps(a.low, b.low, c.low), _mm256_fnmsub_ps(a.high, b.high, c.high)};
 }
-inline Floats larger(Floats a, Floats b) {  // of NaN and another: b
+inline Floats larger(Floats a, Floats b) {  // if a or b is NaN: b
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
 inline Floats smaller(Floats a, Floats b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
@@ -89,7 +89,7 @@ inline void store_ints(void* y, Ints v) {
   _mm256_storeu_si256(to, v.low);
   _mm256_storeu_si256(to + 1, v.high);
 }
-inline void pass_on(void* y, Ints v) {  // a line, past all caches
+inline void pass_on(void* y, Ints v) {  // non-temporal store of one cache line
   auto* to = static_cast<__m256i*>(y);
   _mm256_stream_si256(to, v.low);
   _mm256_stream_si256(to + 1, v.high);
@@ -106,7 +106,7 @@ inline Ints bits_xor(Ints a, Ints b) { return {_mm256_xor_si256(a.low, b.low), _
 inline Ints shift_left(Ints x, int n) { return {_mm256_slli_epi32(x.low, n), _mm256_slli_epi32(x.high, n)}; }
 inline Ints shift_right(Ints x, int n) { return {_mm256_srli_epi32(x.low, n), _mm256_srli_epi32(x.high, n)}; }
 
-// For n of -150 to 0, by two factors, since 2^-150 is not a float.
+// x 2^n for -150 <= n <= 0. Two factors are needed, because 2^-150 is not a float.
 inline __m256 times_power_of_two(__m256 x, __m256i n) {
   const __m256i half = _mm256_srai_epi32(n, 1), rest = _mm256_sub_epi32(n, half), bias = _mm256_set1_epi32(127);
   const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
@@ -134,7 +134,7 @@ inline Where is_nan(Floats x) { return compare<_CMP_UNORD_Q>(x, x); }
 inline Where is_above(Floats a, Floats b) { return compare<_CMP_GT_OQ>(a, b); }
 inline Where is_above_or_nan(Floats a, Floats b) { return compare<_CMP_NLE_UQ>(a, b); }
 inline Where differs(Floats a, Floats b) { return compare<_CMP_NEQ_UQ>(a, b); }
-inline Where at_least(Ints a, Ints b) {  // of numbers that are not negative
+inline Where at_least(Ints a, Ints b) {  // for non-negative numbers
   const Ints before = subtract_ints(b, spread_int(1));
   return where(as_floats({_mm256_cmpgt_epi32(a.low, before.low), _mm256_cmpgt_epi32(a.high, before.high)}));
 }
@@ -158,7 +158,7 @@ inline void store(float* y, Floats v) {
   _mm256_storeu_ps(y + 8, v.high);
 }
 
-// The first elements of a vector, as many as the mask has: the processor's own stores of some lanes take 20 times as long.
+// Stores the first elements of a vector, one for each bit of the mask. Masked store instructions take 20 times as long.
 template <typename T, typename Vector>
 void store_first(T* y, Mask m, const Vector& v) {
   T all[sizeof(Vector) / sizeof(T)];
@@ -170,7 +170,7 @@ inline void store_ints(void* y, Mask m, Ints v) {
   m == ALL ? store_ints(y, v) : store_first(static_cast<int32_t*>(y), m, v);
 }
 
-// Of the bytes that there are: which are true.
+// Returns which of the bytes selected by m are true.
 inline Mask are_true(const bool* x, Mask m) {
   alignas(16) bool all[16] = {};
   std::memcpy(all, x, m == ALL ? 16 : __builtin_popcount(m));
@@ -178,7 +178,7 @@ inline Mask are_true(const bool* x, Mask m) {
   return static_cast<Mask>(~_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128())) & m);
 }
 
-// The sums of four vectors, side by side.
+// Stores the sums of four vectors contiguously.
 inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   const __m256 ab = _mm256_hadd_ps(_mm256_add_ps(a.low, a.high), _mm256_add_ps(b.low, b.high));
   const __m256 cd = _mm256_hadd_ps(_mm256_add_ps(c.low, c.high), _mm256_add_ps(d.low, d.high));
@@ -186,7 +186,7 @@ inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
-// The same of whole numbers.
+// Same for integers.
 inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
   const __m256i ab = _mm256_hadd_epi32(_mm256_add_epi32(a.low, a.high), _mm256_add_epi32(b.low, b.high));
   const __m256i cd = _mm256_hadd_epi32(_mm256_add_epi32(c.low, c.high), _mm256_add_epi32(d.low, d.high));
@@ -195,7 +195,7 @@ inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
                    _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256(abcd, 1)));
 }
 
-// Both halves of the 64 bits of a product, lane by lane; the lanes of b are equal.
+// The upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
 inline void multiply_wide(__m256i a, __m256i b, __m256i& high, __m256i& low) {
   const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
   high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
@@ -206,7 +206,7 @@ inline void multiply_wide(Ints a, Ints b, Ints& high, Ints& low) {
   multiply_wide(a.high, b.high, high.high, low.high);
 }
 
-// To 16 and 8 bits, the nearest that there is.
+// Converts to 16 and 8 bits with saturation.
 inline __m256i narrowed(Ints v) { return _mm256_permute4x64_epi64(_mm256_packs_epi32(v.low, v.high), 0xd8); }
 inline void store_saturated(int8_t* y, Mask m, Ints v) {
   const __m256i both = narrowed(v);
@@ -214,7 +214,7 @@ inline void store_saturated(int8_t* y, Mask m, Ints v) {
   m == ALL ? _mm_storeu_si128(reinterpret_cast<__m128i*>(y), bytes) : store_first(y, m, bytes);
 }
 
-// bfloat16 is the upper half of a float; to the nearest, of two the even one; NaN stays.
+// bfloat16 is the upper half of a float. Rounds to nearest, ties to even; NaN is preserved.
 inline __m256i to_halves(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x), is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i near = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), is_odd);
@@ -223,7 +223,7 @@ inline __m256i to_halves(__m256 x) {
   return _mm256_srli_epi32(_mm256_castps_si256(chosen), 16);
 }
 
-// Numbers to bfloat16, one to a lane.
+// Converts numbers to bfloat16, one per lane.
 inline Ints to_halves(Floats x) { return {to_halves(x.low), to_halves(x.high)}; }
 
 inline __m256i widened(const uint16_t* x) {
@@ -242,7 +242,7 @@ inline void store(uint16_t* y, Mask m, Floats v) {
   m == ALL ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), both) : store_first(y, m, both);
 }
 
-// Numbers to pairs of bfloat16: of `first`, then of `second`.
+// Converts numbers to pairs of bfloat16: first those of `first`, then those of `second`.
 inline Ints to_pairs(Floats first, Floats second) {
   uint16_t all[32];
   store(all, ALL, first);
@@ -250,7 +250,7 @@ inline Ints to_pairs(Floats first, Floats second) {
   return load_ints(all);
 }
 
-// Up to sixteen pairs of bfloat16 that lie side by side, of n numbers.
+// Loads up to sixteen contiguous pairs of bfloat16, from n numbers.
 inline Ints load_pairs(const uint16_t* x, long n) {
   if (n >= 32) return load_ints(x);
   uint16_t all[32] = {};
@@ -258,32 +258,32 @@ inline Ints load_pairs(const uint16_t* x, long n) {
   return load_ints(all);
 }
 
-// Pairs of one number of either row.
+// Pairs each number of the first row with the number below it in the second row.
 inline Ints pairs_across(const uint16_t* first, const uint16_t* second) {
   return bits_or(load_halves(first, ALL), shift_left(load_halves(second, ALL), 16));
 }
 
-// Of 32 numbers of either row.
+// Same for 32 numbers of each row.
 inline void pairs_across(const uint16_t* first, const uint16_t* second, Ints& low, Ints& high) {
   low = pairs_across(first, second);
   high = pairs_across(first + 16, second + 16);
 }
 
-// sum + the products of sixteen pairs of bfloat16 with sixteen others.
+// Adds the products of sixteen pairs of bfloat16 and sixteen other pairs to `sum`.
 inline Floats add_pair_products(Floats sum, Ints a, Ints b) {
   const Ints upper = spread_int(static_cast<int32_t>(0xffff0000));
   sum = multiply_add(as_floats(shift_left(a, 16)), as_floats(shift_left(b, 16)), sum);
   return multiply_add(as_floats(bits_and(a, upper)), as_floats(bits_and(b, upper)), sum);
 }
 
-// The same of one pair with sixteen.
+// Same for one pair, which is multiplied by sixteen pairs.
 inline Floats add_pair_products(Floats sum, const void* pair, Ints pairs) {
   int32_t both;
   std::memcpy(&both, pair, 4);
   return add_pair_products(sum, spread_int(both), pairs);
 }
 
-// What instructions take of rows of small whole numbers: of each four, 16 bits of the first and third, then of the others.
+// Operand format of quantized rows: of every four numbers, the first and third as 16 bits each, then the others.
 using Byte = int16_t;
 constexpr bool BYTES_ARE_AROUND_128 = false;
 inline void store_bytes(Byte* y, Mask m, Ints v) {
@@ -293,14 +293,14 @@ inline void store_bytes(Byte* y, Mask m, Ints v) {
   m == ALL ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), both) : store_first(y, m, both);
 }
 
-// sum + the products of such a four with eight other fours of signed bytes, which never exceed 32 bits.
+// Adds the products of four such numbers and eight groups of four signed bytes to `sum`. They never exceed 32 bits.
 inline __m256i add_four_products(__m256i sum, __m256i first_and_third, __m256i others, __m256i fours) {
   const __m256i upper = _mm256_srai_epi16(_mm256_slli_epi16(fours, 8), 8), lower = _mm256_srai_epi16(fours, 8);
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(first_and_third, upper));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(others, lower));
 }
 inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
-  const auto* pairs = reinterpret_cast<const float*>(four);  // loaded to all lanes, which no shuffle has to do then
+  const auto* pairs = reinterpret_cast<const float*>(four);  // a broadcast load needs no shuffle
   const __m256i first_and_third = _mm256_castps_si256(_mm256_broadcast_ss(pairs));
   const __m256i others = _mm256_castps_si256(_mm256_broadcast_ss(pairs + 1));
   const Ints all = load_ints(fours);
@@ -309,19 +309,19 @@ inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
 }
 
 inline __m256i add_half_a_line(__m256i sum, const Byte* x, __m256i fours) {
-  const Floats pairs = as_floats(load_ints(x));  // the first of a four, then its second
+  const Floats pairs = as_floats(load_ints(x));  // the first pair of each four alternates with its second pair
   const auto every_other = [&](__m256 mixed) { return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8); };
   return add_four_products(sum, every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0x88)),
                            every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0xdd)), fours);
 }
 
-// The same of sixteen fours with sixteen others.
+// Same for sixteen groups of four, which are multiplied by sixteen others.
 inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
   const Ints all = load_ints(fours);
   return {add_half_a_line(sum.low, x, all.low), add_half_a_line(sum.high, x + 32, all.high)};
 }
 
-// Eight columns of eight rows to rows.
+// Transposes a matrix of 8 x 8.
 inline void transpose(__m256i (&r)[8]) {
   __m256i t[8];
   for (int i = 0; i < 8; i += 2) {
@@ -340,9 +340,9 @@ inline void transpose(__m256i (&r)[8]) {
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
 
-// Columns to rows: vector i of the result holds element i of each vector.
+// Transposes: vector i of the result holds element i of each vector.
 inline void transpose(Ints (&r)[16]) {
-  __m256i quarters[2][2][8];  // of rows and columns
+  __m256i quarters[2][2][8];  // by row and column
   for (int i = 0; i < 16; ++i) {
     quarters[i / 8][0][i % 8] = r[i].low;
     quarters[i / 8][1][i % 8] = r[i].high;

@@ -1,4 +1,4 @@
-// Sixteen numbers in one register: AVX-512 with VNNI and bfloat16.
+// Vectors of sixteen numbers in one register: AVX-512 with VNNI and bfloat16.
 #pragma once
 #include "compiler.h"
 #ifdef TRANSFORMER_TILES
@@ -13,20 +13,20 @@
 
 namespace transformer {
 
-constexpr int REGISTERS_OF_A_TILE = 24;  // of 32, for sums
-constexpr int REGISTERS_OF_A_MIXED_TILE = 24;  // where factors are taken apart first
+constexpr int REGISTERS_OF_A_TILE = 24;  // for accumulators, of 32 registers
+constexpr int REGISTERS_OF_A_MIXED_TILE = 24;  // if factors are unpacked first
 constexpr int REGISTERS_OF_A_VECTOR = 1;
-constexpr long STRIP = 64;        // columns of a packed weight that lie together
-constexpr long DEPTH = 512;       // numbers of the inner axis in one part, whose panel stays in the second cache
-constexpr long LEAST_ROWS = 48;        // rows that are multiplied as a group, where there are so many
-constexpr long HELD_BYTES = 576 << 10;  // bytes of them, if they are more than the least: what the second cache holds
-constexpr bool MULTIPLIES_PAIRS = true;  // of bfloat16 by an instruction
+constexpr long STRIP = 64;        // contiguous columns of a packed weight
+constexpr long DEPTH = 512;       // length of a part of the inner axis, whose panel stays in the L2 cache
+constexpr long LEAST_ROWS = 48;        // minimum number of rows in a group, if there are enough
+constexpr long HELD_BYTES = 576 << 10;  // maximum size of a larger group, which stays in the L2 cache
+constexpr bool MULTIPLIES_PAIRS = true;  // whether an instruction multiplies pairs of bfloat16
 constexpr bool READS_ROWS_IN_PLACE = true;
 
 using Floats = __m512;
 using Ints = __m512i;
-using Mask = __mmask16;   // which of sixteen there are
-using Where = __mmask16;  // which of sixteen something holds for
+using Mask = __mmask16;   // one bit for each lane in use
+using Where = __mmask16;  // result of a comparison
 
 inline Floats spread(float x) { return _mm512_set1_ps(x); }
 inline Floats load(const float* x) { return _mm512_loadu_ps(x); }
@@ -38,7 +38,7 @@ inline void store(float* y, Mask m, Floats v) { _mm512_mask_storeu_ps(y, m, v); 
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats negative_multiply_add(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
 inline Floats negative_multiply_subtract(Floats a, Floats b, Floats c) { return _mm512_fnmsub_ps(a, b, c); }
-inline Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }  // of NaN and another: b
+inline Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }  // if a or b is NaN: b
 inline Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats absolute(Floats x) { return _mm512_abs_ps(x); }
 inline Floats rounded(Floats x) {
@@ -48,9 +48,10 @@ inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_scalef_ps(x
 inline float sum_of(Floats x) { return _mm512_reduce_add_ps(x); }
 inline float largest_of(Floats x) { return _mm512_reduce_max_ps(x); }
 
-inline Floats rough_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }  // to 6e-5 of it
+inline Floats rough_reciprocal(Floats x) { return _mm512_rcp14_ps(x); }  // relative error 6e-5
 
-// 1 / x for 1 <= x < 1e38 or NaN, to 2e-7 of it: an approximation and a step of Newton's take a third of a division.
+// 1 / x for 1 <= x < 1e38 or NaN, with a relative error of 2e-7. An approximation and one Newton step take a third of
+// the time of a division.
 inline Floats reciprocal(Floats x) {
   const Floats r = rough_reciprocal(x);
   return r * negative_multiply_add(x, r, spread(2.0f));
@@ -66,23 +67,23 @@ inline Mask bits_of(Where w) { return w; }
 inline Floats choose(Where w, Floats yes, Floats no) { return _mm512_mask_mov_ps(no, w, yes); }
 inline Floats keep(Where w, Floats x) { return _mm512_maskz_mov_ps(w, x); }  // 0 elsewhere
 
-// Of the bytes that there are: which are true.
+// Returns which of the bytes selected by m are true.
 inline Mask are_true(const bool* x, Mask m) {
   return m & _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, x), _mm_set1_epi8(-1));
 }
 
-// The sums of four vectors, side by side.
+// Stores the sums of four vectors contiguously.
 inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b);
   const Floats cd = _mm512_unpacklo_ps(c, d) + _mm512_unpackhi_ps(c, d);
   const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
   const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const Floats abcd = _mm512_castpd_ps(low) + _mm512_castpd_ps(high);  // in each quarter
+  const Floats abcd = _mm512_castpd_ps(low) + _mm512_castpd_ps(high);  // partial sums of a, b, c and d in each quarter
   const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(abcd), _mm512_extractf32x8_ps(abcd, 1));
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 }
 
-// The same of whole numbers.
+// Same for integers.
 inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
   const Ints ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   const Ints cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
@@ -96,7 +97,8 @@ inline Ints spread_int(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints counting() { return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 inline Ints load_ints(const void* x) { return _mm512_loadu_si512(x); }
 inline void store_ints(void* y, Ints v) { _mm512_storeu_si512(y, v); }
-inline void pass_on(void* y, Ints v) { _mm512_stream_si512(static_cast<__m512i*>(y), v); }  // a line, past all caches
+// Non-temporal store of one cache line.
+inline void pass_on(void* y, Ints v) { _mm512_stream_si512(static_cast<__m512i*>(y), v); }
 inline void store_ints(void* y, Mask m, Ints v) { _mm512_mask_storeu_epi32(y, m, v); }
 inline Ints to_ints(Floats x) { return _mm512_cvtps_epi32(x); }
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
@@ -109,10 +111,10 @@ inline Ints bits_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints bits_xor(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
 inline Ints shift_left(Ints x, int n) { return _mm512_slli_epi32(x, n); }
 inline Ints shift_right(Ints x, int n) { return _mm512_srli_epi32(x, n); }
-inline Where at_least(Ints a, Ints b) { return _mm512_cmpge_epu32_mask(a, b); }  // of numbers that are not negative
+inline Where at_least(Ints a, Ints b) { return _mm512_cmpge_epu32_mask(a, b); }  // for non-negative numbers
 inline void store_saturated(int8_t* y, Mask m, Ints v) { _mm_mask_storeu_epi8(y, m, _mm512_cvtsepi32_epi8(v)); }
 
-// Both halves of the 64 bits of a product, lane by lane; the lanes of b are equal.
+// The upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
 inline void multiply_wide(Ints a, Ints b, Ints& high, Ints& low) {
   const Ints even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
   high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
@@ -126,21 +128,21 @@ inline void store(uint16_t* y, Mask m, Floats v) {
   _mm256_mask_storeu_epi16(y, m, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 
-// Numbers to bfloat16, one to a lane.
+// Converts numbers to bfloat16, one per lane.
 inline Ints to_halves(Floats x) { return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x))); }
 
-// Numbers to pairs of bfloat16: of `first`, then of `second`.
+// Converts numbers to pairs of bfloat16: first those of `first`, then those of `second`.
 inline Ints to_pairs(Floats first, Floats second) {
   return reinterpret_cast<Ints>(_mm512_cvtne2ps_pbh(second, first));
 }
 
-// Up to sixteen pairs of bfloat16 that lie side by side, of n numbers.
+// Loads up to sixteen contiguous pairs of bfloat16, from n numbers.
 inline Ints load_pairs(const uint16_t* x, long n) {
   const __mmask32 m = n >= 32 ? 0xffffffffu : (1u << n) - 1;
   return _mm512_maskz_loadu_epi16(m, x);
 }
 
-// Pairs of one number of either row.
+// Pairs each number of the first row with the number below it in the second row.
 inline Ints pairs_across(const uint16_t* first, const uint16_t* second) {
   alignas(64) static constexpr auto order = [] {
     struct { uint16_t of_one[32]; } places{};
@@ -153,7 +155,7 @@ inline Ints pairs_across(const uint16_t* first, const uint16_t* second) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(order.of_one), both);
 }
 
-// Of 32 numbers of either row.
+// Same for 32 numbers of each row.
 inline void pairs_across(const uint16_t* first, const uint16_t* second, Ints& low, Ints& high) {
   alignas(64) static constexpr auto order = [] {
     struct { uint16_t low[32], high[32]; } places{};
@@ -168,38 +170,38 @@ inline void pairs_across(const uint16_t* first, const uint16_t* second, Ints& lo
   high = _mm512_permutex2var_epi16(above, _mm512_load_si512(order.high), below);
 }
 
-// sum + the products of sixteen pairs of bfloat16 with sixteen others.
+// Adds the products of sixteen pairs of bfloat16 and sixteen other pairs to `sum`.
 inline Floats add_pair_products(Floats sum, Ints a, Ints b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// The same of one pair with sixteen.
+// Same for one pair, which is multiplied by sixteen pairs.
 inline Floats add_pair_products(Floats sum, const void* pair, Ints pairs) {
   int32_t both;
   std::memcpy(&both, pair, 4);
   return add_pair_products(sum, spread_int(both), pairs);
 }
 
-// What an instruction takes of rows of small whole numbers: bytes around 128.
+// Operand format of quantized rows: bytes with an offset of 128.
 using Byte = uint8_t;
 constexpr bool BYTES_ARE_AROUND_128 = true;
 inline void store_bytes(Byte* y, Mask m, Ints v) {
   _mm_mask_storeu_epi8(y, m, _mm512_cvtepi32_epi8(add_ints(v, spread_int(128))));
 }
 
-// sum + the products of four bytes with sixteen other fours, which are signed.
+// Adds the products of four bytes and sixteen groups of four signed bytes to `sum`.
 inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
   int32_t all;
   std::memcpy(&all, four, 4);
   return _mm512_dpbusd_epi32(sum, spread_int(all), load_ints(fours));
 }
 
-// The same of sixteen fours with sixteen others.
+// Same for sixteen groups of four, which are multiplied by sixteen others.
 inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
   return _mm512_dpbusd_epi32(sum, load_ints(x), load_ints(fours));
 }
 
-// Columns to rows: vector i of the result holds element i of each vector.
+// Transposes: vector i of the result holds element i of each vector.
 inline void transpose(Ints (&r)[16]) {
   Ints t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -211,7 +213,7 @@ inline void transpose(Ints (&r)[16]) {
       r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + 2 + j]);
       r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + 2 + j]);
     }
-  // r[4 a + b], quarter q, holds element 4 q + b of vectors 4 a to 4 a + 3
+  // Quarter q of r[4 a + b] now holds element 4 q + b of vectors 4 a to 4 a + 3.
   for (int b = 0; b < 4; ++b) {
     const Ints even_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0x88), odd_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0xdd);
     const Ints even_high = _mm512_shuffle_i32x4(r[8 + b], r[12 + b], 0x88);

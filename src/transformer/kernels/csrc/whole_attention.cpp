@@ -10,7 +10,7 @@ namespace {
 
 constexpr long TILE = TILE_VECTORS * LANES;
 
-// sum + the products of a number with sixteen others, or of a pair of bfloat16 with sixteen pairs.
+// Adds to `sum` the products of one number and sixteen others, or of one pair of bfloat16 and sixteen pairs.
 Floats add_products(Floats sum, const float* x, const float* columns) {
   return multiply_add(spread(*x), load(columns), sum);
 }
@@ -18,7 +18,7 @@ Floats add_products(Floats sum, const int32_t* x, const int32_t* columns) {
   return add_pair_products(sum, x, load_ints(columns));
 }
 
-// R rows of x, `inner` long, times V vectors of columns; the sums stay in registers.
+// Multiplies R rows of x, `inner` long, by V vectors of columns. The accumulators stay in registers.
 template <int R, int V, typename T>
 void tile(const T* x, long x_stride, long inner, const T* columns, long stride, float* y, long y_stride) {
   Floats sums[R][V] = {};
@@ -34,7 +34,7 @@ void tile(const T* x, long x_stride, long inner, const T* columns, long stride, 
     for (int v = 0; v < V; ++v) store(y + r * y_stride + v * LANES, 0xffff, sums[r][v]);
 }
 
-// Any number of columns, which lie in vectors that are filled up.
+// Multiplies by any number of columns, which are padded to whole vectors.
 template <int R, typename T>
 void multiply(const T* x, long x_stride, long inner, const T* columns, long n, long stride, long next, float* y,
               long y_stride) {
@@ -48,7 +48,7 @@ void multiply(const T* x, long x_stride, long inner, const T* columns, long n, l
   }
 }
 
-// Keys as columns: of TILE of them, element after element.
+// Transposes keys to columns: in blocks of TILE keys, one element of all after another.
 void transpose(const float* keys, long stride, long positions, long width, float* room) {
   for (long s = 0; s < positions; ++s) {
     float* column = room + s / TILE * width * TILE + s % TILE;
@@ -56,7 +56,7 @@ void transpose(const float* keys, long stride, long positions, long width, float
   }
 }
 
-// R queries of one head, from `query` on; `width` rounded up to whole vectors is the distance of values and results.
+// Attention of R queries of one head, starting at `query`. Rows of values and results are padded to whole vectors.
 template <int R>
 void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,
                  float* out) {
@@ -129,7 +129,7 @@ class Rounded {
 
  private:
   static constexpr long INPUTS = 2 * UNITS_OF_A_TILE, COLUMNS = VECTORS_OF_TILES * LANES;
-  static constexpr long ROWS = ROWS_OF_TILES;  // that are attended to at a time
+  static constexpr long ROWS = ROWS_OF_TILES;  // queries processed at a time
   static_assert(INPUTS == COLUMNS);
 
   static long up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
@@ -139,7 +139,7 @@ class Rounded {
   Ints halves(const float* row, long e) const { return to_halves(load(row + e, left(e))); }
   Ints halves(const uint16_t* row, long e) const { return load_halves(row + e, left(e)); }
 
-  // Units of a position side by side, to units of sixteen positions side by side.
+  // Transposes the keys: the units of a position become units of sixteen neighbouring positions.
   void lay_out_keys(const T* keys, long positions) {
     for (long s = 0; s < up(positions, INPUTS); s += LANES)
       for (long e = 0; e < inner_; e += INPUTS) {
@@ -151,7 +151,7 @@ class Rounded {
       }
   }
 
-  // Units are two positions.
+  // Packs the values in units of two positions.
   void lay_out_values(const T* values, long positions) {
     for (long s = 0; s < up(positions, INPUTS); s += 2)
       for (long e = 0; e < inner_; e += LANES) {
@@ -168,8 +168,8 @@ class Rounded {
         store_ints(queries_ + (r * inner_ + e) / 2, pairs(query, e));
   }
 
-  // `rows` rows of x, `units` pairs long, times `columns` columns of as many pairs, `stride` apart, to rows of sums, `apart`
-  // apart. By tiles, of rows beyond those that there are too, which hold what others left.
+  // Multiplies `rows` rows of x, `units` pairs long, by `columns` columns of as many pairs, `stride` apart. Rows of
+  // sums are `apart` apart. AMX multiplies all ROWS rows; those beyond `rows` hold the remains of earlier ones.
   void multiply(const int32_t* x, long rows, long units, const int32_t* y, long columns, long stride, float* sums, long apart,
                 bool y_stays, long x_stride) {
     if (uses_tiles) {
@@ -202,8 +202,8 @@ class Rounded {
         store(out + e, lanes(a_.width - e), load(sums_ + r * inner_ + e) * spread(shares[r]));
   }
 
-  // Scores to e^(scale (score - the largest)) as bfloat16, 0 where the mask is and beyond the positions; returns what
-  // `transformer::exponentials` does, of the numbers as they were rounded.
+  // Replaces scores by e^(scale (score - maximum)) as bfloat16, and by 0 if they are masked or beyond the positions.
+  // Returns the same as `transformer::exponentials`, for the rounded weights.
   template <bool is_masked>
   float exponentials(const float* scores, const bool* mask, long positions, long columns, int32_t* weights) const {
     const auto there = [=](long s) { return is_masked ? are_true(mask + s, lanes(positions - s)) : lanes(positions - s); };
@@ -226,7 +226,7 @@ class Rounded {
   }
 
   const Attention& a_;
-  const long reach_, inner_;  // positions, and elements of a head, up to whole tiles
+  const long reach_, inner_;  // numbers of positions and of elements of a head, rounded up to whole tiles
   int32_t *keys_, *values_, *queries_, *weights_;  // pairs of bfloat16
   float *scores_, *sums_;
   Tiles tiles_;
