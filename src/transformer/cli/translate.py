@@ -44,7 +44,7 @@ TERMINOLOGY_BEAM = 8
 
 NBestOption = Annotated[
     int | None,
-    typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| score`"),
+    typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| ranking score`"),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="jsonl: one object per line, with scores and tokens")]
 PrefixOption = Annotated[
