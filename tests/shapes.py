@@ -7,7 +7,7 @@ from typing import Any
 from beartype import beartype
 from jaxtyping import config
 
-CALLS_PER_TEST = 4_000
+CALLS_PER_TEST = 1_000
 """Checks of a test, after which it goes on without them: one takes some 50 microseconds, more than a tiny block."""
 
 _calls = 0

@@ -21,6 +21,8 @@ from phrasebook.phrases import (
 )
 from phrasebook.words import NOUNS
 
+pytestmark = pytest.mark.slow  # the grammar is a tool: what ships is the corpus that it made
+
 # Written by hand, phenomenon by phenomenon; the grammar must give exactly this German.
 TRANSLATIONS = {
     "gender and case": """

@@ -207,6 +207,7 @@ def test_the_command_compares_systems(tiny_run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "o").read_text().count("\n") == len(REFERENCE)
 
 
+@pytest.mark.slow
 def test_systems_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """Catches two systems that both are called out.de."""
     for name in ("a", "b"):

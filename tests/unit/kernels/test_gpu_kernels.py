@@ -113,7 +113,8 @@ def test_too_few_tokens_are_filled_up_with_none() -> None:
     assert log_p[0].tolist()[2:] == [-float("inf")] * 2
 
 
-@pytest.mark.parametrize("order", ["pre", pytest.param("post", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["pre", "post"])
 def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
     """Catches a norm, a residual sum or a bias in another place, and hypotheses that go on from another one's past."""
     torch.manual_seed(3)
