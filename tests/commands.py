@@ -1,7 +1,7 @@
-"""Calls the real command line, each call in a process of its own that is forked from one that has imported it all.
+"""Calls the real command line, each call in a new process forked from a server that has imported everything.
 
-Importing torch and the program takes seconds a process; a fork takes none. The command's exit code, signals, files and
-streams are real. `faults/run_server.py` is the process that forks.
+Importing torch and the program takes seconds per process, whereas a fork takes almost no time. The exit code, signals,
+files and streams of the command are real. `faults/run_server.py` is the server.
 """
 
 import json
@@ -16,10 +16,10 @@ SERVER = Path(__file__).parent / "faults" / "run_server.py"
 
 
 class Commands:
-    """Calls `transformer ...` in forked processes that break where they are told to.
+    """Runs `transformer ...` in forked processes, with faults injected on request.
 
     Args:
-        folder: for the files that receive what a command writes.
+        folder: Folder of the files that hold the standard streams of a command.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,10 +38,10 @@ class Commands:
         """Runs a command to its end.
 
         Args:
-            *arguments: what follows `transformer`; bytes need not be UTF-8.
-            stdin: contents of standard input.
-            cwd: working directory.
-            **faults: keys that `child` in `run_server.py` knows.
+            *arguments: Arguments after `transformer`; bytes need not be UTF-8.
+            stdin: Contents of standard input.
+            cwd: Working directory.
+            **faults: Faults to inject, with the keys that `child` in `run_server.py` accepts.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -67,7 +67,7 @@ _folder = tempfile.TemporaryDirectory(prefix="commands-", ignore_cleanup_errors=
 
 
 def run(*arguments: object, stdin: str | bytes = b"", cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Runs a command by a server that all tests of a process share; it starts with the first call."""
+    """Runs a command with a server that all tests of a process share and that the first call starts."""
     if not _shared:
         _shared.append(Commands(Path(_folder.name)))
     return _shared[0](*arguments, stdin=stdin, cwd=cwd)

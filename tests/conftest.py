@@ -1,4 +1,4 @@
-"""Shared fixtures: real data if available, a tiny corpus, and a tiny trained run."""
+"""Shared fixtures: real data if available, a tiny corpus and a tiny trained run."""
 
 import os
 import re
@@ -36,8 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Enables shape checks and makes runs reproducible.
 
     Torch uses one thread: tests are small, and bit-for-bit equality is guaranteed for one thread. Without a GPU, Triton
-    interprets the GPU kernels, which it decides when they are imported. Hypothesis draws the same examples in every run
-    and has no deadline. Colour settings of the terminal are removed, so that they do not affect the output of commands.
+    interprets the GPU kernels, which must be set before they are imported. Hypothesis draws the same examples in every
+    run and has no deadline. Colour settings of the terminal are removed, so that they do not affect the output of
+    commands.
     """
     if not config.getoption("--no-shapes"):
         jaxtyping.install_import_hook(tensor_modules(), "shapes.check")
@@ -71,18 +72,19 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def _shapes(request: pytest.FixtureRequest) -> None:
-    """Turns shape checks on, but for folders that train models: there they would take most of the time."""
+    """Turns shape checks on, except in folders that train models, where they would take most of the time."""
     begin_test(checked=request.path.relative_to(ROOT / "tests").parts[0] not in SLOW_FOLDERS)
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
+    """Seeds torch before every test."""
     torch.manual_seed(7)
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """Folder of real corpora, which the environment variable TRANSFORMER_DATA can override."""
+    """Returns the folder of real corpora, which the environment variable TRANSFORMER_DATA can override."""
     folder = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set TRANSFORMER_DATA")
@@ -91,7 +93,7 @@ def data_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two text files of 600 pairs."""
+    """Returns the two text files, source and target, of 600 pairs."""
     folder = tmp_path_factory.mktemp("digits")
     pairs = digit_pairs(600)
     return (
@@ -102,18 +104,18 @@ def digit_corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Folder of a finished run of the tiny recipe, long enough for a model that writes a few digits and stops.
+    """Returns the folder of a finished run of the tiny recipe, whose model generates a few digits and stops.
 
-    The processes that share the tests train it once.
+    It is trained only once for all test processes.
     """
     from transformer.run.recipe import parse_recipe
     from transformer.run.train import train
 
     folder = tmp_path_factory.getbasetemp()
     folder = (folder if worker_id == "master" else folder.parent) / "tiny-run"
-    learning = {"max_steps": 200, "warmup_steps": 200, "batch_tokens": 1024, "validate_every": 100, "save_every": 100}
+    training = {"max_steps": 200, "warmup_steps": 200, "batch_tokens": 1024, "validate_every": 100, "save_every": 100}
     with FileLock(f"{folder}.lock"), unchecked_shapes():
         if not (folder / "done").exists():
-            train(parse_recipe(tiny_recipe(digit_corpus, **learning)), folder / "tiny", quiet=True)
+            train(parse_recipe(tiny_recipe(digit_corpus, **training)), folder / "tiny", quiet=True)
             (folder / "done").touch()
     return folder / "tiny"

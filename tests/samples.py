@@ -22,8 +22,8 @@ def write_lines(path: Path, lines: list[str]) -> Path:
 def digit_pairs(n: int, seed: int = 3) -> list[tuple[str, str]]:
     """Returns pairs of number words and the same digits in reverse order, which a tiny model can learn."""
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    draw = random.Random(seed)
-    numbers = [[draw.randrange(10) for _ in range(draw.randint(1, 6))] for _ in range(n)]
+    generator = random.Random(seed)
+    numbers = [[generator.randrange(10) for _ in range(generator.randint(1, 6))] for _ in range(n)]
     return [(" ".join(words[d] for d in number), " ".join(str(d) for d in reversed(number))) for number in numbers]
 
 
@@ -38,20 +38,20 @@ TINY_RECIPE = {
 
 
 def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict[str, object]]:
-    """Returns the recipe of a run of a few seconds on the digit corpus."""
+    """Returns the recipe of a run that takes a few seconds on the digit corpus."""
     data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
     return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}
 
 
 def idx(path: Path, values: np.ndarray) -> Path:
-    """Writes an IDX file."""
-    head = b"\x00\x00\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
-    path.write_bytes(gzip.compress(head + values.tobytes()) if path.suffix == ".gz" else head + values.tobytes())
+    """Writes an IDX file, compressed if its name ends in .gz, and returns its path."""
+    header = b"\x00\x00\x08" + bytes([values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
+    path.write_bytes(gzip.compress(header + values.tobytes()) if path.suffix == ".gz" else header + values.tobytes())
     return path
 
 
 def fast_first(values: Iterable[Any], count: int) -> list[Any]:
-    """Values of a parameter: the first `count` make fast tests, the others slow ones."""
+    """Returns the values of a test parameter, all but the first `count` marked as slow."""
     return [
         value if index < count else pytest.param(value, marks=pytest.mark.slow) for index, value in enumerate(values)
     ]

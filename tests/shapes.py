@@ -1,4 +1,4 @@
-"""The shape checks that tests run with: on for the first calls of each test, and off where they would cost most."""
+"""Shape checks in tests: they cover the first calls of each test and are off where they would cost the most."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from beartype import beartype
 from jaxtyping import config
 
 CALLS_PER_TEST = 1_000
-"""Checks of a test, after which it goes on without them: one takes some 50 microseconds, more than a tiny block."""
+"""Number of checked calls per test. One check takes about 50 microseconds, longer than a tiny block."""
 
 _calls = 0
 
 
 def check(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The type checker of the import hook: beartype, which counts its calls."""
+    """Type checker of the import hook: beartype, with its calls counted and limited to `CALLS_PER_TEST`."""
     checked = beartype(function)
 
     def counted(*arguments: Any, **keywords: Any) -> Any:
@@ -28,7 +28,7 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def begin_test(*, checked: bool) -> None:
-    """Turns the checks of a test on or off, and counts anew."""
+    """Turns the checks of a test on or off and resets the count."""
     global _calls
     _calls = 0
     config.update("jaxtyping_disable", not checked)
@@ -36,7 +36,7 @@ def begin_test(*, checked: bool) -> None:
 
 @contextmanager
 def unchecked_shapes() -> Generator[None]:
-    """Turns shape checks off, for oracles and fixtures that call a model many times."""
+    """Turns shape checks off within a context, for oracles and fixtures that call a model many times."""
     was_disabled = config.jaxtyping_disable
     config.update("jaxtyping_disable", True)
     try:

@@ -1,6 +1,6 @@
 """Functions and constants of the package that tests replace, each under a short name.
 
-Where one of them moves or is renamed, this table alone changes.
+If one of them is moved or renamed, only this table changes.
 """
 
 import pytest
@@ -35,5 +35,5 @@ TARGETS = {
 
 
 def substitute(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
-    """Replaces one of `TARGETS` until the test ends."""
+    """Replaces one of the `TARGETS` until the test ends."""
     monkeypatch.setattr(TARGETS[name], value)

@@ -1,4 +1,4 @@
-"""torch.compile on the objective; a process of its own, because the shape checks cannot be traced."""
+"""Tests of torch.compile, which run in a separate process because the shape checks cannot be traced."""
 
 import json
 from pathlib import Path
@@ -36,14 +36,14 @@ def test_compiled_objective_gives_the_same_loss_and_gradients() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_with_compiled_layers_learns_the_same(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches a setting that compiles nothing, kernels that `torch.compile` cannot trace, and other losses."""
+    """Catches a setting that compiles nothing, kernels that `torch.compile` cannot trace, and different losses."""
     losses: list[list[float]] = []
     for compiled in (False, True):
-        asked = {"max_steps": 4, "log_every": 1, "precision": "float32", "compile": compiled}
-        tree = tiny_recipe(digit_corpus, **asked)
-        tree["model"] |= {"dropout": 0.0, "N": 1}
+        settings = {"max_steps": 4, "log_every": 1, "precision": "float32", "compile": compiled}
+        recipe = tiny_recipe(digit_corpus, **settings)
+        recipe["model"] |= {"dropout": 0.0, "N": 1}
         torch._dynamo.utils.counters.clear()
-        train(parse_recipe(tree), tmp_path / str(compiled), quiet=True)
+        train(parse_recipe(recipe), tmp_path / str(compiled), quiet=True)
         assert bool(torch._dynamo.utils.counters["stats"]["unique_graphs"]) == compiled
         lines = (tmp_path / str(compiled) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         losses.append([record["loss"] for record in map(json.loads, lines) if record["kind"] == "train"])
@@ -52,6 +52,6 @@ def test_a_run_with_compiled_layers_learns_the_same(digit_corpus: tuple[Path, Pa
 
 
 def test_compiled_layers_are_not_computed_again(digit_corpus: tuple[Path, Path]) -> None:
-    """Catches a setting that is passed over: what is computed again is not compiled."""
+    """Catches a setting that is silently ignored: layers with activation checkpointing are not compiled."""
     with pytest.raises(ConfigError, match=r"training\.compile and training\.activation_checkpointing exclude"):
         parse_recipe(tiny_recipe(digit_corpus, compile=True, activation_checkpointing=True))

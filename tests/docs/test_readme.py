@@ -1,4 +1,4 @@
-"""The commands and the code that the README and the docs show, run as they stand."""
+"""Runs the commands and the code of the README and the docs unchanged."""
 
 import os
 import re
@@ -15,17 +15,18 @@ FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
 def blocks(path: Path, language: str) -> list[str]:
+    """Returns the code blocks of a page in one language."""
     return [text for name, text in FENCE.findall(path.read_text(encoding="utf-8")) if name == language]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files that the README speaks of, and the run of the docs."""
+    """Returns a folder with the files that the README mentions and the training run that the docs use."""
     folder = tmp_path_factory.mktemp("reader")
     pairs = digit_pairs(200)
-    for name, chosen in (("corpus", pairs), ("test", pairs[:20]), ("new", pairs[:5])):
-        write_lines(folder / f"{name}.en", [source for source, _ in chosen])
-        write_lines(folder / f"{name}.de", [target for _, target in chosen])
+    for name, subset in (("corpus", pairs), ("test", pairs[:20]), ("new", pairs[:5])):
+        write_lines(folder / f"{name}.en", [source for source, _ in subset])
+        write_lines(folder / f"{name}.de", [target for _, target in subset])
     train = ["train", "--source", "corpus.en", "--target", "corpus.de", "--run", "runs/first"]
     result = run([sys.executable, "-m", "transformer", *train, *SHORT], folder)
     assert result.returncode == 0, result.stderr
@@ -33,6 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a folder and captures its output."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -44,8 +46,8 @@ def test_readme_commands_and_code(folder: Path) -> None:
     commands = [line.split() for line in lines if line.startswith("transformer ")]
     assert [command[1] for command in commands] == ["train", "translate", "evaluate", "info"]
     for command in commands:
-        short = SHORT if command[1] == "train" else []  # as shown, but for the time it takes
-        result = run([sys.executable, "-m", *command, *short], folder)
+        overrides = SHORT if command[1] == "train" else []  # as shown, except that training is shortened
+        result = run([sys.executable, "-m", *command, *overrides], folder)
         assert result.returncode == 0, result.stderr
     assert (folder / "new.de").read_text().count("\n") == 5
     for code in blocks(readme, "python"):
@@ -64,13 +66,13 @@ def test_code_of_the_docs(folder: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub forms them."""
+    """Returns the anchors of a page's headings, in GitHub's form."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_links_lead_somewhere() -> None:
-    """Catches links to files and headings that moved."""
+    """Catches links to files and headings that do not exist."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
     for page in pages:
         for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
@@ -83,12 +85,12 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_direct_dependency_is_pinned() -> None:
-    """Catches a dependency that is installed at whatever version is newest."""
+    """Catches a dependency that is not pinned, so that its newest version would be installed."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]  # noqa: RUF017
-    names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in wanted}
+    requirements = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]  # noqa: RUF017
+    names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in requirements}
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
     assert names <= pinned
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Every task through the real loop: it learns, goes on to the bit, and its model does its job."""
+"""Runs every task through the real training loop: it learns, resumes bit for bit, and yields a usable model."""
 
 import json
 from pathlib import Path
@@ -26,67 +26,69 @@ DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sun
 
 
 def run(folder: Path, data: dict[str, Any], **sections: Any) -> RunResult:
-    """Trains; `training` comes on top of quick settings."""
+    """Trains a model; the `training` section overrides the quick default settings."""
     training = {**SPEED, "validate_every": 60, "save_every": 60, **sections.pop("training", {})}
     return train(parse_recipe({"data": data, "training": training, **sections}), folder, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text in which each word tells the next."""
-    lines = [" ".join(DAYS[(start + place) % 7] for place in range(9)) for start in range(160)]
+    """Returns a text in which each word determines the next one."""
+    lines = [" ".join(DAYS[(start + offset) % 7] for offset in range(9)) for start in range(160)]
     return write_lines(tmp_path_factory.mktemp("week") / "week.txt", lines)
 
 
 def test_a_language_model_learns_writes_and_goes_on_to_the_bit(week: Path, tmp_path: Path) -> None:
-    """Catches windows that do not go on from each other, a resumed run with other windows, and a wrong perplexity."""
+    """Catches windows that are not contiguous, a resumed run with other windows, and a wrong perplexity."""
     data = {"task": "language-model", "text": str(week), "window": 32, "stride": 16}
     recipe = {
         "tokenizer": {"kind": "characters"},
         "model": {"family": "gpt", "seq_len": 32, **SMALL, "dropout": 0.1},
         "training": {"max_steps": 240, "learning_rate": 0.01, "batch_tokens": 768},
     }
-    whole = run(tmp_path / "whole", data, **recipe)
-    assert whole.progress.best_scores["perplexity"] < 1.4
-    halves = {**recipe, "training": {**recipe["training"], "max_steps": 100, "decay_steps": 240}}
-    run(tmp_path / "halves", data, **halves)
-    again = run(tmp_path / "halves", data, **{**halves, "training": {**halves["training"], "max_steps": 240}})
-    unbroken, resumed = (load_tensors(run.model / "model.safetensors") for run in (whole, again))
-    assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
-    generator = load(whole.model, precision="float32")
+    uninterrupted = run(tmp_path / "whole", data, **recipe)
+    assert uninterrupted.progress.best_scores["perplexity"] < 1.4
+    first_part = {**recipe, "training": {**recipe["training"], "max_steps": 100, "decay_steps": 240}}
+    run(tmp_path / "halves", data, **first_part)
+    continued = run(
+        tmp_path / "halves", data, **{**first_part, "training": {**first_part["training"], "max_steps": 240}}
+    )
+    expected, actual = (load_tensors(result.model / "model.safetensors") for result in (uninterrupted, continued))
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    generator = load(uninterrupted.model, precision="float32")
     assert isinstance(generator, Generator)
-    written = generator.generate(["monday tues"], max_tokens=100)[0][0]
-    assert written.text.startswith("day wednesday thursday friday")
-    assert len(written.tokens) == 100  # far beyond the 32 positions
-    assert "".join(generator.stream("monday tues", max_tokens=100)) == written.text
+    generation = generator.generate(["monday tues"], max_tokens=100)[0][0]
+    assert generation.text.startswith("day wednesday thursday friday")
+    assert len(generation.tokens) == 100  # far beyond the model's 32 positions
+    assert "".join(generator.stream("monday tues", max_tokens=100)) == generation.text
     text = week.read_text(encoding="utf-8")
     held_out = text[len(text) - int(len(text) * 0.1) :]
-    measured = generator.perplexity(held_out)
-    assert measured.loss == pytest.approx(whole.progress.validations[240]["loss"], abs=1e-3)
+    perplexity = generator.perplexity(held_out)
+    assert perplexity.loss == pytest.approx(uninterrupted.progress.validations[240]["loss"], abs=1e-3)
     with pytest.raises(ConfigError, match="a beam is limited to the model's 32"):
-        load(whole.model, search=Search(4)).generate(["mon"], max_tokens=100)
+        load(uninterrupted.model, search=Search(4)).generate(["mon"], max_tokens=100)
 
 
 def test_several_held_out_texts_are_one(week: Path, tmp_path: Path) -> None:
-    """Catches a list of which the first file alone is read."""
+    """Catches a list of files of which only the first is read."""
     lines = week.read_text(encoding="utf-8").splitlines()
-    parts = [write_lines(tmp_path / name, some) for name, some in (("a", lines[:9]), ("b", lines[40:80]))]
-    small = {"family": "gpt", "seq_len": 32, **SMALL}
+    files = [write_lines(tmp_path / name, selected) for name, selected in (("a", lines[:9]), ("b", lines[40:80]))]
+    model = {"family": "gpt", "seq_len": 32, **SMALL}
     result = run(
         tmp_path / "run",
-        {"task": "language-model", "text": str(week), "validation_text": [str(part) for part in parts], "window": 32},
-        model=small,
+        {"task": "language-model", "text": str(week), "validation_text": [str(file) for file in files], "window": 32},
+        model=model,
         tokenizer={"kind": "characters"},
         training={"max_steps": 2, "batch_tokens": 768},
     )
     generator = load(result.model, precision="float32")
     assert isinstance(generator, Generator)
-    whole = "".join(part.read_text(encoding="utf-8") for part in parts)
-    assert generator.perplexity(whole).loss == pytest.approx(result.progress.validations[2]["loss"], abs=1e-4)
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    assert generator.perplexity(text).loss == pytest.approx(result.progress.validations[2]["loss"], abs=1e-4)
 
 
 def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> None:
-    """Catches a model that is shown what it should guess, and a mask that typed text cannot ask for."""
+    """Catches a model that sees the tokens that it should predict, and a typed `[MASK]` that is not recognized."""
     result = run(
         tmp_path / "run",
         {"task": "masked-words", "text": str(week), "window": 24, "stride": 3},
@@ -96,7 +98,7 @@ def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> N
     )
     losses = [result.progress.validations[step]["loss"] for step in (60, 400)]
     assert losses[1] < 0.5 * losses[0]
-    assert losses[1] < 1.5  # a guess among seven days is 1.95
+    assert losses[1] < 1.5  # a random guess among the seven days has a loss of 1.95
     encoder = load(result.model)
     assert isinstance(encoder, TextEncoder)
     ((best, *_),) = encoder.fill("monday tuesday [MASK] thursday friday saturday")
@@ -109,17 +111,17 @@ def test_masked_words_are_learned_and_filled_in(week: Path, tmp_path: Path) -> N
 
 
 def labelled(n: int, seed: int) -> list[str]:
-    """Texts whose label is whether they name a weekend's day."""
-    draw = np.random.default_rng(seed)
-    rows = [[DAYS[place] for place in draw.integers(0, 5, 6)] for _ in range(n)]
+    """Returns texts whose label says whether they name a day of the weekend."""
+    generator = np.random.default_rng(seed)
+    rows = [[DAYS[day] for day in generator.integers(0, 5, 6)] for _ in range(n)]
     for row in rows[::2]:
-        row[int(draw.integers(6))] = DAYS[int(draw.integers(5, 7))]
-    return [f"{' '.join(row)}\t{'work' if number % 2 else 'rest'}" for number, row in enumerate(rows)]
+        row[int(generator.integers(6))] = DAYS[int(generator.integers(5, 7))]
+    return [f"{' '.join(row)}\t{'work' if index % 2 else 'rest'}" for index, row in enumerate(rows)]
 
 
 def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path) -> None:
-    """Catches a head that is not trained, a start whose weights are not taken, and labels in another order."""
-    begun = run(
+    """Catches a head that is not trained, pretrained weights that are not loaded, and labels in another order."""
+    pretrained = run(
         tmp_path / "masked", {"task": "masked-words", "text": str(week), "window": 16},
         tokenizer={"vocab_size": 300}, model={"family": "bert", "d_ff": 64, "seq_len": 16, **SMALL},
         training={"max_steps": 60, "learning_rate": 0.01, "batch_tokens": 512},
@@ -128,16 +130,16 @@ def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path)
         write_lines(tmp_path / f"{name}.tsv", labelled(n, seed)) for name, n, seed in (("a", 300, 1), ("b", 100, 2))
     )
     data = {"task": "classification", "examples": str(examples), "validation_examples": str(held_out)}
-    training = {"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 512, "start_from": str(begun.model)}
+    training = {"max_steps": 120, "learning_rate": 0.003, "batch_tokens": 512, "start_from": str(pretrained.model)}
     result = run(tmp_path / "run", data, training=training)
     assert result.progress.best_scores["accuracy"] > 95
-    start, config = load_bundle(begun.model), load_bundle(result.model).config.model_dump()
+    pretrained_bundle, config = load_bundle(pretrained.model), load_bundle(result.model).config.model_dump()
     assert config["labels"] == ("rest", "work")
     assert config["masked"] is False
-    assert start.config.model_dump()["masked"] is True
-    label, other = load(result.model).classify(["monday sunday tuesday", "friday monday monday"])
-    assert (label.name, other.name) == ("rest", "work")
-    assert label.probability == max(label.probabilities.values()) > 0.5
+    assert pretrained_bundle.config.model_dump()["masked"] is True
+    rest, work = load(result.model).classify(["monday sunday tuesday", "friday monday monday"])
+    assert (rest.name, work.name) == ("rest", "work")
+    assert rest.probability == max(rest.probabilities.values()) > 0.5
     with pytest.raises(ConfigError, match="which this task cannot train"):
         run(tmp_path / "no", {"task": "language-model", "text": str(week)}, training={"start_from": str(result.model)})
     with pytest.raises(ConfigError, match=r"model\.family='gpt' .language model. does not support"):
@@ -147,8 +149,8 @@ def test_labels_are_learned_from_a_pre_trained_model(week: Path, tmp_path: Path)
 
 
 def test_neighbours_are_put_near_each_other(tmp_path: Path) -> None:
-    """Catches pairs that are mixed up: each word's neighbour is its number."""
-    rows = [f"{day} {hour}\t{place} {hour}" for place, day in enumerate(DAYS) for hour in range(10, 30)]
+    """Catches pairs that are mixed up: each word is paired with its number."""
+    rows = [f"{day} {hour}\t{number} {hour}" for number, day in enumerate(DAYS) for hour in range(10, 30)]
     result = run(
         tmp_path / "run", {"task": "embeddings", "examples": str(write_lines(tmp_path / "a.tsv", rows))},
         tokenizer={"vocab_size": 300}, model={"family": "bert", "d_ff": 64, "seq_len": 16, **SMALL},
@@ -160,18 +162,16 @@ def test_neighbours_are_put_near_each_other(tmp_path: Path) -> None:
 
 
 def test_spans_that_were_learned_help_a_text_to_text_task(week: Path, tmp_path: Path) -> None:
-    """Catches pre-training that teaches nothing, and weights that are lost on the way out and in again."""
-    begun = run(
+    """Catches pretraining that does not help, and weights that are lost in an export followed by an import."""
+    pretrained = run(
         tmp_path / "spans", {"task": "spans", "text": str(week), "window": 24, "stride": 4},
         tokenizer={"vocab_size": 300}, model={"family": "t5", "d_ff": 64, **SMALL},
         training={"max_steps": 240, "learning_rate": 0.005, "batch_tokens": 768, "validate_every": 240},
     )  # fmt: skip
-    write_published(load_bundle(begun.model), tmp_path / "hf")
-    again = read_published(tmp_path / "hf")
-    save_bundle(tmp_path / "imported", again)
-    rows = [
-        f"{DAYS[place]} {DAYS[(place + 1) % 7]}\t{DAYS[(place + 2) % 7]} {DAYS[(place + 3) % 7]}" for place in range(7)
-    ]
+    write_published(load_bundle(pretrained.model), tmp_path / "hf")
+    imported = read_published(tmp_path / "hf")
+    save_bundle(tmp_path / "imported", imported)
+    rows = [f"{DAYS[day]} {DAYS[(day + 1) % 7]}\t{DAYS[(day + 2) % 7]} {DAYS[(day + 3) % 7]}" for day in range(7)]
     pairs = write_lines(tmp_path / "next.tsv", rows * 12)
     sides = [write_lines(tmp_path / f"{side}.txt", [row.split("\t")[side] for row in rows]) for side in range(2)]
     data = {"pairs": str(pairs), "drop_duplicates": False, "validation_source": str(sides[0]),
@@ -189,10 +189,10 @@ def test_spans_that_were_learned_help_a_text_to_text_task(week: Path, tmp_path: 
 
 
 def test_images_are_recognized(tmp_path: Path) -> None:
-    """Catches labels that go with other images, validation images that are learned from, and swapped sides."""
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 3, 300).astype(np.uint8)
-    images = draw.integers(0, 60, (300, 8, 12), dtype=np.uint8)
+    """Catches labels of other images, validation images that are trained on, and swapped image dimensions."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 300).astype(np.uint8)
+    images = generator.integers(0, 60, (300, 8, 12), dtype=np.uint8)
     for image, label in zip(images, labels, strict=True):
         image[2:6, 4 * label : 4 * label + 4] += 150
     files = idx(tmp_path / "images.gz", images), idx(tmp_path / "labels", labels)

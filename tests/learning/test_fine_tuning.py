@@ -1,4 +1,4 @@
-"""Fine-tuning: a trained model learns a task like its own faster than a new one does."""
+"""Fine-tuning: a trained model learns a similar task faster than a new model does."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SHORT = {"max_steps": 40, "batch_tokens": 512, "validate_every": 40, "save_every
 
 
 def recipe(folder: Path, pairs: list[tuple[str, str]], training: dict[str, object], **sections: object) -> Recipe:
-    """A recipe for the given pairs, written into the folder."""
+    """Writes the pairs into the folder and returns a recipe for them."""
     folder.mkdir(parents=True, exist_ok=True)
     data = {
         "source": str(write_lines(folder / "s", [source for source, _ in pairs])),
@@ -27,7 +27,7 @@ def recipe(folder: Path, pairs: list[tuple[str, str]], training: dict[str, objec
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """A run that has learned to write numbers of up to six digits backwards."""
+    """Returns a run that has learned to reverse numbers of up to six digits."""
     folder = tmp_path_factory.mktemp("start")
     model = {"d_model": 48, "N": 2, "h": 4, "d_ff": 96, "dropout": 0.0, "tgt_seq_len": 64, "src_seq_len": 64}
     settings = {"max_steps": 160, "validate_every": 160, "learning_rate": 0.006, "warmup_steps": 40}
@@ -36,45 +36,47 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
 
 
 def longer_pairs() -> list[tuple[str, str]]:
-    """Two numbers of the digit language in one line."""
+    """Returns pairs whose lines hold two numbers of the digit language each."""
     pairs = digit_pairs(800, seed=19)
     return [(f"{s1} {s2}", f"{t2} {t1}") for (s1, t1), (s2, t2) in zip(pairs[::2], pairs[1::2], strict=True)]
 
 
 def test_fine_tuning_beats_starting_anew(digits: RunResult, tmp_path: Path) -> None:
-    """Catches a start whose weights are not loaded, or that the first steps of a high rate destroy."""
+    """Catches pretrained weights that are not loaded, or that too high a learning rate destroys in the first steps."""
     tuned = train(recipe(tmp_path, longer_pairs(), {"start_from": str(digits.folder)}), tmp_path / "tuned", quiet=True)
     model = load_bundle(digits.folder).config.model_dump(exclude={"src_vocab_size", "tgt_vocab_size"})
-    same = {"learning_rate": 0.006, "warmup_steps": 20}
-    anew = train(
-        recipe(tmp_path, longer_pairs(), same, model=model, tokenizer={"vocab_size": 300}), tmp_path / "a", quiet=True
+    settings = {"learning_rate": 0.006, "warmup_steps": 20}
+    scratch = train(
+        recipe(tmp_path, longer_pairs(), settings, model=model, tokenizer={"vocab_size": 300}),
+        tmp_path / "a",
+        quiet=True,
     )
-    assert tuned.progress.best_scores["perplexity"] < 0.7 * anew.progress.best_scores["perplexity"]
+    assert tuned.progress.best_scores["perplexity"] < 0.7 * scratch.progress.best_scores["perplexity"]
     bundle = load_bundle(tuned.folder)
     assert bundle.provenance["start"]["sha256"] == load_bundle(digits.folder).fingerprint
-    filled = bundle.provenance["recipe"]
-    assert filled["training"]["learning_rate"] == pytest.approx(0.0006)
-    assert filled["training"]["warmup_steps"] == 50
-    assert filled["tokenizer"]["vocab_size"] == 300
+    resolved_recipe = bundle.provenance["recipe"]
+    assert resolved_recipe["training"]["learning_rate"] == pytest.approx(0.0006)
+    assert resolved_recipe["training"]["warmup_steps"] == 50
+    assert resolved_recipe["tokenizer"]["vocab_size"] == 300
     assert bundle.tokenizers.to_files() == load_bundle(digits.folder).tokenizers.to_files()
 
 
 def test_going_on_does_not_read_the_start_again(digits: RunResult, tmp_path: Path) -> None:
-    """Catches a run that begins again with the start model, or needs it: stopped and continued equals unbroken."""
-    start = tmp_path / "start"
-    (digits.model).rename(start)
-    settings = {"start_from": str(start), "decay_steps": 6}
+    """Catches a resumed run that restarts from or needs the pretrained model, or differs from an uninterrupted run."""
+    pretrained = tmp_path / "start"
+    (digits.model).rename(pretrained)
+    settings = {"start_from": str(pretrained), "decay_steps": 6}
     try:
         train(recipe(tmp_path, longer_pairs(), {**settings, "max_steps": 6}), tmp_path / "whole", quiet=True)
         train(recipe(tmp_path, longer_pairs(), {**settings, "max_steps": 3}), tmp_path / "parts", quiet=True)
     finally:
-        start.rename(digits.model)
+        pretrained.rename(digits.model)
     train(recipe(tmp_path, longer_pairs(), {"max_steps": 6}), tmp_path / "parts", quiet=True)
-    whole, parts = (
+    expected, actual = (
         load_file(tmp_path / run / "checkpoints/step-00000006/model/model.safetensors") for run in ("whole", "parts")
     )
-    assert all((whole[name] == parts[name]).all() for name in whole)
-    assert load_bundle(tmp_path / "parts").provenance["start"]["model"] == str(start)
+    assert all((expected[name] == actual[name]).all() for name in expected)
+    assert load_bundle(tmp_path / "parts").provenance["start"]["model"] == str(pretrained)
     with pytest.raises(CheckpointError, match=r"training.start_from"):
         train(recipe(tmp_path, longer_pairs(), {"start_from": "other"}), tmp_path / "parts", quiet=True)
 
@@ -93,14 +95,14 @@ def test_going_on_does_not_read_the_start_again(digits: RunResult, tmp_path: Pat
 def test_another_architecture_is_refused(
     digits: RunResult, tmp_path: Path, sections: dict[str, dict[str, object]], message: str
 ) -> None:
-    """Catches weights loaded into what they do not fit, or a key that is silently not followed."""
+    """Catches weights loaded into a model that they do not fit, and a recipe key that is silently ignored."""
     training = {"start_from": str(digits.folder), **sections.pop("training", {})}
     with pytest.raises(ConfigError, match=message):
         train(recipe(tmp_path, longer_pairs(), training, **sections), tmp_path / "run", quiet=True)
 
 
 def test_dropout_may_differ(digits: RunResult, tmp_path: Path) -> None:
-    """Catches a dropout that the start model's silently replaces."""
+    """Catches a dropout that is silently replaced by that of the pretrained model."""
     tuning_recipe = recipe(
         tmp_path, longer_pairs(), {"start_from": str(digits.folder), "max_steps": 1}, model={"dropout": 0.25}
     )

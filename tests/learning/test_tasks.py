@@ -1,4 +1,4 @@
-"""A small model learns what a Transformer must: to copy, to reverse and to sort."""
+"""A small model learns tasks that any Transformer must learn: to copy, to reverse and to sort."""
 
 from collections.abc import Callable
 
@@ -21,6 +21,7 @@ Task = Callable[[np.ndarray], np.ndarray]
 
 
 def examples(task: Task, n: int, generator: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns random sources and the targets of the task."""
     sources = [generator.integers(4, VOCABULARY, generator.integers(1, LENGTH + 1)).astype(np.int32) for _ in range(n)]
     return sources, [task(source).astype(np.int32) for source in sources]
 
@@ -30,7 +31,7 @@ def examples(task: Task, n: int, generator: np.random.Generator) -> tuple[list[n
     [("copy", lambda x: x, "pre"), ("reverse", lambda x: x[::-1], "post"), ("sort", np.sort, "pre")],
 )
 def test_learns(name: str, task: Task, order: str) -> None:
-    """Catches what equal shapes and gradients do not show: a model, loss or search that cannot learn."""
+    """Catches what tests of shapes and gradients cannot show: a model, loss or search that does not learn."""
     torch.manual_seed(1)
     model = build_transformer(
         VOCABULARY, VOCABULARY, 16, 16, d_model=48, N=2, h=4, d_ff=96, dropout=0.0, norm_order=order,

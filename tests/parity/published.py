@@ -1,4 +1,4 @@
-"""Random published models, and what is compared with them."""
+"""Helpers that make random published models and compare ours with them."""
 
 import json
 from collections.abc import Callable, Generator, Sequence
@@ -16,7 +16,7 @@ from transformer.bundle.huggingface import read_published, write_published
 
 
 def randomized(model: nn.Module, std: float = 0.2) -> Any:
-    """The model with every parameter and saved buffer random, gains of norms around 1."""
+    """Randomizes every parameter and saved buffer of a model, gains of norms around 1, and returns the model."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -27,7 +27,7 @@ def randomized(model: nn.Module, std: float = 0.2) -> Any:
 
 
 def write_word_level(folder: Path, size: int, special: dict[str, str], template: str = "") -> None:
-    """A tokenizer.json of words w0, w1, ... that begins with the special tokens."""
+    """Writes a tokenizer.json whose vocabulary is the special tokens, followed by the words w0, w1, ..."""
     words = [*special.values(), *(f"w{number}" for number in range(size - len(special)))]
     library = Tokenizer(models.WordLevel({word: token for token, word in enumerate(words)}, unk_token=words[0]))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -42,53 +42,53 @@ def write_word_level(folder: Path, size: int, special: dict[str, str], template:
 
 
 def imported(model: Any, folder: Path, **options: Any) -> Bundle:
-    """A model of transformers, written as it writes it and read by us."""
+    """Saves a model with the transformers package and reads the folder with ours."""
     model.save_pretrained(folder, **options)
     return read_published(folder)
 
 
-def assert_round_trip(bundle: Bundle, folder: Path, reads: Callable[[Path], Any]) -> Any:
-    """Through our own format and the published one and back, to the bit; returns what transformers then reads."""
+def assert_round_trip(bundle: Bundle, folder: Path, load_model: Callable[[Path], Any]) -> Any:
+    """Asserts that both formats round-trip bit for bit; returns the published model as `load_model` reads it."""
     save_bundle(folder / "ours", bundle)
     write_published(load_bundle(folder / "ours"), folder / "again")
-    back = read_published(folder / "again")
-    assert back.config == bundle.config
-    assert (back.text and back.text.to_files()) == (bundle.text and bundle.text.to_files())
-    ours, theirs = bundle.model.state_dict(), back.model.state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    write_published(back, folder / "third")
+    restored = read_published(folder / "again")
+    assert restored.config == bundle.config
+    assert (restored.text and restored.text.to_files()) == (bundle.text and bundle.text.to_files())
+    expected, actual = bundle.model.state_dict(), restored.model.state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
+    write_published(restored, folder / "third")
     for name in ("config.json", "model.safetensors"):
         assert (folder / "third" / name).read_bytes() == (folder / "again" / name).read_bytes()
     assert load_file(folder / "again" / "model.safetensors")
-    return reads(folder / "again").eval()
+    return load_model(folder / "again").eval()
 
 
 @contextmanager
 def outputs_of(layers: Any) -> Generator[list[torch.Tensor]]:
-    """Collects what each layer gives, while it is open."""
-    found: list[torch.Tensor] = []
-    hooks = [layer.register_forward_hook(lambda _, __, output: found.append(output)) for layer in layers]
+    """Collects the outputs of the layers while the context is open."""
+    outputs: list[torch.Tensor] = []
+    hooks = [layer.register_forward_hook(lambda _, __, output: outputs.append(output)) for layer in layers]
     try:
-        yield found
+        yield outputs
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def close_inside(ours: list[torch.Tensor], theirs: Sequence[torch.Tensor], kept: Any = ...) -> None:
-    """The outputs of all layers but the last, of whose norm the formats have their own ways, are within 1e-4.
+def close_inside(actual: list[torch.Tensor], expected: Sequence[torch.Tensor], mask: Any = ...) -> None:
+    """Asserts that the outputs of all layers but the last are within 1e-4; the formats normalize the last differently.
 
     Args:
-        ours: of `outputs_of`.
-        theirs: hidden states, the embeddings' first.
-        kept: positions that are no padding.
+        actual: outputs of our layers, from `outputs_of`.
+        expected: hidden states of the reference, the embeddings first.
+        mask: positions to compare, which are not padding.
     """
-    assert len(ours) == len(theirs) - 1
-    for found, expected in list(zip(ours, theirs[1:], strict=True))[:-1]:
-        close(found[kept], expected[kept])
+    assert len(actual) == len(expected) - 1
+    for actual_output, expected_output in list(zip(actual, expected[1:], strict=True))[:-1]:
+        close(actual_output[mask], expected_output[mask])
 
 
-def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Within 1e-4."""
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """Asserts that two tensors are within 1e-4."""
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)

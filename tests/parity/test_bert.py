@@ -1,4 +1,4 @@
-"""BERT: published folders made by the transformers package, read by us, and both compute the same."""
+"""BERT: reads published folders written by the transformers package and compares the computations."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -56,39 +56,40 @@ MODELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    """Catches a matrix under another name, a head on the wrong vector, another activation, epsilon, type or mask."""
-    kind, odd, more = MODELS[name]
-    theirs = randomized(kind(BertConfig(**{**SIZES, **odd}), **more))
+    """Catches a misnamed matrix, a head on the wrong vector, and a wrong activation, epsilon, token type or mask."""
+    model_class, overrides, load_options = MODELS[name]
+    reference = randomized(model_class(BertConfig(**{**SIZES, **overrides}), **load_options))
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     model = bundle.model
     assert isinstance(model, Bert)
-    tokens, types = torch.randint(0, SIZE, (3, 11)), torch.randint(0, odd.get("type_vocab_size", 2), (3, 11))
+    tokens, types = torch.randint(0, SIZE, (3, 11)), torch.randint(0, overrides.get("type_vocab_size", 2), (3, 11))
     mask = torch.ones(3, 11, dtype=torch.bool)
     mask[1, 6:] = False
-    given = {"input_ids": tokens, "attention_mask": mask.long(), "token_type_ids": types}
-    found = theirs(**given, output_hidden_states=True)
-    with outputs_of(model.encoder.layers) as inside:
+    inputs = {"input_ids": tokens, "attention_mask": mask.long(), "token_type_ids": types}
+    expected = reference(**inputs, output_hidden_states=True)
+    with outputs_of(model.encoder.layers) as layer_outputs:
         encoded = model.encode(tokens, mask[:, None, None], types)
-    close_inside(inside, found.hidden_states, mask)
-    close(encoded[mask], found.hidden_states[-1][mask])
-    if kind is BertModel and not more:
-        close(model.pooled(encoded), found.pooler_output)
+    close_inside(layer_outputs, expected.hidden_states, mask)
+    close(encoded[mask], expected.hidden_states[-1][mask])
+    if model_class is BertModel and not load_options:
+        close(model.pooled(encoded), expected.pooler_output)
     if model.masked_head:
-        logits = found.logits if kind is BertForMaskedLM else found.prediction_logits
-        close(model.masked_head(encoded)[mask], logits[mask])
+        expected_logits = expected.logits if model_class is BertForMaskedLM else expected.prediction_logits
+        close(model.masked_head(encoded)[mask], expected_logits[mask])
     if model.next_sentence_head:
-        logits = found.seq_relationship_logits if kind is BertForPreTraining else found.logits
-        close(model.next_sentence_head(model.pooled(encoded)), logits)
+        expected_logits = expected.seq_relationship_logits if model_class is BertForPreTraining else expected.logits
+        close(model.next_sentence_head(model.pooled(encoded)), expected_logits)
     if model.label_head:
-        close(model.label_logits(tokens, mask[:, None, None], types), found.logits)
+        close(model.label_logits(tokens, mask[:, None, None], types), expected.logits)
         assert bundle.config.model_dump()["labels"] == ("no", "maybe", "yes")
-    assert [bool(x) for x in (model.masked_head, model.next_sentence_head, model.label_head)] == [
+    assert [bool(head) for head in (model.masked_head, model.next_sentence_head, model.label_head)] == [
         "masked" in name, "next" in name, "class" in name
     ]  # fmt: skip
-    again = assert_round_trip(bundle, tmp_path, lambda folder: kind.from_pretrained(folder, **more))
-    for ours, expected in zip(again(**given).to_tuple(), theirs(**given).to_tuple(), strict=True):
-        close(ours, expected)
+    reloaded = assert_round_trip(bundle, tmp_path, lambda folder: model_class.from_pretrained(folder, **load_options))
+    outputs, expected_outputs = reloaded(**inputs).to_tuple(), reference(**inputs).to_tuple()
+    for actual_tensor, expected_tensor in zip(outputs, expected_outputs, strict=True):
+        close(actual_tensor, expected_tensor)
 
 
 TEXTS = ["Hello, wörld!", "the cat\tsat  unaffable 中文 résumé", "x" * 120, "[MASK] is [SEP] text", ""]
@@ -96,32 +97,32 @@ TEXTS = ["Hello, wörld!", "the cat\tsat  unaffable 中文 résumé", "x" * 120,
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: bool, tmp_path: Path) -> None:
-    """Catches another normalization, split or frame where a folder holds vocab.txt alone."""
+    """Catches a different normalization, split or set of boundary tokens when a folder holds only vocab.txt."""
     words = [*SPECIAL.values(), "hello", "Hello", ",", "!", "the", "cat", "sat", "un", "##aff", "##able", "resume",
              "résumé", "中", "文", "w", "##orld", "##ö", "wor", "##ld", "is", "text", "[", "]", "mask",
              "sep"]  # fmt: skip
     config = BertConfig(**{**SIZES, "vocab_size": len(words)})
     randomized(BertModel(config)).save_pretrained(tmp_path / "hf")
     (tmp_path / "hf" / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    theirs = BertTokenizerFast(vocab=str(tmp_path / "hf" / "vocab.txt"), do_lower_case=lowercase)
-    facts = f'{{"do_lower_case": {str(lowercase).lower()}}}'
-    (tmp_path / "hf" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
+    reference = BertTokenizerFast(vocab=str(tmp_path / "hf" / "vocab.txt"), do_lower_case=lowercase)
+    settings = f'{{"do_lower_case": {str(lowercase).lower()}}}'
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(settings, encoding="utf-8")
     bundle = read_published(tmp_path / "hf")
     write_published(bundle, tmp_path / "again")
-    again = AutoTokenizer.from_pretrained(tmp_path / "again")
-    assert again.model_max_length == config.max_position_embeddings, "or longer texts reach the model, which fails"
-    ours = bundle.tokenizers.source
-    before, after = ours.boundary_tokens
+    exported = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert exported.model_max_length == config.max_position_embeddings, "texts that are too long would reach the model"
+    tokenizer = bundle.tokenizers.source
+    before, after = tokenizer.boundary_tokens
     for text in TEXTS:
-        expected = theirs(text, split_special_tokens=True)
-        assert [*before, *ours.encode(text), *after] == expected["input_ids"]
-        assert dict(again(text, split_special_tokens=True)) == dict(expected), "as transformers reads what we write"
-    facts = facts.replace(str(lowercase).lower(), str(not lowercase).lower())
-    (tmp_path / "again" / "tokenizer_config.json").write_text(facts, encoding="utf-8")
+        expected = reference(text, split_special_tokens=True)
+        assert [*before, *tokenizer.encode(text), *after] == expected["input_ids"]
+        assert dict(exported(text, split_special_tokens=True)) == dict(expected), "our export changes the tokenizer"
+    settings = settings.replace(str(lowercase).lower(), str(not lowercase).lower())
+    (tmp_path / "again" / "tokenizer_config.json").write_text(settings, encoding="utf-8")
     with pytest.raises(BundleError, match=f"do_lower_case={not lowercase} in tokenizer_config.json is not what"):
         read_published(tmp_path / "again")
-    assert ours.special_tokens.mask == theirs.mask_token_id
-    assert ours.special_tokens.mask not in ours.encode("[MASK]")
+    assert tokenizer.special_tokens.mask == reference.mask_token_id
+    assert tokenizer.special_tokens.mask not in tokenizer.encode("[MASK]")
 
 
 @pytest.mark.parametrize(
@@ -130,20 +131,20 @@ def test_word_pieces_of_a_vocabulary_are_those_of_transformers(*, lowercase: boo
      ("classification", "classifier")],
 )  # fmt: skip
 def test_a_head_that_is_missing_is_named(name: str, head: str, tmp_path: Path) -> None:
-    """Catches a classifier without its classes that is read as an encoder."""
-    kind, odd, more = MODELS[name]
-    kind(BertConfig(**{**SIZES, **odd}), **more).save_pretrained(tmp_path / "hf")
+    """Catches a classifier whose head is missing and that is read as an encoder."""
+    model_class, overrides, load_options = MODELS[name]
+    model_class(BertConfig(**{**SIZES, **overrides}), **load_options).save_pretrained(tmp_path / "hf")
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
     tensors = load_file(tmp_path / "hf" / "model.safetensors")
-    left = {name: tensor for name, tensor in tensors.items() if not name.startswith(head)}
-    assert len(left) < len(tensors)
-    save_file(left, tmp_path / "hf" / "model.safetensors")
-    with pytest.raises(BundleError, match=rf"{head}.*: missing, which a {kind.__name__} has"):
+    remaining = {name: tensor for name, tensor in tensors.items() if not name.startswith(head)}
+    assert len(remaining) < len(tensors)
+    save_file(remaining, tmp_path / "hf" / "model.safetensors")
+    with pytest.raises(BundleError, match=rf"{head}.*: missing, which a {model_class.__name__} has"):
         read_published(tmp_path / "hf")
 
 
 def test_what_the_format_does_not_hold_is_not_written(tmp_path: Path) -> None:
-    """Catches a model whose texts are read from the pooler, and from the mean of positions when it comes back."""
+    """Catches a model with pooled embeddings that takes the mean over positions after a round trip."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
     bundle = imported(BertModel(BertConfig(**SIZES)), tmp_path / "hf")
     pooled = replace(bundle, config=bundle.config.model_copy(update={"embedding": "pooled"}))
@@ -152,7 +153,7 @@ def test_what_the_format_does_not_hold_is_not_written(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    """Catches a setting, a module over the model or a parameter that is passed over."""
+    """Catches a setting, a module on top of the model, or a parameter that is silently ignored."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "[CLS] $A [SEP]")
     with pytest.raises(BundleError, match="problem_type='regression' is not known"):
         imported(BertForSequenceClassification(BertConfig(**SIZES, problem_type="regression")), tmp_path / "hf")

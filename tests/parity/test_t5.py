@@ -1,4 +1,4 @@
-"""T5: published folders made by the transformers package, read by us, and both compute the same."""
+"""T5: reads published folders written by the transformers package and compares the computations."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ SIZES: dict[str, Any] = {
     "vocab_size": SIZE, "d_model": 24, "d_kv": 6, "num_heads": 4, "d_ff": 37, "num_layers": 3,
     "decoder_start_token_id": 0,
 }  # fmt: skip
-ODD: dict[str, dict[str, Any]] = {
+CONFIG_OVERRIDES: dict[str, dict[str, Any]] = {
     "plain": {},
     "gated, untied": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     "heads wider than the model": {"d_kv": 10, "num_heads": 3, "layer_norm_epsilon": 1e-3},
@@ -41,64 +41,64 @@ ODD: dict[str, dict[str, Any]] = {
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
-def published(**odd: Any) -> Any:
-    """Random weights; of an untied model, an output of its own."""
-    model = T5ForConditionalGeneration(T5Config(**{**SIZES, **odd}))
-    if odd.get("tie_word_embeddings") is False:
+def published(**overrides: Any) -> Any:
+    """Returns a model with random weights, which include the output layer if it is not tied."""
+    model = T5ForConditionalGeneration(T5Config(**{**SIZES, **overrides}))
+    if overrides.get("tie_word_embeddings") is False:
         model.lm_head.weight = torch.nn.Parameter(torch.zeros(SIZE, 24))
     return randomized(model)
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", CONFIG_OVERRIDES)
 @torch.no_grad()
 def test_logits_and_hidden_states_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    """Catches a wrong bucket, a scale, a width of heads, a gate on the wrong side, or an output that is tied."""
-    theirs = published(**ODD[name])
+    """Catches a wrong bucket, scale or head width, a gate on the wrong side, and an output that is tied by mistake."""
+    reference = published(**CONFIG_OVERRIDES[name])
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     model = bundle.model
     assert isinstance(model, Transformer)
     src, tgt = torch.randint(3, SIZE, (3, 41)), torch.randint(3, SIZE, (3, 29))
     src[1, 17:], tgt[:, 0] = 0, 0
     mask = padding_mask(src)
-    given = {"input_ids": src, "attention_mask": (src != 0).long(), "decoder_input_ids": tgt}
-    found = theirs(**given, output_hidden_states=True)
-    with outputs_of(model.encoder.layers) as inside_encoder, outputs_of(model.decoder.layers) as inside_decoder:
+    inputs = {"input_ids": src, "attention_mask": (src != 0).long(), "decoder_input_ids": tgt}
+    expected = reference(**inputs, output_hidden_states=True)
+    with outputs_of(model.encoder.layers) as encoder_outputs, outputs_of(model.decoder.layers) as decoder_outputs:
         encoded = model.encode(src, mask)
         decoded = model.decode(encoded, mask, tgt, causal_mask(29))
-    close_inside(inside_encoder, found.encoder_hidden_states, src != 0)
-    close_inside(inside_decoder, found.decoder_hidden_states)
-    close(encoded[src != 0], found.encoder_last_hidden_state[src != 0])
+    close_inside(encoder_outputs, expected.encoder_hidden_states, src != 0)
+    close_inside(decoder_outputs, expected.decoder_hidden_states)
+    close(encoded[src != 0], expected.encoder_last_hidden_state[src != 0])
     scale = 24**-0.5 if bundle.config.model_dump()["scale_output"] else 1.0
-    close(decoded, found.decoder_hidden_states[-1] * scale)
-    close(model.project(decoded), found.logits)
+    close(decoded, expected.decoder_hidden_states[-1] * scale)
+    close(model.project(decoded), expected.logits)
     state = model.begin(src, mask, 29)
-    for place in range(29):
-        logits, state = model.step(tgt[:, place], state)
-        close(logits, found.logits[:, place])
-    again = assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
-    close(again(**given).logits, theirs(**given).logits)
+    for position in range(29):
+        logits, state = model.step(tgt[:, position], state)
+        close(logits, expected.logits[:, position])
+    reloaded = assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
+    close(reloaded(**inputs).logits, reference(**inputs).logits)
 
 
 @pytest.mark.parametrize("name", ["gated, untied", "heads wider than the model", "another depth, gated silu"])
 @pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.slow)])
 @torch.no_grad()
 def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path: Path) -> None:
-    """Catches a decoder that begins with another token or ends at another, and caches of other widths or depths."""
-    theirs = published(**{**ODD[name], "tie_word_embeddings": False})
-    theirs.lm_head.weight *= 4
-    theirs.lm_head.weight[1] *= 0.5
+    """Catches wrong start or end tokens of the decoder, and caches of the wrong width or depth."""
+    reference = published(**{**CONFIG_OVERRIDES[name], "tie_word_embeddings": False})
+    reference.lm_head.weight *= 4
+    reference.lm_head.weight[1] *= 0.5
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
-    bundle = imported(theirs, tmp_path / "hf")
+    bundle = imported(reference, tmp_path / "hf")
     assert_round_trip(bundle, tmp_path, T5ForConditionalGeneration.from_pretrained)
     special_tokens = bundle.tokenizers.source.special_tokens
     generator = torch.Generator().manual_seed(1)
     sources = [[*torch.randint(3, SIZE, (n,), generator=generator).tolist(), 1] for n in (5, 1, 9, 3)]
     requests = [Request(source, 20, decoder_start_token_id=special_tokens.bos) for source in sources]
     search = Search(beam, length_normalization(1.0))
-    found = search_all(bundle.model, requests, search, special_tokens=special_tokens)
-    for source, (best,) in zip(sources, found, strict=True):
-        expected = theirs.generate(
+    actual = search_all(bundle.model, requests, search, special_tokens=special_tokens)
+    for source, (best,) in zip(sources, actual, strict=True):
+        expected = reference.generate(
             torch.tensor([source]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=1.0,
             early_stopping=True, bad_words_ids=[[0], [2]],
         )[0, 1:].tolist()  # fmt: skip
@@ -106,20 +106,20 @@ def test_what_is_written_is_what_generate_writes(beam: int, name: str, tmp_path:
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    """Catches a network that is passed over."""
+    """Catches a kind of feed-forward network that is silently ignored."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     with pytest.raises(BundleError, match="feed_forward_proj='gated-tanh' is not known"):
         imported(published(feed_forward_proj="gated-tanh"), tmp_path / "hf")
-    for odd in ({"dense_act_fn": "gelu"}, {"is_gated_act": True}):
+    for overrides in ({"dense_act_fn": "gelu"}, {"is_gated_act": True}):
         published().save_pretrained(tmp_path / "hf")
         config = json.loads((tmp_path / "hf" / "config.json").read_text())
-        (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, **odd}))
-        with pytest.raises(BundleError, match=f"{next(iter(odd))}=.* is not known"):
+        (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, **overrides}))
+        with pytest.raises(BundleError, match=f"{next(iter(overrides))}=.* is not known"):
             read_published(tmp_path / "hf")
 
 
 def test_a_missing_output_is_told(tmp_path: Path) -> None:
-    """Catches an output of its own that is missing, and taken for the embeddings; and an encoder alone."""
+    """Catches a missing output layer that the embeddings replace, and a model that has only an encoder."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     published(tie_word_embeddings=False).save_pretrained(tmp_path / "hf")
     weights = tmp_path / "hf" / "model.safetensors"
@@ -135,7 +135,7 @@ def test_a_missing_output_is_told(tmp_path: Path) -> None:
 
 
 def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
-    """Catches parts of a long line that lack what the model is to do, without a word."""
+    """Catches parts of a long line that silently lack the task prefix."""
     write_word_level(tmp_path / "hf", SIZE, SPECIAL, "$A </s>")
     published(n_positions=12).save_pretrained(tmp_path / "hf")
     translator = make_translator(read_published(tmp_path / "hf"))
@@ -144,10 +144,10 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     (plain,) = translator.translations([line.strip()])
     assert any("a prefix for the model only precedes its first part" in flag for flag in plain.flags)
     translator.task = "w8 w9 "
-    (found, empty, short) = translator.translations([line.strip(), "", "w1"])
-    assert len(found.sources) > 1
-    assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*found.sources, *short.sources))
-    assert not any("only precedes its first part" in flag for flag in found.flags)
+    (split, empty, unsplit) = translator.translations([line.strip(), "", "w1"])
+    assert len(split.sources) > 1
+    assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*split.sources, *unsplit.sources))
+    assert not any("only precedes its first part" in flag for flag in split.flags)
     assert empty.text == ""
     translator.task = "w8 " * 9
     with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):

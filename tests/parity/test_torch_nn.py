@@ -1,4 +1,4 @@
-"""The whole model against torch.nn.Transformer with the same weights, all of them random."""
+"""Compares the whole model with torch.nn.Transformer, both with the same random weights."""
 
 import math
 
@@ -11,7 +11,7 @@ from transformer.transformer import Transformer, build_transformer
 
 
 def reference_stacks(model: Transformer, d_model: int, N: int, h: int, d_ff: int, *, pre: bool) -> nn.Transformer:
-    """Torch's Transformer; its stacks end in a norm only where ours do."""
+    """Returns torch's Transformer with the weights of our model; its stacks end in a norm only if ours do."""
     layer = {"d_model": d_model, "nhead": h, "dim_feedforward": d_ff, "dropout": 0.0, "layer_norm_eps": 1e-6,
              "batch_first": True, "norm_first": pre}  # fmt: skip
     norms = [nn.LayerNorm(d_model, eps=1e-6) if pre else None for _ in range(2)]
@@ -19,31 +19,31 @@ def reference_stacks(model: Transformer, d_model: int, N: int, h: int, d_ff: int
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**layer), N, norms[1])
     reference = nn.Transformer(d_model, h, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)
     with torch.no_grad():
-        for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
-            copy_layer(ours, theirs, {"self_attention_block": "self_attn"})
-        for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-            copy_layer(ours, theirs, {"self_attention_block": "self_attn", "cross_attention_block": "multihead_attn"})
+        for source, target in zip(model.encoder.layers, encoder.layers, strict=True):
+            copy_layer(source, target, {"self_attention_block": "self_attn"})
+        for source, target in zip(model.decoder.layers, decoder.layers, strict=True):
+            copy_layer(source, target, {"self_attention_block": "self_attn", "cross_attention_block": "multihead_attn"})
         if pre:
             copy_norm(model.encoder.norm, norms[0])
             copy_norm(model.decoder.norm, norms[1])
     return reference.eval()
 
 
-def copy_layer(ours: nn.Module, theirs: nn.Module, attention_names: dict[str, str]) -> None:
-    for our_name, their_name in attention_names.items():
-        block, other = getattr(ours, our_name), getattr(theirs, their_name)
-        other.in_proj_weight.copy_(torch.cat([block.W_q.weight, block.W_k.weight, block.W_v.weight]))
-        other.in_proj_bias.copy_(torch.cat([block.W_q.bias, block.W_k.bias, block.W_v.bias]))
-        other.out_proj.load_state_dict(block.W_o.state_dict())
-    theirs.linear1.load_state_dict(ours.feed_forward_block.linear_1.state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward_block.linear_2.state_dict())
-    for index, connection in enumerate(ours.residual_connections, start=1):
-        copy_norm(connection.norm, getattr(theirs, f"norm{index}"))
+def copy_layer(source: nn.Module, target: nn.Module, attention_names: dict[str, str]) -> None:
+    for source_name, target_name in attention_names.items():
+        attention, reference = getattr(source, source_name), getattr(target, target_name)
+        reference.in_proj_weight.copy_(torch.cat([attention.W_q.weight, attention.W_k.weight, attention.W_v.weight]))
+        reference.in_proj_bias.copy_(torch.cat([attention.W_q.bias, attention.W_k.bias, attention.W_v.bias]))
+        reference.out_proj.load_state_dict(attention.W_o.state_dict())
+    target.linear1.load_state_dict(source.feed_forward_block.linear_1.state_dict())
+    target.linear2.load_state_dict(source.feed_forward_block.linear_2.state_dict())
+    for index, connection in enumerate(source.residual_connections, start=1):
+        copy_norm(connection.norm, getattr(target, f"norm{index}"))
 
 
-def copy_norm(ours: nn.Module, theirs: nn.Module) -> None:
-    theirs.weight.copy_(ours.alpha)
-    theirs.bias.copy_(ours.beta)
+def copy_norm(source: nn.Module, target: nn.Module) -> None:
+    target.weight.copy_(source.alpha)
+    target.bias.copy_(source.beta)
 
 
 def embed(embedding: nn.Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def test_same_logits_as_torch(
         src_key_padding_mask=src == 0,
         memory_key_padding_mask=src == 0,
     )
-    ours = model.decode(model.encode(src, src_mask), src_mask, tgt, causal_mask(T))
-    torch.testing.assert_close(ours, hidden, atol=1e-5, rtol=0)
+    actual = model.decode(model.encode(src, src_mask), src_mask, tgt, causal_mask(T))
+    torch.testing.assert_close(actual, hidden, atol=1e-5, rtol=0)
     expected = model.projection_layer.proj(hidden)
     torch.testing.assert_close(model(src, tgt, src_mask, causal_mask(T)), expected, atol=1e-5, rtol=0)

@@ -1,4 +1,4 @@
-"""ViT: published folders made by the transformers package, read by us, and both compute the same."""
+"""ViT: reads published folders written by the transformers package and compares the computations."""
 
 import json
 from pathlib import Path
@@ -40,50 +40,51 @@ MODELS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    """Catches patches in another order, a matrix under another name, another activation, epsilon or pooler."""
-    kind, odd, more = MODELS[name]
-    theirs = randomized(kind(ViTConfig(**{**SIZES, **odd}), **more))
-    bundle = imported(theirs, tmp_path / "hf")
+    """Catches patches in another order, a misnamed matrix, and a wrong activation, epsilon or pooler."""
+    model_class, overrides, load_options = MODELS[name]
+    reference = randomized(model_class(ViTConfig(**{**SIZES, **overrides}), **load_options))
+    bundle = imported(reference, tmp_path / "hf")
     model, config = bundle.model, bundle.config.model_dump()
     assert isinstance(model, Vit)
     images = torch.randn(3, config["channels"], *config["image_size"])
-    found = theirs(pixel_values=images, output_hidden_states=True)
-    with outputs_of(model.encoder.layers) as inside:
+    expected = reference(pixel_values=images, output_hidden_states=True)
+    with outputs_of(model.encoder.layers) as layer_outputs:
         encoded = model.encode(images)
-    close_inside(inside, found.hidden_states)
-    if kind is ViTModel:
-        close(encoded, found.last_hidden_state)
+    close_inside(layer_outputs, expected.hidden_states)
+    if model_class is ViTModel:
+        close(encoded, expected.last_hidden_state)
     else:
-        close(model.label_logits(images), found.logits)
+        close(model.label_logits(images), expected.logits)
         assert config["labels"] == ("cat", "dog")
     if model.pooler:
-        close(model.pooled(encoded), found.pooler_output)
-    again = assert_round_trip(bundle, tmp_path, lambda folder: kind.from_pretrained(folder, **more))
-    for ours, expected in zip(again(pixel_values=images).to_tuple(), found.to_tuple(), strict=False):
-        if isinstance(ours, torch.Tensor):
-            close(ours, expected)
+        close(model.pooled(encoded), expected.pooler_output)
+    reloaded = assert_round_trip(bundle, tmp_path, lambda folder: model_class.from_pretrained(folder, **load_options))
+    actual = reloaded(pixel_values=images)
+    for actual_output, expected_output in zip(actual.to_tuple(), expected.to_tuple(), strict=False):
+        if isinstance(actual_output, torch.Tensor):
+            close(actual_output, expected_output)
 
 
 @pytest.mark.parametrize("channels", [(0.5,), (0.485, 0.456, 0.406)])
 def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], tmp_path: Path) -> None:
-    """Catches another size, scale, mean or order of channels in what is exported, or read back."""
-    kind = family("vit")
-    config = kind.config.model_validate(
+    """Catches another size, scale, mean or order of channels in an export, or after a round trip."""
+    model_family = family("vit")
+    config = model_family.config.model_validate(
         {"image_size": (10, 15), "patch_size": (5, 5), "channels": 3, "d_model": 8, "N": 2, "h": 2, "mean": channels}
     )
-    write_published(Bundle(config, kind.build(config), None), tmp_path / "hf")
+    write_published(Bundle(config, model_family.build(config), None), tmp_path / "hf")
     pixels = np.random.default_rng(1).integers(0, 256, (40, 31, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
-    back = read_published(tmp_path / "hf").config.model_dump()
-    pictures = ImageProcessor(back["image_size"], back["channels"], back["mean"], back["deviation"])
-    theirs = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
+    restored = read_published(tmp_path / "hf").config.model_dump()
+    processor = ImageProcessor(restored["image_size"], restored["channels"], restored["mean"], restored["deviation"])
+    expected = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
         Image.open(tmp_path / "photo.png"), return_tensors="pt"
     )
-    close(pictures.normalize([pictures.read(tmp_path / "photo.png")]), theirs["pixel_values"])
+    close(processor.normalize([processor.read(tmp_path / "photo.png")]), expected["pixel_values"])
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    """Catches a head that is passed over, and pickled weights."""
+    """Catches a head that is silently ignored, and pickled weights."""
     with pytest.raises(BundleError, match="architectures='ViTForMaskedImageModeling' is not known"):
         imported(ViTForMaskedImageModeling(ViTConfig(**SIZES, encoder_stride=4)), tmp_path / "hf")
     model = ViTModel(ViTConfig(**SIZES))
@@ -100,16 +101,16 @@ def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
 
 def test_shards_are_read(tmp_path: Path) -> None:
     """Catches a part of the weights that is left out."""
-    theirs = randomized(ViTModel(ViTConfig(**SIZES)))
-    bundle = imported(theirs, tmp_path / "hf", max_shard_size="20KB")
+    reference = randomized(ViTModel(ViTConfig(**SIZES)))
+    bundle = imported(reference, tmp_path / "hf", max_shard_size="20KB")
     assert len(list((tmp_path / "hf").glob("*.safetensors"))) > 1
     images = torch.randn(2, 3, 12, 12)
     with torch.no_grad():
-        close(bundle.model.encode(images), theirs(pixel_values=images).last_hidden_state)  # pyright: ignore[reportCallIssue]
+        close(bundle.model.encode(images), reference(pixel_values=images).last_hidden_state)  # pyright: ignore[reportCallIssue]
 
 
 def imported_from(folder: Path) -> Any:
-    """The model of a folder."""
+    """Reads the model of a folder."""
     from transformer.bundle.huggingface import read_published
 
     return read_published(folder)
