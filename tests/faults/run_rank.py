@@ -1,6 +1,6 @@
-"""The real command as a rank that torchrun started, broken where the environment tells it to be.
+"""Runs the real command as a rank of torchrun, with faults that the environment selects.
 
-FAULTS holds, in JSON, `rank/restart` -> [updates done, "kill" | "raise" | "terminate" | "abort last"].
+FAULTS contains, in JSON, `rank/restart` -> [updates done, "kill" | "raise" | "terminate" | "abort last"].
 """
 
 import atexit
@@ -22,14 +22,14 @@ def terminate() -> None:
 
 
 def abort_last() -> None:
-    """As a thread of gloo may, while Python ends."""
+    """Aborts while Python exits, as a thread of gloo may."""
     atexit.register(os.abort)
 
 
 if __name__ == "__main__":
     faults = json.loads(os.environ.get("FAULTS", "{}"))
-    place = f"{os.environ['RANK']}/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    if place in faults:
-        step, act = faults[place]
+    rank_and_restart = f"{os.environ['RANK']}/{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    if rank_and_restart in faults:
+        step, act = faults[rank_and_restart]
         at_step(step, {"kill": kill, "raise": fail, "terminate": terminate, "abort last": abort_last}[act])
     main()

@@ -1,7 +1,7 @@
 """Forks a process for each call of the command line: the server behind `tests/commands.py`.
 
-The child is a process of its own and dies by a real SIGKILL; only the seconds of importing torch are saved. It reads a
-line of JSON a call from standard input, and answers with a line: the return code as `subprocess` gives it.
+The child is a separate process that a real SIGKILL ends; the server only saves the time of importing PyTorch. It reads
+a line of JSON per call from standard input, and answers with a line: the return code as in `subprocess`.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ CHANGES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 
 
 def end_of(run: Path) -> dict[str, Any]:
-    """Weights, optimizer, counters and log of a run, but for what a clock measured and how often it saved."""
+    """Returns weights, optimizer state, counters and log of a run, without measured times."""
     last = max((run / "checkpoints").glob("step-*"))
     progress = json.loads((last / "progress.json").read_text())["progress"]
     for timed in (progress, progress["window"]):
@@ -38,9 +38,9 @@ def kill() -> None:
 
 
 def watch_operations(log: Path | None, kill_at: int | None, torn: bool) -> None:
-    """Counts what is done to files below `checkpoints`, and kills the process instead of the n-th, counted from 0.
+    """Counts operations on files below `checkpoints`, and kills the process before the one with index `kill_at`.
 
-    With `torn`, the file that is being written is left half its size, as where the write itself was interrupted.
+    With `torn`, the file that is being written is truncated to half its size, as if the write had been interrupted.
     """
     seen: list[str] = []
 
@@ -66,7 +66,7 @@ def tear(checkpoints: Path) -> None:
 
 
 def at_step(step: int, act: Callable[[], None]) -> None:
-    """Acts when so many updates are done and the next begins."""
+    """Calls a function after so many updates, before the next one."""
     from transformer.training import update
 
     original = update.train_step
@@ -80,10 +80,10 @@ def at_step(step: int, act: Callable[[], None]) -> None:
 
 
 def hang(signals: int) -> None:
-    """Waits for ever in a C library, where no Python handler runs, while SIGTERM arrives once or again and again.
+    """Waits forever in a C library, where no Python handler runs, while SIGTERM arrives once or repeatedly.
 
-    Signals start once the thread waits: glibc sets the first word of a mutex to 2 when somebody waits for it. Of two
-    that arrive at once the system delivers one, so many follow each other.
+    Signals start once the thread waits: glibc sets the first word of a mutex to 2 when a thread waits for it. The
+    system may merge signals that arrive at the same time, so many are sent.
     """
     mutex = ctypes.create_string_buffer(64)
 
@@ -104,7 +104,7 @@ def limit_file_size(size: int) -> None:
 
 
 def child(call: dict[str, Any]) -> None:
-    """Becomes the command, with its output in files."""
+    """Runs the command in this process, with its output in files."""
     from transformer.cli import main
 
     for stream, name in ((1, "stdout"), (2, "stderr")):
@@ -113,7 +113,7 @@ def child(call: dict[str, Any]) -> None:
     os.chdir(call["cwd"])
     os.environ.clear()
     os.environ.update(call["environment"])
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has the commands behind its `&` ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for commands in the background
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
     if "interrupt_data" in call:

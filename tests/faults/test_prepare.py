@@ -1,4 +1,4 @@
-"""`transformer prepare` as a user runs it, and the run that uses what it made."""
+"""`transformer prepare` as users run it, and runs that use its output."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_prepared_ahead_and_used_by_a_run(
     digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a `prepare` that does other than `train`, or something that `train` does not find."""
+    """Catches a `prepare` whose output differs from that of `train`, or is not used by it."""
     recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=2, validate_every=2))
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.to_toml(), encoding="utf-8")
@@ -41,35 +41,35 @@ def test_prepared_ahead_and_used_by_a_run(
 
 
 def test_killed_and_repeated_it_makes_the_same(tmp_path: Path) -> None:
-    """Catches half a file that is taken for a whole one by the next `prepare`."""
+    """Catches an incomplete file that the next `prepare` uses."""
     sides = zip(*digit_pairs(30_000), strict=True)
     paths = [write_lines(tmp_path / name, list(side)) for name, side in zip(("src", "tgt"), sides, strict=True)]
     arguments = ["prepare", "--source", paths[0], "--target", paths[1], "--out"]
     assert command(*arguments, tmp_path / "whole").returncode == 0
-    whole = contents(tmp_path / "whole")
-    seen: list[int] = []
+    expected = contents(tmp_path / "whole")
+    file_counts: list[int] = []
     for number in range(3):
         out = tmp_path / f"killed-{number}"
         call = [sys.executable, "-m", "transformer", *map(str, [*arguments, out])]
-        started = subprocess.Popen(call, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while started.poll() is None and n_files(out) <= max(seen, default=0):
+        process = subprocess.Popen(call, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and n_files(out) <= max(file_counts, default=0):
             time.sleep(0.002)
-        started.kill()
-        started.wait()
-        seen.append(n_files(out))
+        process.kill()
+        process.wait()
+        file_counts.append(n_files(out))
         result = command(*arguments, out)
         assert result.returncode == 0, result.stderr
-        assert contents(out) == whole
-    assert seen[0] > 0, "killed before anything was written"
+        assert contents(out) == expected
+    assert file_counts[0] > 0, "killed before anything was written"
 
 
 def n_files(folder: Path) -> int:
-    """How many files there are; what another process takes away meanwhile is none."""
+    """Returns the number of files in a folder, which another process may change."""
     return sum(len(files) for _, _, files in os.walk(folder))
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file."""
+    """Returns the SHA-256 of every file."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -77,7 +77,7 @@ def contents(folder: Path) -> dict[str, str]:
 def test_going_on_reads_the_run_s_own_tokens(
     digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a run that prepares its corpus anew at every start."""
+    """Catches a run that prepares its corpus again at every start."""
     for steps in (2, 3):
         recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=steps, decay_steps=3))
         assert train(recipe, tmp_path / "run", quiet=True).progress.step == steps
@@ -94,4 +94,4 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
     assert not (tmp_path / "none").exists()
     result = command("prepare", "--out", tmp_path / "none", "--set", f"data.pairs={table}")
-    assert result.returncode == 0, "a text may be named by its key too"
+    assert result.returncode == 0, "a text may also be given by its key"

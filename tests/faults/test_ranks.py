@@ -1,4 +1,4 @@
-"""Two ranks under torchrun: the same numbers as one process, and the same end whatever happens to one of them."""
+"""Two ranks under torchrun: same results as in one process, also after a fault in one of the ranks."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STEPS = 12
 
 @dataclass
 class Launched:
-    """How torchrun ended, and what all ranks said."""
+    """Exit code of torchrun, and standard error of all ranks."""
 
     code: int
     err: str
@@ -35,17 +35,17 @@ class Launched:
 def torchrun(
     *command: object, ranks: int = 2, restarts: int = 0, faults: dict[str, tuple[int, str]] | None = None
 ) -> Launched:
-    """Runs ranks to their end, which must come in time."""
+    """Runs ranks until all have ended, within a time limit."""
     numbers = f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"
     launch = ["-m", "torch.distributed.run", "--standalone", *numbers, "--"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "FAULTS": json.dumps(faults or {})}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *launch, *map(str, command)],
         capture_output=True, text=True, env=environment, timeout=600, check=False,
     )  # fmt: skip
-    return Launched(ended.returncode, ended.stderr)
+    return Launched(result.returncode, result.stderr)
 
 
 def torchrun_train(recipe: Path, run: Path, *options: str, **launch: Any) -> Launched:
@@ -53,51 +53,51 @@ def torchrun_train(recipe: Path, run: Path, *options: str, **launch: Any) -> Lau
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which two ranks have left what `rank_steps` does."""
+def ranks_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the results of `rank_steps` on two ranks."""
     folder = tmp_path_factory.mktemp("together")
-    ended = torchrun(HERE / "rank_steps.py", folder)
-    assert ended.code == 0, ended.err
-    assert "Warning" not in ended.err
+    result = torchrun(HERE / "rank_steps.py", folder)
+    assert result.code == 0, result.err
+    assert "Warning" not in result.err
     return folder
 
 
 @pytest.mark.parametrize("accumulation", ACCUMULATIONS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_ranks_update_as_one_process(together: Path, strategy: str, accumulation: int) -> None:
-    """Catches a mean over ranks, shares that are lost or counted twice, other dropout, a tied gradient sent in halves.
+def test_two_ranks_update_as_one_process(ranks_folder: Path, strategy: str, accumulation: int) -> None:
+    """Catches a mean over ranks, shares lost or counted twice, other dropout, and a tied gradient reduced in parts.
 
-    Also a norm and a clipping of parts, and a batch that one rank leaves out and another does not.
+    Also catches norms or clipping of single shards, and a batch that only one of the ranks skips.
     """
-    weights, told = take_steps(DistributedContext(), accumulation)
+    weights, expected_results = take_steps(DistributedContext(), accumulation)
     for rank in (0, 1):
-        facts = json.loads((together / f"rank-{rank}.json").read_text())
-        heard = facts[f"{strategy} {accumulation}"]
-        assert "the loss is nan" in heard[2]
-        assert "examples 0, 1, 2, 3, 4, 5, 6" in heard[2]
-        assert "module." not in heard[2]
-        for mine, alone in ((heard[i], told[i]) for i in (0, 1, 4, 5)):
-            assert mine == pytest.approx(alone, rel=1e-5)
-    loaded = load_file(together / f"{strategy}-{accumulation}.safetensors")
+        facts = json.loads((ranks_folder / f"rank-{rank}.json").read_text())
+        rank_results = facts[f"{strategy} {accumulation}"]
+        assert "the loss is nan" in rank_results[2]
+        assert "examples 0, 1, 2, 3, 4, 5, 6" in rank_results[2]
+        assert "module." not in rank_results[2]
+        for actual, reference in ((rank_results[i], expected_results[i]) for i in (0, 1, 4, 5)):
+            assert actual == pytest.approx(reference, rel=1e-5)
+    loaded = load_file(ranks_folder / f"{strategy}-{accumulation}.safetensors")
     assert loaded.keys() == weights.keys()
     for name, expected in weights.items():
         torch.testing.assert_close(loaded[name], expected, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_ranks_hear_the_same(together: Path) -> None:
-    """Catches a signal that one rank keeps to itself, a text cut at another's length, and rank 1 before rank 0."""
-    first, second = (json.loads((together / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+def test_ranks_hear_the_same(ranks_folder: Path) -> None:
+    """Catches a signal that only one rank sees, a text truncated to another's length, and rank 1 before rank 0."""
+    first, second = (json.loads((ranks_folder / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     text = "Zeichen: \u00e4\u20ac, NaN"
     assert first["talk"] == second["talk"] == [[1.0, 1.0], 7, {"text": text, "empty": []}, None, True, 15, False]
-    assert (first["found"], second["found"]) == (1, 2)
+    assert (first["n_files_seen"], second["n_files_seen"]) == (1, 2)
     assert all(facts[f"{strategy} memory"] for facts in (first, second) for strategy in STRATEGIES)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux lets a process reset its peak")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_ranks_predict_their_memory_together(together: Path, strategy: str) -> None:
-    """Catches no plan on ranks, one that each makes for itself, and the buckets of gradients that DDP has left out."""
-    plans = [json.loads((together / f"rank-{rank}.json").read_text())[f"{strategy} plan"] for rank in (0, 1)]
+def test_ranks_predict_their_memory_together(ranks_folder: Path, strategy: str) -> None:
+    """Catches missing plans, plans that differ between ranks, and gradient buckets of DDP that are not counted."""
+    plans = [json.loads((ranks_folder / f"rank-{rank}.json").read_text())[f"{strategy} plan"] for rank in (0, 1)]
     assert plans[0][0] == plans[1][0]
     assert plans[0][0] == pytest.approx(max(peak for _, peak, _ in plans), rel=0.15)
     assert plans[0][2] == 2
@@ -105,7 +105,7 @@ def test_ranks_predict_their_memory_together(together: Path, strategy: str) -> N
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With dropout, and with the number of micro-batches left open."""
+    """A recipe with dropout and without a number of micro-batches."""
     folder = tmp_path_factory.mktemp("recipe")
     source, target = zip(*digit_pairs(120), strict=True)
     corpus = write_lines(folder / "src", list(source)), write_lines(folder / "tgt", list(target))
@@ -118,58 +118,58 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unbroken(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks from beginning to end."""
+    """Folder of an uninterrupted run on two ranks."""
     run = tmp_path_factory.mktemp("unbroken") / "run"
-    ended = torchrun_train(recipe, run)
-    assert ended.code == 0, ended.err
-    assert "2 ranks, each with the whole model; micro-batches an update: 2\n" in ended.err
-    assert ended.err.count(f"step {STEPS}/{STEPS}") == 1  # one of them speaks
-    assert ended.err.count("GiB for the largest batch or validation on each rank\n") == 1
+    result = torchrun_train(recipe, run)
+    assert result.code == 0, result.err
+    assert "2 ranks, each with the whole model; micro-batches an update: 2\n" in result.err
+    assert result.err.count(f"step {STEPS}/{STEPS}") == 1  # only one rank logs
+    assert result.err.count("GiB for the largest batch or validation on each rank\n") == 1
     assert "accumulation = 2\n" in (run / "recipe.toml").read_text()
     return run
 
 
 def test_a_killed_rank_ends_all_and_the_restart_ends_the_same(recipe: Path, unbroken: Path, tmp_path: Path) -> None:
-    """Catches a rank that waits for a dead one, two writers, and state that rank 0 alone has restored."""
-    ended = torchrun_train(recipe, tmp_path / "run", restarts=1, faults={"1/0": (5, "kill")})
-    assert ended.code == 0, ended.err
-    assert "continues at step 4" in ended.err
+    """Catches a rank that waits for a dead one, two writers, and state that only rank 0 has restored."""
+    result = torchrun_train(recipe, tmp_path / "run", restarts=1, faults={"1/0": (5, "kill")})
+    assert result.code == 0, result.err
+    assert "continues at step 4" in result.err
     assert end_of(tmp_path / "run") == end_of(unbroken)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_restart_goes_on_with_what_was_started_anew(recipe: Path, tmp_path: Path, ranks: int) -> None:
-    """Catches --fresh that begins again in another folder at every restart, and an older run that is gone on with."""
+    """Catches `--fresh` that uses another folder at every restart, and an older run that is resumed."""
     for name in ("run", "run-3"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine").touch()
     faults = {"0/0": (5, "kill")}
-    ended = torchrun_train(recipe, tmp_path / "run", "--fresh", ranks=ranks, restarts=1, faults=faults)
-    assert ended.code == 0, ended.err
-    assert ended.err.count(f"starts anew in {tmp_path / 'run-2'}\n") == 2
-    assert "continues at step 4" in ended.err
+    result = torchrun_train(recipe, tmp_path / "run", "--fresh", ranks=ranks, restarts=1, faults=faults)
+    assert result.code == 0, result.err
+    assert result.err.count(f"starts anew in {tmp_path / 'run-2'}\n") == 2
+    assert "continues at step 4" in result.err
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["run", "run-2", "run-3"]
     assert checkpoint_steps(tmp_path / "run-2")[-1] == STEPS
 
 
 def one_process(recipe: Path, run: Path, steps: int) -> None:
-    """Goes on alone, up to a step."""
+    """Resumes a run in one process, up to a step."""
     progress = train(load_recipe(recipe, [f"training.max_steps={steps}"]), run, quiet=True).progress
     assert progress.step == steps
 
 
 def assert_same_end(run: Path, unbroken: Path) -> None:
-    """Weights, memory and losses equal up to the order of sums; dropout, data and schedule are the same.
+    """Compares weights, optimizer state and losses up to the order of sums; dropout, data and schedule are the same.
 
-    Left out are the biases of keys: they shift all scores of a query alike, which the softmax does not see, so their
-    gradient is 0 but for rounding, and Adam makes steps of any rounding.
+    Biases of keys are excluded: they add a constant to all scores of a query, which the softmax ignores. Their
+    gradient is 0 up to rounding, and Adam turns rounding errors into full steps.
     """
     ends = [end_of(folder) for folder in (run, unbroken)]
     for part in ("weights", "optimizer"):
-        tensors, expected = (load(end[part]) for end in ends)
-        assert tensors.keys() == expected.keys()
-        for name in tensors.keys() - {name for name in tensors if name.endswith("W_k.bias")}:
-            torch.testing.assert_close(tensors[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
+        actual, expected = (load(end[part]) for end in ends)
+        assert actual.keys() == expected.keys()
+        for name in actual.keys() - {name for name in actual if name.endswith("W_k.bias")}:
+            torch.testing.assert_close(actual[name], expected[name], rtol=1e-4, atol=1e-5, msg=name)
     losses = [[row["loss"] for row in end["rows"] if row["kind"] == "train"] for end in ends]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert ends[0]["progress"]["examples"] == ends[1]["progress"]["examples"]
@@ -178,37 +178,37 @@ def assert_same_end(run: Path, unbroken: Path) -> None:
 def test_a_signal_to_one_rank_stops_both_and_2_1_2_ranks_end_the_same(
     recipe: Path, unbroken: Path, tmp_path: Path
 ) -> None:
-    """Catches ranks that stop at different steps, and a run that depends on how many went on with it."""
+    """Catches ranks that stop at different steps, and a run that depends on the number of ranks."""
     run = tmp_path / "run"
-    ended = torchrun_train(recipe, run, faults={"1/0": (4, "terminate")})
-    assert ended.code != 0
-    assert ended.err.count("stopped at step 5 and saved; the same command resumes the run") == 1
-    assert "exitcode  : 143" in ended.err
+    result = torchrun_train(recipe, run, faults={"1/0": (4, "terminate")})
+    assert result.code != 0
+    assert result.err.count("stopped at step 5 and saved; the same command resumes the run") == 1
+    assert "exitcode  : 143" in result.err
     assert max(checkpoint_steps(run)) == 5
     one_process(recipe, run, 9)
-    ended = torchrun_train(recipe, run)
-    assert ended.code == 0, ended.err
+    result = torchrun_train(recipe, run)
+    assert result.code == 0, result.err
     assert_same_end(run, unbroken)
 
 
 def test_an_error_in_one_rank_is_the_one_told_and_fsdp_goes_on_from_and_to_one_process(
     recipe: Path, unbroken: Path, tmp_path: Path
 ) -> None:
-    """Catches a traceback of the rank that only waited, checkpoints of parts, and a strategy that is another model.
+    """Catches a traceback of the rank that waited, checkpoints of shards, and a strategy that changes the model.
 
-    Also a rank that is called a failure for how Python ended after its work.
+    Also catches a rank that counts as failed because Python crashed after its work.
     """
     run, fsdp = tmp_path / "run", ("--set", "training.distribution=fsdp")
-    ended = torchrun_train(recipe, run, *fsdp, faults={"1/0": (5, "raise")})
-    assert ended.code != 0
-    cause = ended.err[ended.err.index("Root Cause") :]
+    result = torchrun_train(recipe, run, *fsdp, faults={"1/0": (5, "raise")})
+    assert result.code != 0
+    cause = result.err[result.err.index("Root Cause") :]
     assert "RuntimeError: planted in one rank" in cause
     assert "rank      : 1 " in cause
     assert max(checkpoint_steps(run)) == 4
     one_process(recipe, run, 9)
-    ended = torchrun_train(recipe, run, *fsdp, faults={"1/0": (10, "abort last")})
-    assert ended.code == 0, ended.err
-    assert "2 ranks, each with a part of the model" in ended.err
+    result = torchrun_train(recipe, run, *fsdp, faults={"1/0": (10, "abort last")})
+    assert result.code == 0, result.err
+    assert "2 ranks, each with a part of the model" in result.err
     assert_same_end(run, unbroken)
 
 
@@ -218,8 +218,8 @@ def test_four_ranks_and_then_two_end_as_one_process_with_a_running_mean(recipe: 
     alone, run = tmp_path / "alone", tmp_path / "run"
     assert train(load_recipe(recipe, overrides), alone, quiet=True).progress.step == 6
     options = [part for setting in overrides for part in ("--set", setting)]
-    ended = torchrun_train(recipe, run, *options, ranks=4, faults={"3/0": (3, "terminate")})
-    assert "stopped at step 4 and saved" in ended.err, ended.err
-    ended = torchrun_train(recipe, run, *options)
-    assert ended.code == 0, ended.err
+    result = torchrun_train(recipe, run, *options, ranks=4, faults={"3/0": (3, "terminate")})
+    assert "stopped at step 4 and saved" in result.err, result.err
+    result = torchrun_train(recipe, run, *options)
+    assert result.code == 0, result.err
     assert_same_end(run, alone)

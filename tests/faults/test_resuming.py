@@ -1,4 +1,4 @@
-"""Runs that are killed, damaged, changed or out of disk space, and resumed: through the real command."""
+"""Runs that are killed, damaged, changed or out of disk space, and resumed, with the real command."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from transformer.run.recipe import load_recipe, parse_recipe
 from transformer.training.checkpoint import CheckpointManager
 
 EPOCH = 6
-"""Batches of an epoch of the recipe below."""
+"""Number of batches per epoch of the recipe below."""
 SETTINGS: dict[str, object] = {
     "max_steps": EPOCH + 5, "batch_tokens": 110, "save_every": 1, "log_every": 3, "validate_every": "epoch",
     "accumulation": 2, "label_smoothing": 0.2,
@@ -32,7 +32,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """With dropout and accumulation; between two lines of the log there are checkpoints."""
+    """A recipe with dropout and accumulation, and with checkpoints between two lines of the log."""
     source, target = zip(*digit_pairs(120), strict=True)
     corpus = write_lines(tmp_path / "src", list(source)), write_lines(tmp_path / "tgt", list(target))
     tree = tiny_recipe(corpus, **SETTINGS)
@@ -43,9 +43,9 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begun(commands: Commands, recipe: Path, tmp_path: Path) -> Path:
-    """A run of four steps, with its last two and its best checkpoints."""
-    ended = commands("train", recipe, "--run", tmp_path / "run", *settings(max_steps=4, decay_steps=EPOCH + 5))
-    assert ended.returncode == 0, ended.stderr
+    """Folder of a run of four steps."""
+    result = commands("train", recipe, "--run", tmp_path / "run", *settings(max_steps=4, decay_steps=EPOCH + 5))
+    assert result.returncode == 0, result.stderr
     return tmp_path / "run"
 
 
@@ -53,12 +53,12 @@ def settings(**values: object) -> list[str]:
     return [part for key, value in values.items() for part in ("--set", f"training.{key}={value}")]
 
 
-def refused(ended: "subprocess.CompletedProcess[str]") -> str:
-    """The message of a command that refused, which must be one line and no traceback."""
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: ")
-    assert ended.stderr.count("\n") == 1
-    return ended.stderr
+def refused(result: "subprocess.CompletedProcess[str]") -> str:
+    """Returns the error message of a command, which must be a single line without a traceback."""
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
 
 
 @pytest.mark.parametrize("save_every", [1, 2])
@@ -67,34 +67,34 @@ def test_killed_and_continued_equals_the_unbroken_run(
 ) -> None:
     """Catches a data position, dropout, Adam state or line of the log that is not restored, to the bit.
 
-    Killed after step 1, in an epoch, at its last step, at its edge, after it; and twice in one epoch, between saves.
+    Runs are killed after step 1, within an epoch, at and around its end, and twice in one epoch between saves.
     """
     kills = [1, 3, EPOCH - 1, EPOCH, EPOCH + 1] if save_every == 1 else [3, 5, EPOCH + 3]
-    whole = commands("train", recipe, "--run", tmp_path / "whole", *settings(save_every=save_every))
-    assert whole.returncode == 0, whole.stderr
+    unbroken = commands("train", recipe, "--run", tmp_path / "whole", *settings(save_every=save_every))
+    assert unbroken.returncode == 0, unbroken.stderr
     assert end_of(tmp_path / "whole")["progress"]["position"] == {"epoch": 1, "index": 5}
     for step in kills:
         part = commands(
             "train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every), kill_before_step=step
         )
         assert part.returncode == -9, part.stderr
-    rest = commands("train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every))
-    assert rest.returncode == 0, rest.stderr
-    assert f"continues at step {kills[-1] - kills[-1] % save_every}" in rest.stderr
+    resumed = commands("train", recipe, "--run", tmp_path / "parts", *settings(save_every=save_every))
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"continues at step {kills[-1] - kills[-1] % save_every}" in resumed.stderr
     assert end_of(tmp_path / "parts") == end_of(tmp_path / "whole")
 
 
 def test_on_several_threads_the_order_and_the_counters_are_equal(
     commands: Commands, recipe: Path, tmp_path: Path
 ) -> None:
-    """Catches an order of examples that depends on threads; the sums of floats may differ there in the last place."""
+    """Catches an order of examples that depends on threads; sums of floats may differ in the last digit."""
     ends: list[dict[str, Any]] = []
     for name, kills in (("whole", []), ("parts", [EPOCH])):
         call = ("train", recipe, "--run", tmp_path / name, *settings(threads=2, log_every=1, save_every=4, max_steps=8))
         for step in kills:
             assert commands(*call, kill_before_step=step).returncode == -9
-        ended = commands(*call)
-        assert ended.returncode == 0, ended.stderr
+        result = commands(*call)
+        assert result.returncode == 0, result.stderr
         end = end_of(tmp_path / name)
         rows = [(row["kind"], row["step"], row.get("target_tokens"), row.get("learning_rate")) for row in end["rows"]]
         counters = {key: end["progress"][key] for key in ("step", "position", "examples", "target_tokens", "stale")}
@@ -114,7 +114,7 @@ DAMAGES = {
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     commands: Commands, recipe: Path, begun: Path, name: str
 ) -> None:
-    """Catches damage that is loaded, and damage that ends a run although an earlier checkpoint is whole."""
+    """Catches damage that is loaded, and damage that ends a run although an earlier checkpoint is intact."""
     file, change = DAMAGES[name]
     damage(begun / "checkpoints" / "step-00000004" / file, change)
     again = commands("train", recipe, "--run", begun)
@@ -133,7 +133,7 @@ def damage(path: Path, change: Any) -> None:
 
 
 def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun: Path) -> None:
-    """Catches a run that starts again from nothing over weeks of work, without a word."""
+    """Catches a run that silently restarts from scratch after weeks of work."""
     for step in begun.glob("checkpoints/step-*"):
         (step / "optimizer.safetensors").unlink()
     message = refused(commands("train", recipe, "--run", begun))
@@ -147,13 +147,13 @@ def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun
 
 
 def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp_path: Path) -> None:
-    """Catches a run that ends with a best model which cannot be loaded."""
+    """Catches a run whose best model cannot be loaded."""
     run = tmp_path / "run"
     call = ("train", recipe, "--run", run, *settings(validate_every=2, best_metric='"loss"', learning_rate=0.01))
     assert commands(*call, kill_before_step=4).returncode == -9
     best = CheckpointManager(run).latest().progress.best_step
     assert best == 4
-    assert commands(*call, kill_before_step=5).returncode == -9  # now the newest is not the best
+    assert commands(*call, kill_before_step=5).returncode == -9  # the newest checkpoint is not the best now
     damage(run / f"checkpoints/step-{best:08d}/model/config.json", None)
     again = commands(*call)
     assert (
@@ -165,7 +165,7 @@ def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp
 
 
 def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: Path, begun: Path) -> None:
-    """Catches a run that goes on with another model, seed or a key that was taken out, without a word."""
+    """Catches a run that silently continues with another model or seed, or without a key."""
     before = (begun / "recipe.toml").read_bytes()
     other = [*settings(seed=9, max_steps=9, patience=3, log_every=2, keep_last=1), "--set", "model.dropout=0.2"]
     message = refused(commands("train", recipe, "--run", begun, *other))
@@ -189,7 +189,7 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
 
 
 def test_an_edited_text_is_refused_by_name(commands: Commands, recipe: Path, begun: Path, tmp_path: Path) -> None:
-    """Catches a run that goes on with other examples under the same numbers; a text that was moved is the same."""
+    """Catches a run that continues with other examples at the same indices; a moved file is the same text."""
     data = load_recipe(recipe).data
     moved = Path(shutil.copy(data.source, tmp_path / "moved"))
     with Path(data.target).open("a") as file:
@@ -210,15 +210,15 @@ def test_fresh_starts_beside_and_removes_nothing(commands: Commands, recipe: Pat
     """Catches --fresh that overwrites weeks of work."""
     before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
     for number in (2, 3):
-        ended = commands("train", recipe, "--run", begun, "--fresh", *settings(max_steps=1, seed=number))
-        assert ended.returncode == 0, ended.stderr
-        assert f"starts anew in {begun}-{number}" in ended.stderr
+        result = commands("train", recipe, "--run", begun, "--fresh", *settings(max_steps=1, seed=number))
+        assert result.returncode == 0, result.stderr
+        assert f"starts anew in {begun}-{number}" in result.stderr
         assert (begun.with_name(f"{begun.name}-{number}") / "checkpoints" / "step-00000001").is_dir()
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
 
 
 def test_a_run_that_is_refused_leaves_nothing(commands: Commands, recipe: Path, tmp_path: Path) -> None:
-    """Catches empty folders and lock files that pile up, and a folder of the user's that is taken away."""
+    """Catches empty folders and lock files that accumulate, and a user's folder that is removed."""
     paths = {path.name for path in tmp_path.iterdir()}
     for wrong in (["--source", tmp_path / "none"], ["--set", "model.tgt_seq_len=1"], ["--set", "model.h=3"]):
         refused(commands("train", recipe, "--run", tmp_path / "a" / "b", *wrong))
@@ -232,14 +232,14 @@ def test_a_run_that_is_refused_leaves_nothing(commands: Commands, recipe: Path, 
 def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
     commands: Commands, recipe: Path, tmp_path: Path
 ) -> None:
-    """Catches a traceback, a half-written checkpoint that counts, and the whole one removed to make room."""
+    """Catches a traceback, an incomplete checkpoint that counts, and an intact one removed to free space."""
     run = tmp_path / "run"
-    ended = commands("train", recipe, "--run", run, small_files_from_step=3)
-    assert ended.returncode == 2
-    assert "Traceback" not in ended.stderr
-    assert "step-00000004 could not be written: " in ended.stderr.splitlines()[-1]
-    assert "File too large" in ended.stderr.splitlines()[-1]
-    assert "the checkpoints before it are intact; free disk space" in ended.stderr.splitlines()[-1]
+    result = commands("train", recipe, "--run", run, small_files_from_step=3)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "step-00000004 could not be written: " in result.stderr.splitlines()[-1]
+    assert "File too large" in result.stderr.splitlines()[-1]
+    assert "the checkpoints before it are intact; free disk space" in result.stderr.splitlines()[-1]
     assert CheckpointManager(run).latest().progress.step == 3
     assert not list((run / "checkpoints").glob(".*"))
     again = commands("train", recipe, "--run", run)
@@ -247,17 +247,17 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_stays(
 
 
 def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Path) -> None:
-    """Catches what a limit on one file does not: a folder, a rename or the log that finds no room."""
+    """Catches what a file size limit does not: a folder, a rename or a log that fails on a full disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("mounting a small tmpfs is not permitted here")
     try:
-        ended = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
-        assert ended.returncode == 2
-        assert "Traceback" not in ended.stderr
-        assert "No space left on device" in ended.stderr.splitlines()[-1]
+        result = commands("train", recipe, "--run", disk / "run", *settings(keep_last=99))
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
+        assert "No space left on device" in result.stderr.splitlines()[-1]
         step = CheckpointManager(disk / "run").latest().progress.step
         assert step >= 1
         assert not list((disk / "run" / "checkpoints").glob(".*"))
@@ -270,11 +270,11 @@ def test_a_full_disk_really_full(commands: Commands, recipe: Path, tmp_path: Pat
 
 
 def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recipe: Path, tmp_path: Path) -> None:
-    """Catches NaN in the parameters or in a checkpoint, and a message that leaves the reader searching."""
+    """Catches NaN in the parameters or in a checkpoint, and a message that does not name the batch."""
     explode = settings(learning_rate=1e37, schedule="constant", warmup_steps=1)
-    ended = commands("train", recipe, "--run", tmp_path / "run", *explode)
-    assert ended.returncode == 2
-    message = ended.stderr.splitlines()[-1]
+    result = commands("train", recipe, "--run", tmp_path / "run", *explode)
+    assert result.returncode == 2
+    message = result.stderr.splitlines()[-1]
     assert "step 2: the loss is nan (gradient not finite in " in message
     assert (
         " parameters, first in model.encoder.layers.0.self_attention_block.W_q.weight); batch 2 of epoch 1, examples "
@@ -289,9 +289,9 @@ def test_nan_stops_before_the_step_and_names_the_place(commands: Commands, recip
 
 
 def test_ctrl_c_while_the_data_are_prepared(commands: Commands, recipe: Path, tmp_path: Path) -> None:
-    """Catches a traceback where there is nothing to save."""
-    ended = commands("train", recipe, "--run", tmp_path / "run", interrupt_data=True)
-    assert (ended.returncode, ended.stderr.strip()) == (130, "")
+    """Catches a traceback when there is nothing to save."""
+    result = commands("train", recipe, "--run", tmp_path / "run", interrupt_data=True)
+    assert (result.returncode, result.stderr.strip()) == (130, "")
     assert not (tmp_path / "run").exists()
 
 
@@ -299,11 +299,11 @@ def test_ctrl_c_while_the_data_are_prepared(commands: Commands, recipe: Path, tm
 def test_a_step_that_hangs_is_left(
     commands: Commands, recipe: Path, tmp_path: Path, signals: int, seconds: float, reason: str
 ) -> None:
-    """Catches a process that no signal but SIGKILL ends: its step waits inside a library, where no handler runs."""
-    ended = commands(
+    """Catches a process that only SIGKILL ends: its step waits in a library, where no handler runs."""
+    result = commands(
         "train", recipe, "--run", tmp_path / "run", *settings(stop_seconds=seconds), hang_before_step=2, signals=signals
     )
-    assert ended.returncode == 143
-    assert ended.stderr.splitlines()[-1].startswith("stopped immediately without saving: ")
-    assert reason in ended.stderr.splitlines()[-1]
+    assert result.returncode == 143
+    assert result.stderr.splitlines()[-1].startswith("stopped immediately without saving: ")
+    assert reason in result.stderr.splitlines()[-1]
     assert CheckpointManager(tmp_path / "run").latest().progress.step == 2

@@ -1,4 +1,4 @@
-"""Runs that are stopped, continued and misused, through the real command."""
+"""Runs that are stopped, resumed and misused, with the real command."""
 
 import json
 import os
@@ -47,9 +47,9 @@ def test_a_signal_saves_and_the_same_command_continues(
         if line.startswith(b"step 6"):
             break
     process.send_signal(number)
-    _, rest = process.communicate(timeout=600)
+    _, remaining_output = process.communicate(timeout=600)
     assert process.returncode == code
-    assert b"and saved; the same command resumes the run" in rest
+    assert b"and saved; the same command resumes the run" in remaining_output
     step = checkpoint_steps(run)[-1]
     again = command("train", recipe, "--run", run, "--set", f"training.max_steps={step + 2}")
     assert again.returncode == 0, again.stderr
@@ -66,7 +66,7 @@ BAD_CORPORA = {
 
 @pytest.mark.parametrize("name", BAD_CORPORA)
 def test_a_bad_corpus_is_one_line_and_exit_code_2(tmp_path: Path, name: str) -> None:
-    """Catches tracebacks, and training on what could not be read."""
+    """Catches tracebacks, and training on a corpus that could not be read."""
     source, target, message = BAD_CORPORA[name]
     (tmp_path / "s").write_bytes(source)
     (tmp_path / "t").write_bytes(target)
@@ -94,7 +94,7 @@ def test_translate_keeps_lines(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_leaves_is_no_error(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches a traceback for `| head`; what was written is a prefix of whole lines."""
+    """Catches a traceback for `| head`; the output must be a prefix of complete lines."""
     source = write_lines(tmp_path / "in.txt", ["one two three"] * 5000)
     script = f"{' '.join(COMMAND)} translate {tiny_run} --input {source} | head -n 3; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", script], capture_output=True, env=ENVIRONMENT, check=False)
@@ -116,8 +116,8 @@ STREAMS = {
 def test_no_line_is_lost_or_shifted_whatever_becomes_of_the_notes(
     tiny_run: Path, tmp_path: Path, redirected: str
 ) -> None:
-    """Catches a translation that ends early, with success, as nobody hears its notes, and notes among translations."""
-    lines = [f"one two {n}" if n % 2 else "seven " * 90 for n in range(300)]  # half of them are noted
+    """Catches a successful exit before the end because notes cannot be written, and notes among translations."""
+    lines = [f"one two {n}" if n % 2 else "seven " * 90 for n in range(300)]  # half of the lines cause a note
     source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.txt"
     script = f"{' '.join(COMMAND)} translate {tiny_run} --input {source} {redirected.format(out=out)}"
     result = subprocess.run(["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"], env=ENVIRONMENT, check=False)
@@ -128,7 +128,7 @@ def test_no_line_is_lost_or_shifted_whatever_becomes_of_the_notes(
 
 
 def test_a_file_is_known_by_any_name(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches an input that is emptied before it is read: standard input, and a link to it."""
+    """Catches an input that is truncated before it is read: as standard input, and through a link."""
     source, link = write_lines(tmp_path / "in.txt", ["one"]), tmp_path / "link.txt"
     link.hardlink_to(source)
     for files in (f"< {source} --output {source}", f"--input {source} --output {link}"):
@@ -141,7 +141,7 @@ def test_a_file_is_known_by_any_name(tiny_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path, threads: str) -> None:
-    """Catches lines that a second worker loses, doubles or puts elsewhere, and empty ones that shift the others."""
+    """Catches lines that a second worker loses, doubles or moves, and empty lines that shift others."""
     lines = [f"one two {n}" if n % 3 else "seven" if n % 2 else "" for n in range(4000)]
     source, out = write_lines(tmp_path / "in.txt", lines), tmp_path / "out.jsonl"
     call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--output", str(out), "--format", "jsonl"]
@@ -150,10 +150,10 @@ def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path
     assert ("processes" in result.stderr.decode()) == (threads == "2" and sys.platform == "linux")
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines, start=1))
-    some = [*range(0, 4000, 97), *range(4, 4000, 501)]
-    few = write_lines(tmp_path / "few.txt", [lines[n] for n in some])
-    alone = command("translate", tiny_run, "--input", few).stdout.decode().split("\n")[:-1]
-    assert [records[n]["translation"] for n in some] == alone
+    indices = [*range(0, 4000, 97), *range(4, 4000, 501)]
+    sample = write_lines(tmp_path / "few.txt", [lines[n] for n in indices])
+    alone = command("translate", tiny_run, "--input", sample).stdout.decode().split("\n")[:-1]
+    assert [records[n]["translation"] for n in indices] == alone
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -161,26 +161,29 @@ def test_lines_go_in_and_out_whatever_the_workers(tiny_run: Path, tmp_path: Path
 def test_a_translation_that_is_stopped_leaves_a_prefix_and_nobody_behind(
     tiny_run: Path, tmp_path: Path, stop: signal.Signals
 ) -> None:
-    """Catches workers that go on after Ctrl-C, hold the pipe open, or write beyond the end of what was asked."""
+    """Catches workers that continue after Ctrl-C, keep the pipe open, or write later lines."""
     lines = [f"one two {n}" for n in range(200_000)]
     source = write_lines(tmp_path / "in.txt", lines)
     call = [*COMMAND, "translate", str(tiny_run), "--input", str(source), "--format", "jsonl"]
     environment = ENVIRONMENT | {"OMP_NUM_THREADS": "2"}
-    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell in the background has switched off
+    # A shell ignores SIGINT for commands in the background.
+    restore_sigint = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=heeded
+        call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, preexec_fn=restore_sigint
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.send_signal(stop)
-        rest = process.stdout.read()  # ends when every process that holds the pipe has ended
-    records = [json.loads(line) for line in [first, *rest.splitlines(keepends=True)] if line.endswith(b"\n")]
+        remaining_output = process.stdout.read()  # ends when every process that holds the pipe has ended
+    records = [
+        json.loads(line) for line in [first, *remaining_output.splitlines(keepends=True)] if line.endswith(b"\n")
+    ]
     assert [(record["line"], record["source"]) for record in records] == list(enumerate(lines[: len(records)], start=1))
     assert len(records) < len(lines)
 
 
 def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches scores without signatures, JSON that is not JSON, and sizes that do not add up."""
+    """Catches scores without signatures, invalid JSON, and sizes that do not add up."""
     source, reference = digit_corpus
     result = command("evaluate", tiny_run, "--source", source, "--reference", reference, "--json")
     assert result.returncode == 0, result.stderr
@@ -216,7 +219,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE)
 def test_mistakes_on_the_command_line_are_one_line(arguments: list[str], message: str) -> None:
-    """Catches boxes, usage texts and tracebacks where one sentence is promised."""
+    """Catches boxes, usage texts and tracebacks instead of a single sentence."""
     result = command(*arguments)
     assert result.returncode == 2
     assert result.stderr.decode().startswith("error: ")
@@ -248,7 +251,7 @@ KEPT = [
 
 @pytest.mark.parametrize("line", KEPT)
 def test_what_fails_leaves_outputs_as_they_were(line: str, tiny_run: Path, tmp_path: Path) -> None:
-    """Catches an earlier result that is lost to a name mistyped."""
+    """Catches an earlier result that is lost because of a mistyped name."""
     names = {"run": tiny_run, "in": write_lines(tmp_path / "in.txt", ["one"]), "no": tmp_path / "no"}
     outputs = {name: write_lines(tmp_path / name, [name]) for name in ("out", "other", "third")}
     result = command(*line.format(**names, **outputs).split())
@@ -261,7 +264,7 @@ def test_what_fails_leaves_outputs_as_they_were(line: str, tiny_run: Path, tmp_p
 
 
 def test_what_succeeds_replaces_outputs(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches the end of an earlier result behind a shorter one, or all of it where there is nothing to write."""
+    """Catches remains of an earlier, longer result, or all of it if the new one is empty."""
     for lines in ([], ["one"]):
         source = write_lines(tmp_path / "in.txt", lines)
         out, links, third = (write_lines(tmp_path / name, ["x" * 9999]) for name in ("out", "links", "a.npz"))
@@ -273,7 +276,7 @@ def test_what_succeeds_replaces_outputs(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_a_program_may_write_a_line_and_wait_for_its_translation(tiny_run: Path) -> None:
-    """Catches input that is gathered by the thousand lines, or until a line is whole, while the other side waits."""
+    """Catches input that is buffered while the writer waits for the translation of a complete line."""
     call = [*COMMAND, "translate", str(tiny_run)]
     with subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
         assert process.stdin is not None
@@ -282,14 +285,14 @@ def test_a_program_may_write_a_line_and_wait_for_its_translation(tiny_run: Path)
             process.stdin.write(line)
             process.stdin.flush()
             assert process.stdout.readline().endswith(b"\n")
-        process.stdin.write(b"nine")  # the last line need not be ended
+        process.stdin.write(b"nine")  # the last line may lack a line feed
         process.stdin.close()
         assert process.stdout.read().count(b"\n") == 1
     assert process.returncode == 0
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    """Catches an option that does nothing."""
+    """Catches an option without effect."""
     result = command("--debug", "info", tmp_path)
     assert b"Traceback" in result.stderr
     plain = command("info", tmp_path)

@@ -1,4 +1,4 @@
-"""Attention against a float64 loop written from Eq. 1."""
+"""Attention, compared with a loop over Eq. 1 in float64."""
 
 import importlib
 import math
@@ -15,7 +15,7 @@ B, H, T, S, E = 3, 2, 5, 7, 11
 
 
 def loop_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Eq. 1 one number at a time in float64; a row without a key to attend to gives zeros."""
+    """Computes Eq. 1 element by element in float64; a row without unmasked keys gives zeros."""
     output = torch.zeros(*query.shape[:3], value.size(-1), dtype=torch.float64)
     weights = torch.zeros(*query.shape[:3], key.size(2), dtype=torch.float64)
     for b in range(query.size(0)):
@@ -36,7 +36,7 @@ def loop_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> t
 
 @pytest.fixture(autouse=True, params=[0, 256], ids=["fused", "plain"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs on the fused kernel and on the plain formula."""
+    """Runs every test with the fused kernel and with the plain formula."""
     monkeypatch.setattr(attention_module, "MAX_UNFUSED_LENGTH", request.param)
 
 
@@ -52,7 +52,7 @@ def random_mask() -> Tensor:
 
 
 def test_attention_is_equation_1(heads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Catches a missing 1/sqrt(d_k), a softmax over the wrong axis, an inverted mask."""
+    """Catches a missing 1/sqrt(d_k), a softmax over the wrong axis, and an inverted mask."""
     mask = random_mask()
     expected, weights = loop_attention(*heads, mask.expand(B, H, T, S))
     torch.testing.assert_close(attention(*heads, mask).double(), expected, atol=1e-6, rtol=0)
@@ -60,7 +60,7 @@ def test_attention_is_equation_1(heads: tuple[Tensor, Tensor, Tensor]) -> None:
 
 
 def test_integer_masks_mean_the_same(heads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Catches 0/1 masks being added to the scores instead of blocking."""
+    """Catches 0/1 masks that are added to the scores."""
     mask = random_mask()
     assert torch.equal(attention(*heads, mask), attention(*heads, mask.long()))
     assert torch.equal(attention_weights(*heads[:2], mask), attention_weights(*heads[:2], mask.int()))
@@ -80,7 +80,7 @@ def test_fully_masked_rows_are_zero_with_finite_gradients(training: bool) -> Non
 
 
 def test_multi_head_is_concatenated_heads() -> None:
-    """Catches heads cut along the wrong axis, swapped projections, a missing bias."""
+    """Catches heads split along the wrong axis, swapped projections, and a missing bias."""
     d_model = H * E
     block = MultiHeadAttention(d_model, H)
     for parameter in block.parameters():
@@ -100,7 +100,7 @@ def test_multi_head_is_concatenated_heads() -> None:
 
 
 def test_weights_for_inspection_are_those_used() -> None:
-    """Catches an inspection path that shows other weights than the forward pass uses."""
+    """Catches weights for inspection that differ from those of the forward pass."""
     block = MultiHeadAttention(H * E, H)
     x, mask = torch.randn(B, T, H * E), torch.ones(B, 1, T, T).tril().bool()
     weights = block.attention_weights(x, x, mask)
@@ -110,7 +110,7 @@ def test_weights_for_inspection_are_those_used() -> None:
 
 
 def test_dropout_acts_on_the_weights_in_training_only() -> None:
-    """Catches dropout left on in evaluation, and dropout on the output: then a lone key could not be dropped whole."""
+    """Catches dropout in evaluation, and dropout of the output, which would not drop a whole key."""
     block = MultiHeadAttention(2, 1, dropout=0.5)
     x = torch.randn(400, 1, 2)
     assert torch.equal(block.eval()(x, x, x), block(x, x, x))

@@ -1,4 +1,4 @@
-"""Each block against its equation, worked out number by number in float64."""
+"""Blocks, compared with their equations computed element by element in float64."""
 
 import math
 
@@ -24,7 +24,7 @@ from transformer.transformer import build_transformer
 
 
 def randomize(module: nn.Module) -> nn.Module:
-    """Biases at 0 and norms at 1 would hide a swap."""
+    """Draws all parameters from a normal distribution: biases of 0 and gains of 1 would hide a swap."""
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     return module
@@ -43,7 +43,7 @@ def test_embedding_is_a_scaled_lookup() -> None:
 
 
 def test_sinusoid_is_the_formula() -> None:
-    """Catches halves instead of interleaving, exponents off by one, angles in float32 far out."""
+    """Catches halves instead of interleaving, exponents off by one, and large angles in float32."""
     d_model = 10
     table = sinusoid(5001, d_model)
     for pos in (0, 1, 17, 5000):
@@ -54,7 +54,7 @@ def test_sinusoid_is_the_formula() -> None:
 
 
 def test_positions_relate_by_rotation() -> None:
-    """The property of Sec. 3.5: PE(p + k) is PE(p) rotated by an angle that depends on k alone."""
+    """Catches a violation of Sec. 3.5: PE(p + k) is PE(p) rotated by an angle that depends on k alone."""
     d_model, k = 12, 7
     table = sinusoid(200, d_model).double()
     for i in range(d_model // 2):
@@ -65,19 +65,19 @@ def test_positions_relate_by_rotation() -> None:
 
 
 def test_positional_encoding_adds_and_drops_after_adding() -> None:
-    """Catches a saved buffer, positions that start elsewhere, dropout before the sum."""
+    """Catches a saved buffer, positions that do not start at 0, and dropout before the sum."""
     block = PositionalEncoding(6, 11, dropout=0.5)
     x = torch.randn(2, 5, 6)
     assert not block.state_dict()
     torch.testing.assert_close(block.eval()(x), x + sinusoid(11, 6)[:5])
     dropped = block.train()(x)
-    kept = dropped != 0
-    torch.testing.assert_close(dropped[kept], 2 * (x + sinusoid(11, 6)[:5])[kept])
-    assert 0.2 < kept.float().mean() < 0.8
+    keep_mask = dropped != 0
+    torch.testing.assert_close(dropped[keep_mask], 2 * (x + sinusoid(11, 6)[:5])[keep_mask])
+    assert 0.2 < keep_mask.float().mean() < 0.8
 
 
 def test_each_row_may_start_at_its_own_position() -> None:
-    """Catches rows of different length that share one position while decoding."""
+    """Catches rows of different lengths that share one position during decoding."""
     block = PositionalEncoding(6, 11, dropout=0.0)
     x = torch.randn(3, 2, 6)
     shifted = block(x, torch.tensor([0, 4, 9]))
@@ -150,7 +150,7 @@ def test_residual_takes_another_norm_and_refuses_another_order() -> None:
 
 
 def test_projection_gives_logits() -> None:
-    """Catches a softmax inside the layer, and a bias that should not be."""
+    """Catches a softmax in the layer, and a bias that should not exist."""
     block = randomize(ProjectionLayer(3, 17))
     x = torch.randn(2, 5, 3)
     torch.testing.assert_close(block(x), x @ block.proj.weight.T + block.proj.bias)
@@ -167,7 +167,7 @@ def test_masks_by_hand() -> None:
 
 
 def test_embeddings_are_drawn_with_the_variance_of_their_width() -> None:
-    """Catches embeddings that the positional encoding dominates, and a shared projection that is drawn over."""
+    """Catches embeddings that the positional encoding dominates, and a shared projection that is reinitialized."""
     model = build_transformer(500, 500, 5, 5, d_model=64, N=1, h=2, d_ff=8, share_embeddings="all")
     assert model.projection_layer.proj.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
     assert model.src_embed(torch.arange(500)[None]).std().item() == pytest.approx(1.0, rel=0.03)
@@ -184,12 +184,12 @@ def test_fairseq_starts_branches_smaller() -> None:
     packed, inner, outer = peers[0].in_proj_weight, peers[1].weight, peers[2].weight
     matched = 0
     for name, parameter in model.named_parameters():
-        like = {"W_q.weight": packed, "W_k.weight": packed, "W_v.weight": packed, "linear_1.weight": inner,
-                "linear_2.weight": outer}.get(".".join(name.split(".")[-2:]))  # fmt: skip
-        if like is not None:
+        reference = {"W_q.weight": packed, "W_k.weight": packed, "W_v.weight": packed, "linear_1.weight": inner,
+                     "linear_2.weight": outer}.get(".".join(name.split(".")[-2:]))  # fmt: skip
+        if reference is not None:
             matched += 1
-            assert parameter.abs().max().item() == pytest.approx(like.abs().max().item(), rel=0.01), name
-            assert parameter.std().item() == pytest.approx(like.std().item(), rel=0.02), name
+            assert parameter.abs().max().item() == pytest.approx(reference.abs().max().item(), rel=0.01), name
+            assert parameter.std().item() == pytest.approx(reference.std().item(), rel=0.02), name
         elif name.endswith("W_o.weight"):
             assert parameter.std().item() == pytest.approx(math.sqrt(1 / d_model), rel=0.02)
         elif name.endswith("W_o.bias"):
@@ -200,7 +200,7 @@ def test_fairseq_starts_branches_smaller() -> None:
 
 
 def test_xavier_fills_matrices_within_the_bound() -> None:
-    """Catches a normal distribution, wrong fans, and vectors that are drawn too."""
+    """Catches a normal distribution, wrong fans, and vectors that are initialized too."""
     model = nn.Sequential(nn.Linear(30, 70), nn.LayerNorm(70))
     initialize_xavier_uniform(model)
     bound = math.sqrt(6 / (30 + 70))

@@ -1,4 +1,4 @@
-"""Dropout that draws 16 bits an element."""
+"""Dropout that draws 16 bits per element."""
 
 import pytest
 import torch
@@ -17,8 +17,8 @@ def test_drops_the_share_it_should_and_keeps_the_mean(p: float, dtype: torch.dty
     for lane in range(4):  # four elements share a 64-bit number
         dropped = (y[lane::4] == 0).float().mean().item()
         assert dropped == pytest.approx(p, abs=5 * (p * (1 - p) * 4 / N) ** 0.5)
-    kept = y[y != 0].float()
-    assert kept.min() == kept.max() == pytest.approx(1 / (1 - p), rel=1e-2 if dtype == torch.bfloat16 else 1e-4)
+    scaled = y[y != 0].float()
+    assert scaled.min() == scaled.max() == pytest.approx(1 / (1 - p), rel=1e-2 if dtype == torch.bfloat16 else 1e-4)
 
 
 def test_neighbours_are_independent() -> None:
@@ -31,7 +31,7 @@ def test_neighbours_are_independent() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradient_passes_where_the_value_did(dtype: torch.dtype) -> None:
-    """Catches a mask that is drawn anew for the backward pass, also of a tensor that is not contiguous."""
+    """Catches a new mask in the backward pass, also of a tensor that is not contiguous."""
     x = torch.randn(7, 11, 13).to(dtype).transpose(0, 2).requires_grad_()
     y = drop_out(x, 0.4)
     y.backward(torch.full_like(y, 2.0))
@@ -41,7 +41,7 @@ def test_gradient_passes_where_the_value_did(dtype: torch.dtype) -> None:
 
 
 def test_is_drawn_from_torchs_generator() -> None:
-    """Catches numbers that a seed does not decide, on which an exact resume depends."""
+    """Catches random numbers that do not depend on the seed, which exact resumption needs."""
     draws = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -51,7 +51,7 @@ def test_is_drawn_from_torchs_generator() -> None:
 
 
 def test_does_nothing_outside_training_or_at_zero() -> None:
-    """Catches dropout left on, and copies where nothing is to be dropped."""
+    """Catches dropout that stays enabled, and copies when nothing is dropped."""
     x = torch.ones(5)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0).train()(x) is x
@@ -64,7 +64,7 @@ def test_no_probability_drops_everything_but_one() -> None:
 
 
 def test_other_types_fall_back_to_torch() -> None:
-    """Catches float64 being read as another type's bits."""
+    """Catches float64 whose bits are read as another type."""
     torch.manual_seed(1)
     y = drop_out(torch.ones(1001, dtype=torch.float64), 0.5)
     assert set(y.tolist()) == {0.0, 2.0}

@@ -1,4 +1,4 @@
-"""Blocks beyond the paper's: each against its own paper's equation, written down again, or another implementation."""
+"""Blocks beyond the paper's, compared with the equations of their papers or with other implementations."""
 
 import math
 
@@ -29,7 +29,7 @@ B, T, S, D = 3, 5, 7, 12
 
 
 def test_shared_key_heads_are_those_of_repeated_matrices() -> None:
-    """Catches a query head that reads the wrong key head: heads 0 and 1 share one, 2 and 3 the next."""
+    """Catches a query head that reads the wrong key head: heads 0 and 1 share one, and 2 and 3 the next."""
     shared, full = MultiHeadAttention(D, 4, kv_heads=2, d_k=5), MultiHeadAttention(D, 4, d_k=5)
     with torch.no_grad():
         for name in ("W_q", "W_o"):
@@ -48,7 +48,7 @@ def test_shared_key_heads_are_those_of_repeated_matrices() -> None:
 
 @pytest.mark.parametrize("size", [S, 300], ids=["plain", "fused"])
 def test_bias_and_scale_enter_as_in_the_formula(size: int) -> None:
-    """Catches a bias that is scaled, a scale that is ignored and a mask that a bias undoes, on either path."""
+    """Catches a scaled bias, a scale that is ignored, and a mask that a bias overrides, in both implementations."""
     query, key, value = torch.randn(B, 2, T, 4), torch.randn(B, 2, size, 4), torch.randn(B, 2, size, 4)
     bias, mask = torch.randn(1, 2, T, size), torch.rand(B, 1, T, size) > 0.3
     actual = attention(query, key, value, mask, bias=bias, scale=0.3)
@@ -68,7 +68,7 @@ def test_biases_are_those_asked_for(bias: str, count: int) -> None:
 
 
 def test_wrong_heads_and_biases_are_refused() -> None:
-    """Catches sizes that would fail in the middle of a product."""
+    """Catches sizes that only fail in a matrix product."""
     with pytest.raises(ConfigError, match="kv_heads=3 does not divide h=4"):
         MultiHeadAttention(D, 4, kv_heads=3)
     with pytest.raises(ConfigError, match="bias='some' is unknown"):
@@ -82,7 +82,7 @@ def test_wrong_heads_and_biases_are_refused() -> None:
 
 
 def test_rotary_positions_are_the_rotations_of_the_paper() -> None:
-    """Catches a wrong angle, pairing or sign: each pair as a complex number times e^(i m theta)."""
+    """Catches a wrong angle, pairing or sign: each pair is a complex number that is multiplied by e^(i m theta)."""
     x, first = torch.randn(B, 2, T, 6), torch.tensor([0, 4, 11])
     rotated = RotaryPositions(6, 20, base=50.0)(x, first)
     for row in range(B):
@@ -97,7 +97,7 @@ def test_rotary_positions_are_the_rotations_of_the_paper() -> None:
 
 
 def test_rotated_features_keep_their_type() -> None:
-    """Catches queries and keys that become float32 beside values in bfloat16, which no fast attention takes."""
+    """Catches queries and keys in float32 with values in bfloat16, which no fast attention supports."""
     x = torch.randn(2, 3, 5, 4)
     rotated = RotaryPositions(4, 9)(x.bfloat16())
     assert rotated.dtype == torch.bfloat16
@@ -105,7 +105,7 @@ def test_rotated_features_keep_their_type() -> None:
 
 
 def test_rotary_attention_depends_on_distances_alone() -> None:
-    """Catches keys that are cached unrotated or rotated twice, and absolute positions that leak into the weights."""
+    """Catches keys cached unrotated or rotated twice, and absolute positions that leak into the weights."""
     torch.manual_seed(0)
     block = RotaryAttention(D, 2, RotaryPositions(6, 40))
     x = torch.randn(B, T, D)
@@ -118,7 +118,10 @@ def test_rotary_attention_depends_on_distances_alone() -> None:
 
 
 def test_relative_buckets_are_those_of_a_loop() -> None:
-    """Catches a bucket that is one off: exact up to half, then logarithmic, the last open; keys ahead apart."""
+    """Catches a bucket that is off by one.
+
+    Half of the buckets are exact, the others are logarithmic and the last is open; later keys have separate ones.
+    """
 
     def bucket(distance: int, *, bidirectional: bool) -> int:
         buckets, first = (4, 4 * (distance > 0)) if bidirectional else (8, 0)
@@ -140,13 +143,13 @@ def test_relative_buckets_are_those_of_a_loop() -> None:
 
 
 def test_max_distance_must_leave_ranges() -> None:
-    """Catches a logarithm of 1 or less below the line, which gives buckets that are NaN or negative."""
+    """Catches the logarithm of 1 or less as a divisor, which gives NaN or negative buckets."""
     with pytest.raises(ConfigError, match="max_distance=16 must be more than half of buckets=32"):
         RelativePositionBias(2, 32, 16, bidirectional=False)
 
 
 def test_linear_biases_have_the_slopes_of_the_paper() -> None:
-    """Catches another slope: 8 heads have 1/2, 1/4, ..., 1/256 (Sec. 3); and a sign."""
+    """Catches a wrong slope or sign: 8 heads have the slopes 1/2, 1/4, ..., 1/256 (Sec. 3)."""
     bias = LinearBias(8)(torch.tensor([[0, 5]]), 6)
     assert bias[0, :, 1, 0].tolist() == [-5 / 2**n for n in range(1, 9)]
     assert bias[0, :, 1, 5].tolist() == [0.0] * 8
@@ -155,12 +158,12 @@ def test_linear_biases_have_the_slopes_of_the_paper() -> None:
 
 @pytest.mark.parametrize("bias", [LinearBias(2), RelativePositionBias(2, 8, 20, bidirectional=False), None])
 def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
-    """Catches a bias that steps at the wrong position, rows of different lengths, selected and joined states."""
+    """Catches a bias at the wrong position after rows of different lengths were selected and joined."""
     torch.manual_seed(0)
     layers = (EncoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0) for _ in range(2))
     stack = Encoder(nn.ModuleList(layers), position_bias=bias).eval()
     x = torch.randn(B, T, D)
-    whole = stack(x, causal_mask(T))
+    expected = stack(x, causal_mask(T))
     from transformer.blocks import CausalCache
 
     lengths = torch.tensor([2, 3, 1])
@@ -173,16 +176,16 @@ def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
         state.ensure_capacity()
         positions = state.positions
         actual = stack.step(x[order][rows, positions][:, None], state)
-        torch.testing.assert_close(actual[:, 0], whole[order][rows, positions], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(actual[:, 0], expected[order][rows, positions], atol=1e-5, rtol=1e-4)
         state.advance()
-    both = state.select(torch.tensor([0])).join(state.select(torch.tensor([0])))
-    assert both.positions.tolist() == [3, 3]
+    joined = state.select(torch.tensor([0])).join(state.select(torch.tensor([0])))
+    assert joined.positions.tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
 @pytest.mark.parametrize("bias", [LinearBias(2), None])
 def test_the_first_positions_are_those_of_the_whole(order: str, bias: nn.Module | None) -> None:
-    """Catches a mask or a bias of other positions, keys that are cut with the queries, a sum with the wrong rows."""
+    """Catches a mask or bias of other positions, keys truncated like queries, and a residual of the wrong rows."""
     layers = (EncoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0, order=order) for _ in "ab")
     stack = Encoder(nn.ModuleList(layers), position_bias=bias).eval()
     x, mask = torch.randn(B, T, D), torch.rand(B, 1, T, T) < 0.7
@@ -190,7 +193,7 @@ def test_the_first_positions_are_those_of_the_whole(order: str, bias: nn.Module 
 
 
 def test_gated_network_is_the_equation() -> None:
-    """Catches gate and value the wrong way round (Shazeer 2020, Eq. 6)."""
+    """Catches swapped gate and value (Shazeer 2020, Eq. 6)."""
     block, x = GatedFeedForward(D, 13, 0.0), torch.randn(B, T, D)
     w, v, w_2 = block.gate.weight.T, block.linear_1.weight.T, block.linear_2.weight.T
     torch.testing.assert_close(block(x), ((x @ w) * torch.sigmoid(x @ w) * (x @ v)) @ w_2)
@@ -204,7 +207,7 @@ def test_rms_norm_is_that_of_torch() -> None:
 
 
 def test_patches_are_cut_row_by_row() -> None:
-    """Catches transposed patches: each is the linear map of its own pixels."""
+    """Catches transposed patches: each is a linear function of its pixels."""
     block = PatchEmbedding(D, (2, 3), 3)
     images = torch.randn(B, 3, 5, 9)
     actual = block(images)

@@ -1,4 +1,4 @@
-"""That the shape annotations are checked while the tests run."""
+"""Shape annotations are checked while the tests run."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from transformer.blocks import FeedForwardBlock, attention
 
 
 def test_wrong_axes_are_refused_in_the_test_run() -> None:
-    """Catches the hook being off, which would leave every annotation unchecked."""
+    """Catches a disabled hook, without which no annotation is checked."""
     with pytest.raises(Exception, match=r"(?s)Type-check error.*attention"):
         attention(torch.zeros(2, 3, 5), torch.zeros(2, 3, 5), torch.zeros(2, 3, 5))
     with pytest.raises(Exception, match="Type-check error"):

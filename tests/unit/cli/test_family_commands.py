@@ -1,4 +1,4 @@
-"""`generate`, `perplexity`, `classify`, `embed`, `fill` and `info`, through the real command, on small models."""
+"""`generate`, `perplexity`, `classify`, `embed`, `fill` and `info`, run as commands on small models."""
 
 import json
 import math
@@ -34,7 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A random model of each family, with sharp choices."""
+    """Folders of random models of several families, with peaked output distributions."""
     folder = tmp_path_factory.mktemp("models")
     tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
     folders: dict[str, Path] = {}
@@ -54,7 +54,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
-    """Catches a stream that differs from the whole, a prompt that is lost, and lines that are not one a prompt."""
+    """Catches a stream that differs from the full text, a lost prompt, and other than one line per prompt."""
     options = ["--max-tokens", 20, "--precision", "float32"]
     streamed = run("generate", models["gpt"], "abc", *options)
     assert streamed.returncode == 0, streamed.stderr
@@ -85,19 +85,19 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_prompts_are_continued_side_by_side(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a prompt whose text depends on its neighbours or on where a file is cut, and prompts out of order."""
+    """Catches a text that depends on other prompts or on the chunk of the file, and prompts out of order."""
     prompts = ["a", "bcdefgh", "", "hg", "abcdefghabc", "c"]
     for search in (Search(1), Search(2), Search(1, sampling=Sampling(seed=3))):
         generator = load(models["gpt"], precision="float32", search=search)
-        most = 5 if search.beam == 1 else 1
-        together = generator.generate(prompts, max_tokens=most)
+        max_tokens = 5 if search.beam == 1 else 1
+        together = generator.generate(prompts, max_tokens=max_tokens)
         substitute(monkeypatch, "text_generation.MAX_CACHE_ELEMENTS", 1)
-        alone = list(generator.each(prompts, max_tokens=most))
+        alone = list(generator.each(prompts, max_tokens=max_tokens))
         monkeypatch.undo()
         for texts, texts_alone in zip(together, alone, strict=True):
             assert [text.tokens for text in texts] == [text.tokens for text in texts_alone]
         if search.sampling is None:
-            assert together[3][0].text == generator.generate(["hg"], max_tokens=most)[0][0].text
+            assert together[3][0].text == generator.generate(["hg"], max_tokens=max_tokens)[0][0].text
     assert [text.text for (text,) in generator.generate(["a", "b"], max_tokens=0)] == ["", ""]
     with pytest.raises(ConfigError, match="coverage needs the cross-attention of a translation model"):
         load(models["gpt"], search=Search(2, coverage=0.1))
@@ -117,14 +117,14 @@ def test_what_would_be_ignored_is_refused(models: dict[str, Path], tmp_path: Pat
         (("embed", bert, "--input", lines, "--nearest", b"\xff"), "the text of --nearest is not UTF-8"),
         (("generate", models["gpt"], b"\xff"), "the prompt is not UTF-8"),
     ):
-        ended = run(*command)
-        assert (ended.returncode, ended.stdout) == (2, ""), message
-        assert message in " ".join(ended.stderr.split())
-        assert "Traceback" not in ended.stderr
+        result = run(*command)
+        assert (result.returncode, result.stdout) == (2, ""), message
+        assert message in " ".join(result.stderr.split())
+        assert "Traceback" not in result.stderr
 
 
 def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a character that is cut where its bytes are tokens, and a part that is told twice."""
+    """Catches a character split between its bytes, and a part that is streamed twice."""
     tokenizer = train_tokenizer(["é ü € 𝄞"], TokenizerConfig(kind="bytes"))
     kind = family("gpt")
     sizes = {"d_model": 16, "N": 1, "h": 2, "seq_len": 40, "vocab_size": tokenizer.vocab_size}
@@ -137,7 +137,7 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
 def test_perplexity_is_that_of_the_tokens(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a token counted twice at the edge of a window or batch, a mean over windows, and batches of any size."""
+    """Catches a token counted twice between windows or batches, a mean over windows, and batches that are too large."""
     text = "abcdefgh gfe\nhello bag\n" * 9
     (tmp_path / "text").write_text(text, encoding="utf-8")
     output = run("perplexity", models["gpt"], tmp_path / "text", "--window", 10).stdout
@@ -147,7 +147,7 @@ def test_perplexity_is_that_of_the_tokens(
     total = 0.0
     for start in range(0, windows * 10, 10):
         log_p = generator.model(torch.tensor([tokens[start : start + 10]]))[0].log_softmax(-1)
-        total -= sum(log_p[place, tokens[start + place + 1]].item() for place in range(10))
+        total -= sum(log_p[position, tokens[start + position + 1]].item() for position in range(10))
     loss = total / (windows * 10)
     assert output.startswith(f"loss {loss:.4f}  perplexity {math.exp(loss):.3f}  of {windows * 10} tokens")
     assert output.rstrip().endswith(f": {len(tokens) - 1 - windows * 10}")
@@ -163,15 +163,15 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     """Catches rows in another order, labels of other texts, and vectors whose length is not 1."""
     lines = ["abc", "a much longer text, beyond the positions of the model", "", "hgf"]
     source, out = write_lines(tmp_path / "lines", lines), tmp_path / "v.npy"
-    ended = run("embed", models["bert"], "--input", source, "--output", out)
-    assert ended.returncode == 0, ended.stderr
-    assert "1 texts exceed the model's 24 tokens" in ended.stderr
+    result = run("embed", models["bert"], "--input", source, "--output", out)
+    assert result.returncode == 0, result.stderr
+    assert "1 texts exceed the model's 24 tokens" in result.stderr
     vectors = np.load(out, allow_pickle=False)
     encoder = load(models["bert"], precision="bf16" if instruction_set() in ("amx", "avx512") else "float32")
     np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    near = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout
-    assert near == "1.0000\thgf\n"
+    nearest = run("embed", models["bert"], "--input", source, "--nearest", "hgf", "--top", 1).stdout
+    assert nearest == "1.0000\thgf\n"
     rows = [json.loads(line) for line in run("embed", models["bert"], "--input", source).stdout.splitlines()]
     assert [row["text"] for row in rows] == lines
     pairs = write_lines(tmp_path / "pairs.tsv", ["abc\tabc", "hgf\tbag", "bag\thgf", "abc\tabc"])
@@ -190,11 +190,13 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
         in run("classify", models["bert"], "--evaluate", other).stderr
     )
     guesses = encoder.fill("ab[MASK]d", 100)[0]
-    assert {guess.token for guess in guesses} == {*range(4, encoder.tokenizer.vocab_size)}, "what steers is no guess"
+    assert {guess.token for guess in guesses} == {*range(4, encoder.tokenizer.vocab_size)}, (
+        "special tokens are not guesses"
+    )
     newline = next(guess for guess in guesses if "\n" in guess.piece)
     assert newline.probability > 0
     shown = run("fill", models["bert"], "ab[MASK]d", "--top", 100).stdout
-    assert len(shown.splitlines()) == len(guesses), "one line a guess"
+    assert len(shown.splitlines()) == len(guesses), "one line per guess"
     filled = run("fill", models["bert"], "ab[MASK]d", "--top", 2).stdout.splitlines()
     assert len(filled) == 2
     piece = filled[0].split("\t")[2]
@@ -202,7 +204,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
 
 
 def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
-    """Catches images and labels that are mixed up, and pixels that are made ready differently from files."""
+    """Catches mixed-up images and labels, and different preprocessing of image files."""
     from PIL import Image
 
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
@@ -215,14 +217,14 @@ def test_images_are_classified(models: dict[str, Path], tmp_path: Path) -> None:
     numbers = np.array([("dark", "light").index(name) for name in names], np.uint8)
     numbers[0] = 1 - numbers[0]
     files = idx(tmp_path / "images", pixels), idx(tmp_path / "labels", numbers)
-    ended = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
-    assert "accuracy 83.33 %  (5 of 6)" in ended.stdout, ended.stderr
+    result = run("classify", models["vit"], "--evaluate", files[0], "--labels", files[1])
+    assert "accuracy 83.33 %  (5 of 6)" in result.stdout, result.stderr
     assert "give --labels too" in run("classify", models["vit"], "--evaluate", files[0]).stderr
     assert "images are missing; give image files" in run("classify", models["vit"]).stderr
 
 
 def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -> None:
-    """Catches folders without images as labels, those of other labels counted as wrong, and tracebacks of odd files."""
+    """Catches empty folders as labels, unknown labels counted as wrong, and tracebacks for damaged files."""
     from PIL import Image
 
     for name in ("dark", "light", ".hidden", "empty"):
@@ -230,14 +232,14 @@ def test_folders_of_images_are_labels(models: dict[str, Path], tmp_path: Path) -
     image = Image.fromarray(np.zeros((8, 8), np.uint8))
     for name in ("dark/1.png", "light/2.png", ".hidden/3.png"):
         image.save(tmp_path / name)
-    ended = run("classify", models["vit"], "--evaluate", tmp_path)
-    assert "accuracy 50.00 %  (1 of 2)" in ended.stdout, ended.stderr
+    result = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "accuracy 50.00 %  (1 of 2)" in result.stdout, result.stderr
     image.save(tmp_path / "empty" / "4.png")
-    ended = run("classify", models["vit"], "--evaluate", tmp_path)
-    assert "label 'empty' (1 times) is not one of the model's" in ended.stderr
+    result = run("classify", models["vit"], "--evaluate", tmp_path)
+    assert "label 'empty' (1 times) is not one of the model's" in result.stderr
     image.save(tmp_path / "cut.png", exif=b"MM\x00*\x00\x00")
-    ended = run("classify", models["vit"], tmp_path / "cut.png")
-    assert "not an image that can be read" in ended.stderr
+    result = run("classify", models["vit"], tmp_path / "cut.png")
+    assert "not an image that can be read" in result.stderr
 
 
 def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path) -> None:
@@ -269,13 +271,13 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
 def test_what_cannot_be_done_is_told(
     models: dict[str, Path], name: str, action: Any, error: type[Exception], message: str
 ) -> None:
-    """Catches an answer to another question."""
+    """Catches a result for invalid arguments."""
     with pytest.raises(error, match=message):
         action(models[name])
 
 
 def test_a_model_without_text_has_no_tokenizer(models: dict[str, Path]) -> None:
-    """Catches a model of images that is given to what reads text."""
+    """Catches an image model that is used as a text model."""
     bundle = load_bundle(models["vit"])
     assert bundle.text is None
     with pytest.raises(BundleError, match="a vit model reads no text"):
@@ -283,7 +285,7 @@ def test_a_model_without_text_has_no_tokenizer(models: dict[str, Path]) -> None:
 
 
 def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]) -> None:
-    """Catches a stream of a hypothesis that is given up later."""
+    """Catches a streamed hypothesis that is dropped later."""
     generator = load(models["gpt"], search=Search(2), precision="float32")
     assert isinstance(generator, Generator)
     with pytest.raises(ConfigError, match="beam=2 cannot stream"):

@@ -1,4 +1,4 @@
-"""What a terminal shows of long work."""
+"""Progress displays on a terminal."""
 
 import io
 import sys
@@ -9,16 +9,16 @@ from transformer.cli.progress import counted, shown_while
 
 
 class Terminal(io.StringIO):
-    """Takes what is written, and says that it is a terminal."""
+    """A text buffer that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """Always."""
+        """Returns True."""
         return True
 
 
 @pytest.mark.parametrize(("total", "count"), [(None, "1,500 lines"), (3000, "1,500 of 3,000 lines")])
 def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | None, count: str) -> None:
-    """Catches a counter without its rate, and one that does not say of how many."""
+    """Catches a counter without a rate or without the total."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
@@ -32,7 +32,7 @@ def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | 
 
 
 def test_a_terminal_that_cannot_go_back_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches an empty line in the place of each counter."""
+    """Catches an empty line for each counter."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "dumb")

@@ -1,4 +1,4 @@
-"""What `transformer translate` and `score` write, through the real command."""
+"""Outputs of `transformer translate` and `score`, run as commands."""
 
 import json
 import subprocess
@@ -19,17 +19,17 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_path: Path) -> None:
-    """Catches outputs of different lengths or of another order, and JSON that does not read back."""
+    """Catches outputs of different lengths or orders, and JSON that cannot be parsed."""
     links, attention = tmp_path / "links", tmp_path / "a.npz"
-    ended = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--format", "jsonl",
+    result = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--format", "jsonl",
                 "--alignment", links, "--attention", attention, "--protect", "all")  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    records = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr
+    records = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["line"] for line in records] == [1, 2, 3]
     assert [line["source"] for line in records] == ["one two {x}", "", "seven"]
     assert [len(line["alternatives"]) for line in records] == [2, 1, 2]
     assert "{x}" in records[0]["translation"]
-    assert "glossary: 0 of 0 terms; protected: 1 of 1 spans" in ended.stderr
+    assert "glossary: 0 of 0 terms; protected: 1 of 1 spans" in result.stderr
     assert len(links.read_text().splitlines()) == 3
     assert {name.split(".")[0] for name in np.load(attention)} == {"1", "3"}
     plain = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--protect", "all")
@@ -40,16 +40,16 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
 
 
 def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches lines that were translated and are lost since a later one cannot be read."""
+    """Catches translations that are lost because a later line cannot be read."""
     source, target = tmp_path / "source.txt", tmp_path / "target.txt"
     source.write_bytes(b"one two\n" * 1030 + b"\xff\n" + b"three\n" * 5)
-    ended = run("translate", tiny_run, "--input", source, "--output", target)
-    assert ended.returncode == 2
-    assert "line 1031, byte 1" in ended.stderr
+    result = run("translate", tiny_run, "--input", source, "--output", target)
+    assert result.returncode == 2
+    assert "line 1031, byte 1" in result.stderr
     assert len(target.read_text(encoding="utf-8").splitlines()) == 1030
-    ended = run("translate", tiny_run, stdin=source.read_bytes())
-    assert ended.returncode == 2
-    assert len(ended.stdout.splitlines()) == 1030
+    result = run("translate", tiny_run, stdin=source.read_bytes())
+    assert result.returncode == 2
+    assert len(result.stdout.splitlines()) == 1030
 
 
 @pytest.mark.parametrize(
@@ -73,57 +73,57 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
 def test_options_that_mean_nothing_are_refused(
     tiny_run: Path, source: Path, tmp_path: Path, options: list[object], message: str
 ) -> None:
-    """Catches an option that is silently without effect, and a traceback."""
+    """Catches an option without effect that is accepted, and a traceback."""
     files = {
         "INPUT": source,
         "SHORT": write_lines(tmp_path / "short", ["1"]),
         "LONG": write_lines(tmp_path / "long", [""] * 9),
         "MARKED": write_lines(tmp_path / "marked", ["\ufeffa\tb"]),
     }
-    ended = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
-    assert ended.returncode == 2
-    assert message in ended.stderr
-    assert len(ended.stderr.splitlines()) <= 2
+    result = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) <= 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
 @pytest.mark.parametrize("option", ["--output", "--alignment", "--attention"])
 def test_what_has_no_room_is_named(tiny_run: Path, source: Path, option: str) -> None:
-    """Catches a full disk of which one cannot tell where it is, and a traceback of what is flushed once more."""
-    ended = run("translate", tiny_run, "--input", source, option, "/dev/full")
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "error: /dev/full: No space left on device; choose another output file"
-    assert "Traceback" not in ended.stderr
+    """Catches a message that does not name the full disk, and a traceback when buffers are flushed again."""
+    result = run("translate", tiny_run, "--input", source, option, "/dev/full")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == "error: /dev/full: No space left on device; choose another output file"
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full to write to")
 def test_notes_without_room_stop_no_work(tiny_run: Path, source: Path) -> None:
-    """Catches translations that are lost since what is said beside them has no room."""
+    """Catches translations that are lost because standard error cannot be written."""
     command = [sys.executable, "-m", "transformer", "translate", tiny_run, "--input", source]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False)
-    assert (ended.returncode, ended.stdout.count(b"\n")) == (0, 3)
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert (result.returncode, result.stdout.count(b"\n")) == (0, 3)
 
 
 def test_links_go_to_words_of_the_line_as_given(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches words that are counted in the pieces of one that was cut, of which the line has no so many."""
+    """Catches indices that count the pieces of a split word, beyond the words of the line."""
     long, links = f"one {'seven' * 120} two", tmp_path / "links"
-    ended = run("translate", tiny_run, "--input", write_lines(tmp_path / "long", [long]), "--alignment", links)
+    result = run("translate", tiny_run, "--input", write_lines(tmp_path / "long", [long]), "--alignment", links)
     pairs = [tuple(map(int, pair.split("-"))) for pair in links.read_text().split()]
-    assert "cut within a sentence" in ended.stderr
+    assert "cut within a sentence" in result.stderr
     assert {source for source, _ in pairs} <= {0, 1, 2}
-    assert max(target for _, target in pairs) < len(ended.stdout.split())
+    assert max(target for _, target in pairs) < len(result.stdout.split())
     assert len(pairs) > 3
 
 
 def test_tags_are_counted_too(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches a report that is left out where tags alone are protected, which no search needs to know."""
-    ended = run("translate", tiny_run, "--input", write_lines(tmp_path / "a", ["one <b>two</b>"]), "--protect", "tags")
-    assert ended.stderr.endswith("glossary: 0 of 0 terms; protected: 2 of 2 spans\n")
+    """Catches a missing report when only tags are protected, which do not affect the search."""
+    result = run("translate", tiny_run, "--input", write_lines(tmp_path / "a", ["one <b>two</b>"]), "--protect", "tags")
+    assert result.stderr.endswith("glossary: 0 of 0 terms; protected: 2 of 2 spans\n")
 
 
 def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
-    """Catches a line without a score, JSON that is none (NaN), and means that are sums."""
+    """Catches a line without a score, invalid JSON (NaN), and sums instead of means."""
     target = write_lines(tmp_path / "target", ["2 1", "", "7 " * 200])
     plain, mean, objects = (
         run("score", tiny_run, "--source", source, "--target", target, *options).stdout.splitlines()
@@ -144,21 +144,21 @@ def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches a list that evaluate and translate do not take, and one of another model that they do."""
+    """Catches a shortlist that `evaluate` does not accept, and a damaged one that `translate` accepts."""
     source, target = digit_corpus
     path = tmp_path / "list.safetensors"
-    made = run(
+    created = run(
         "shortlist", tiny_run, "--source", source, "--target", target, "--out", path, "--best", 3, "--frequent", 2
     )
-    assert made.returncode == 0, made.stderr
-    assert "held-out translations" in made.stdout
+    assert created.returncode == 0, created.stderr
+    assert "held-out translations" in created.stdout
     plain, short = (
         run("evaluate", tiny_run, "--source", source, "--reference", target, "--json", "--bootstrap", 0, *options)
         for options in ([], ["--shortlist", path])
     )
     assert short.returncode == 0, short.stderr
-    scores = [json.loads(ended.stdout)["systems"][0]["scores"]["chrF"]["score"] for ended in (plain, short)]
+    scores = [json.loads(result.stdout)["systems"][0]["scores"]["chrF"]["score"] for result in (plain, short)]
     assert scores[1] > scores[0] - 5, "three tokens of each digit are enough"
     path.write_bytes(b"")
-    ended = run("translate", tiny_run, "--input", source, "--shortlist", path)
-    assert (ended.returncode, "is not a shortlist" in ended.stderr) == (2, True)
+    result = run("translate", tiny_run, "--input", source, "--shortlist", path)
+    assert (result.returncode, "is not a shortlist" in result.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""Prepared data: made once, found again, never half made, and the same however it is made."""
+"""Prepared data: it is created once, reused, never incomplete, and independent of how it is created."""
 
 import json
 import re
@@ -27,7 +27,7 @@ HELD_OUT = ("validation_source", "validation_target", "test_source")
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """Two text files and a table, with repeated pairs within and across them, in blocks of 101 pairs."""
+    """Two text files and a table with duplicates within and across files, in blocks of 101 pairs."""
     substitute(monkeypatch, "tokens.BLOCK_PAIRS", 101)
     sources = [f"word {n % 53} {'very ' * (n % 7)}{n % 199}" for n in range(700)]
     source = write_lines(tmp_path / "a.en", sources[:500])
@@ -47,16 +47,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_same_for_any_number_of_processes(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches blocks that overtake each other, and a fingerprint that knows how the work was done."""
-    made = []
+    """Catches blocks out of order, and a fingerprint that depends on the number of processes."""
+    folder_contents = []
     for number in (None, 1, 3):
         prepared(settings.model_copy(update={"workers": number}), tmp_path / str(number))
-        made.append(contents(tmp_path / str(number)))
-    assert made[0] == made[1] == made[2]
+        folder_contents.append(contents(tmp_path / str(number)))
+    assert folder_contents[0] == folder_contents[1] == folder_contents[2]
 
 
 def test_account_of_several_files(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches a pair repeated in another file and kept, and weights that reach the wrong examples."""
+    """Catches duplicates in another file that are kept, and weights assigned to the wrong examples."""
     corpus = prepared(settings, tmp_path / "x")
     report = corpus.report
     lines = [Path(str(path)).read_text().splitlines() for path in (settings.source, settings.target, settings.pairs)]
@@ -71,7 +71,7 @@ def test_account_of_several_files(settings: DataConfig, tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_not_done_again(settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a start that encodes the corpus once more: nothing may be read as pairs the second time."""
+    """Catches a start that encodes the corpus again: the second one must not read any pairs."""
     first = prepared(settings, tmp_path / "x")
     substitute(monkeypatch, "inputs.CorpusFile.read", None)
     again = prepared(settings.model_copy(update={"weights": (1.0, 3.0), "workers": 2}), tmp_path / "x")
@@ -94,7 +94,7 @@ def test_what_is_there_is_not_done_again(settings: DataConfig, tmp_path: Path, m
 def test_whatever_decides_the_tokens_is_in_the_fingerprint(
     settings: DataConfig, tmp_path: Path, changed: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches tokens of other settings being taken for these."""
+    """Catches tokens of other settings that are reused."""
     monkeypatch.chdir(tmp_path)
     prepared(settings, tmp_path / "x")
     before = set((tmp_path / "x").glob("tokens-*"))
@@ -136,36 +136,36 @@ def test_a_damaged_store_is_made_again(settings: DataConfig, tmp_path: Path, fil
 
 
 def test_a_store_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    """Catches a half-made store that a later run takes for a whole one, also what a killed process left."""
+    """Catches an incomplete store that a later run uses, also one left by a killed process."""
     folder = PreparedDataCache(tmp_path / "x")
 
-    def half(path: Path) -> None:
+    def write_half(path: Path) -> None:
         (path / "file").write_text("half")
         raise DataError("no more")
 
     with pytest.raises(DataError, match="no more"):
-        folder.get_or_create("thing", {"a": 1}, half)
+        folder.get_or_create("thing", {"a": 1}, write_half)
     assert not [path for path in (tmp_path / "x").iterdir() if path.is_dir()]
     entry = folder.get_or_create("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
-    left = entry.with_name(f".writing-{entry.name}-7")
-    shutil.copytree(entry, left)
+    leftover = entry.with_name(f".writing-{entry.name}-7")
+    shutil.copytree(entry, leftover)
     shutil.rmtree(entry)
-    (left / "other").write_text("half")
+    (leftover / "other").write_text("half")
     entry = folder.get_or_create("thing", {"a": 1}, lambda path: (path / "file").write_text("whole") and None)
     assert sorted(path.name for path in entry.iterdir()) == ["file", "manifest.json", "manifest.sha256"]
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
-    """Catches two processes that write the same store into each other."""
-    started, go_on = threading.Event(), threading.Event()
+    """Catches two processes that write the same store at the same time."""
+    started, proceed = threading.Event(), threading.Event()
     written: list[str] = []
     entries: list[Path] = []
 
     def prepare(name: str) -> None:
         def write(path: Path) -> None:
             started.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
             written.append(name)
             (path / "file").write_text(name)
 
@@ -175,7 +175,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
     threads[0].start()
     assert started.wait(60)
     threads[1].start()
-    go_on.set()
+    proceed.set()
     for thread in threads:
         thread.join(60)
     assert written == ["a"]
@@ -185,7 +185,7 @@ def test_of_two_at_once_one_writes_and_both_find(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["validation_source", "test_source"])
 def test_held_out_files_that_change_meanwhile_are_refused(settings: DataConfig, tmp_path: Path, key: str) -> None:
-    """Catches validation pairs kept under the sum of others, by which a later run is then judged."""
+    """Catches validation pairs stored under the fingerprint of others, which a later run would use."""
     files = {name: write_lines(tmp_path / name, ["word"]) for name in HELD_OUT}
     preparation = CorpusBuilder(settings.model_copy(update={k: str(v) for k, v in files.items()}), 1, tmp_path / "x")
     files[key].write_text("other\n")
@@ -194,7 +194,7 @@ def test_held_out_files_that_change_meanwhile_are_refused(settings: DataConfig, 
 
 
 def test_a_file_that_changes_meanwhile_is_refused(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches tokens kept under the fingerprint of another text."""
+    """Catches tokens stored under the fingerprint of another text."""
     preparation = CorpusBuilder(settings, 1, tmp_path / "x")
     with Path(str(settings.source)).open("a") as file:
         file.write("one more\n")
@@ -208,7 +208,7 @@ def test_a_file_that_changes_meanwhile_is_refused(settings: DataConfig, tmp_path
 def test_a_process_that_ends_early_is_told(
     settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches waiting forever for a process that was killed."""
+    """Catches an endless wait for a process that was killed."""
     monkeypatch.setattr(workers, "COMMAND", ["sh", "-c", "exit 7"])
     with pytest.raises(DataError, match=r"a worker process ended early, with code 7; .* set data.workers lower"):
         prepared(settings.model_copy(update={"workers": 2}), tmp_path / "x")
@@ -216,7 +216,7 @@ def test_a_process_that_ends_early_is_told(
 
 
 def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches processes that outlive a refused corpus, and a store that it leaves."""
+    """Catches processes and a store that remain after a corpus is refused."""
     tokenizers = CorpusBuilder(settings, 1, tmp_path / "x").train_tokenizers(TOKENIZER)
     with Path(str(settings.source)).open("ab") as file:
         file.write(b"\xff\n")
@@ -228,28 +228,28 @@ def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_
 
 
 def test_small_corpora_are_encoded_at_once() -> None:
-    """Catches processes started for a corpus that is done before they are."""
+    """Catches worker processes for a corpus that is encoded before they have started."""
     assert worker_count(None, SMALL_PAIRS - 1) == 0
     assert worker_count(None, SMALL_PAIRS) >= 1
     assert worker_count(3, 7) == 3
 
 
 def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches a limit that takes the first pairs alone: here the words of the end must be learned too."""
+    """Catches a limit that only takes the first pairs: words at the end must be learned too."""
     lines = ["aaaa bbbb"] * 500 + ["zzzz yyyy"] * 500
     files = [str(write_lines(tmp_path / name, lines)) for name in ("s", "t")]
     config = DataConfig(source=files[0], target=files[1])
     tokenizer = TokenizerConfig(vocab_size=300, training_pairs=7)
-    tokenizers = CorpusBuilder(config, 1, tmp_path / "x").train_tokenizers(tokenizer)
-    whole = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
-    assert tokenizers.source.to_json() == whole.source.to_json()
-    assert len(tokenizers.source.encode("zzzz")) == 1
+    actual = CorpusBuilder(config, 1, tmp_path / "x").train_tokenizers(tokenizer)
+    expected = TokenizerPair.train(lambda: lines[::143], lambda: lines[::143], tokenizer)
+    assert actual.source.to_json() == expected.source.to_json()
+    assert len(actual.source.encode("zzzz")) == 1
 
 
 def test_progress_without_a_terminal_is_plain_lines(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches control characters in a log, a command that says nothing for an hour, and one that says too much."""
+    """Catches control characters in a log, and a command that reports nothing for an hour, or too much."""
     with show_progress() as progress:
         for done in range(100):
             progress("tokens", done, 100)
@@ -272,7 +272,7 @@ def test_progress_without_a_terminal_is_plain_lines(
 
 
 def test_a_manifest_names_every_file(settings: DataConfig, tmp_path: Path) -> None:
-    """Catches a file that could be damaged unseen."""
+    """Catches a file whose damage would not be detected."""
     prepared(settings, tmp_path / "x")
     for store in (tmp_path / "x").glob("*-*/"):
         if store.is_dir():

@@ -1,4 +1,4 @@
-"""Reading of every corpus format, and the messages about files that cannot be read."""
+"""Reading every corpus format, and the messages about files that cannot be read."""
 
 import gzip
 import json
@@ -47,7 +47,7 @@ def unit(*segments: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
 def test_compressed_text_is_read_like_plain_text(tmp_path: Path, ending: str) -> None:
-    """Catches a reader that ends lines elsewhere than at line feeds, or loses an unterminated last one."""
+    """Catches a reader that ends lines at other characters than line feeds, or loses an unterminated last line."""
     sides = ("one\r\ntwo\u2028\n\nlast", "eins\nzwei\n\nletzte")
     files = [compressed(tmp_path / f"{n}.txt{ending}", side.encode()) for n, side in enumerate(sides)]
     counts = PairCounts()
@@ -59,11 +59,11 @@ def test_compressed_text_is_read_like_plain_text(tmp_path: Path, ending: str) ->
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-@pytest.mark.parametrize("left", [0, 20, -1])
-def test_a_damaged_archive_is_refused_by_name(tmp_path: Path, ending: str, left: int) -> None:
-    """Catches the lines before the cut being taken for the whole file."""
+@pytest.mark.parametrize("end", [0, 20, -1])
+def test_a_damaged_archive_is_refused_by_name(tmp_path: Path, ending: str, end: int) -> None:
+    """Catches a truncated archive that is read as a complete one."""
     path = compressed(tmp_path / f"x.tsv{ending}", tsv([(f"source {n * n}", f"target {n}") for n in range(999)]))
-    path.write_bytes(path.read_bytes()[:left])
+    path.write_bytes(path.read_bytes()[:end])
     with pytest.raises(DataError, match=rf"x\.tsv\{ending}: damaged or cut short \(.*\); compress it again"):
         read(path)
 
@@ -86,7 +86,7 @@ def test_several_files_are_read_in_order(tmp_path: Path) -> None:
 
 
 def test_tsv_columns_by_number_and_name(tmp_path: Path) -> None:
-    """Catches quotation marks taken for syntax, columns counted from 0, and a header taken for a pair."""
+    """Catches quotation marks parsed as syntax, columns counted from 0, and a header read as a pair."""
     assert read(compressed(tmp_path / "x.tsv", tsv(PAIRS))) == PAIRS
     wide = compressed(tmp_path / "wide.tsv", b"id\tde\ten\n7\tHund\tdog\textra\n")
     assert read(wide, columns=(3, 2)) == [("en", "de"), ("dog", "Hund")]
@@ -120,7 +120,7 @@ def test_jsonl_names_dots_null_and_line_breaks(tmp_path: Path) -> None:
     ],
 )
 def test_jsonl_that_is_none_is_refused(tmp_path: Path, line: str, message: str) -> None:
-    """Catches a row left out without a word."""
+    """Catches a row that is silently skipped."""
     path = write_lines(tmp_path / "x.jsonl", ['{"source": "a", "target": "b"}', line])
     with pytest.raises(DataError, match=rf"x\.jsonl, {message}"):
         read(path)
@@ -147,7 +147,7 @@ def test_parquet_columns_and_nested_ones(tmp_path: Path) -> None:
 
 
 def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    """Catches bytes that end the run with a traceback, an hour into it."""
+    """Catches bytes that end a run with a traceback after an hour."""
     column = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
     parquet.write_table(pa.table({"source": column, "target": ["b"]}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"x.parquet: not a Parquet file, damaged or cut short \(.*utf-8"):
@@ -155,7 +155,7 @@ def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 
 def test_tmx_takes_two_languages_and_leaves_codes_out(tmp_path: Path) -> None:
-    """Catches codes read as text, a variant of a language missed, a language whose name starts like another's."""
+    """Catches codes read as text, a missed variant of a language, and a language with the prefix of another."""
     body = (
         unit(("en-GB", "a <bpt i='1'>&lt;b&gt;</bpt>dog<ept i='1'>&lt;/b&gt;</ept> &amp; <hi>cat</hi>"), ("de", "Hund"))
         + unit(("fr", "chien"), ("DE", "nur\ndeutsch"))
@@ -187,13 +187,13 @@ def test_entities_are_refused(tmp_path: Path, doctype: str) -> None:
 
 
 def test_the_usual_document_type_of_tmx_is_read(tmp_path: Path) -> None:
-    """Catches refusing the line that translation tools write, which declares nothing and is never fetched."""
+    """Catches a refusal of the document type that translation tools write; it is harmless and never fetched."""
     path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "a"), ("de", "b")), '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'))
     assert read(path, languages=("en", "de")) == [("a", "b")]
 
 
 def test_an_entity_that_is_declared_elsewhere_is_named(tmp_path: Path) -> None:
-    """Catches letters that vanish: with a document type that is not read, a parser may pass over what it declares."""
+    """Catches letters that vanish: a parser may ignore entities of a document type that it does not read."""
     doctype = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
     path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "Caf&eacute; noir"), ("de", "b")), doctype))
     with pytest.raises(DataError, match=r"x.tmx, line 2: &eacute; is declared elsewhere, which is not read"):
@@ -201,14 +201,14 @@ def test_an_entity_that_is_declared_elsewhere_is_named(tmp_path: Path) -> None:
 
 
 def test_a_unit_of_very_many_segments_is_refused(tmp_path: Path) -> None:
-    """Catches a small file whose pairs, each of one language with each of the other, fill the memory."""
+    """Catches a small file whose pairs, all combinations of the segments, exhaust memory."""
     path = compressed(tmp_path / "x.tmx", tmx(unit(*[("en", "a"), ("de", "b")] * 101)))
     with pytest.raises(DataError, match="a unit of 101 and 101 segments"):
         read(path, languages=("en", "de"))
 
 
 def test_xml_that_is_none_is_refused(tmp_path: Path) -> None:
-    """Catches the units before the cut being taken for the whole file."""
+    """Catches a truncated file that is read as a complete one."""
     content = tmx(unit(("en", "a"), ("de", "b")) * 7)
     path = compressed(tmp_path / "x.tmx", content[:-40])
     with pytest.raises(DataError, match=r"x.tmx: not XML, or cut short \(.*line 2.*\)"):
@@ -217,7 +217,7 @@ def test_xml_that_is_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.tsv", "x.jsonl"])
 def test_a_file_without_a_pair_is_refused(tmp_path: Path, name: str) -> None:
-    """Catches a run on nothing."""
+    """Catches a run without data."""
     with pytest.raises(DataError, match=rf"{name} holds no pair; give a file with one sentence"):
         read(write_lines(tmp_path / name, []))
 
@@ -241,6 +241,6 @@ def test_a_file_without_a_pair_is_refused(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_settings_that_name_no_corpus_are_refused(data: dict[str, object], message: str) -> None:
-    """Catches a mistake that is found only after an hour of reading, or never."""
+    """Catches a mistake that is only detected after an hour of reading, or never."""
     with pytest.raises(ConfigError, match=message):
         parse_recipe({"data": data})

@@ -1,4 +1,4 @@
-"""Batches made ready ahead: the same ones, in the same order, and no thread left."""
+"""Prefetching: the same batches in the same order, and no thread left behind."""
 
 import threading
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ def running() -> list[str]:
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_order_is_that_of_the_items(depth: int) -> None:
-    """Catches batches that overtake each other, and a last one that is lost."""
-    with prefetch(range(17), lambda n: n * n, depth) as made:
-        assert list(made) == [n * n for n in range(17)]
+    """Catches batches out of order, and a last one that is lost."""
+    with prefetch(range(17), lambda n: n * n, depth) as results:
+        assert list(results) == [n * n for n in range(17)]
     assert not running()
 
 
 def test_leaving_early_ends_the_thread_of_endless_items() -> None:
     """Catches a thread that waits forever on a full queue."""
-    with prefetch(count(), str, 2) as made:
-        assert next(iter(made)) == "0"
+    with prefetch(count(), str, 2) as results:
+        assert next(iter(results)) == "0"
         assert running()
     assert not running()
 
@@ -38,15 +38,15 @@ def test_no_more_is_made_than_may_wait() -> None:
             drawn.append(n)
             yield n
 
-    with prefetch(items(), str, 3) as made:
+    with prefetch(items(), str, 3) as results:
         for _ in range(5):
-            next(iter(made))
+            next(iter(results))
     assert len(drawn) <= 5 + 3 + 2
 
 
 @pytest.mark.parametrize("in_make", [False, True])
 def test_an_exception_comes_where_its_item_would(in_make: bool) -> None:
-    """Catches an error that is swallowed in the thread, after which training would wait forever."""
+    """Catches an exception lost in the thread, after which training would wait forever."""
 
     def items() -> Iterator[int]:
         yield from (1, 2)
@@ -60,8 +60,8 @@ def test_an_exception_comes_where_its_item_would(in_make: bool) -> None:
         return n
 
     seen: list[int] = []
-    with pytest.raises(ValueError, match="no third"), prefetch(items(), make) as made:
-        seen.extend(made)
+    with pytest.raises(ValueError, match="no third"), prefetch(items(), make) as results:
+        seen.extend(results)
     assert not running()
 
 
@@ -69,8 +69,8 @@ def test_an_exception_of_the_reader_ends_the_thread() -> None:
     """Catches a thread that outlives a failed step."""
 
     def fail() -> None:
-        with prefetch(count(), str) as made:
-            raise RuntimeError(next(iter(made)))
+        with prefetch(count(), str) as results:
+            raise RuntimeError(next(iter(results)))
 
     with pytest.raises(RuntimeError, match="0"):
         fail()

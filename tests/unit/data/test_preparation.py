@@ -28,7 +28,7 @@ from transformer.tokenizers.pair import TokenizerPair
 
 @pytest.mark.parametrize(("n_source", "n_target", "shorter"), [(5, 4, "t.txt"), (2, 7, "s.txt"), (0, 3, "s.txt")])
 def test_unequal_line_counts_are_refused_with_both(tmp_path: Path, n_source: int, n_target: int, shorter: str) -> None:
-    """Catches cutting to the shorter side, which shifts or loses pairs silently."""
+    """Catches truncation to the shorter side, which silently shifts or loses pairs."""
     source = write_lines(tmp_path / "s.txt", ["x"] * n_source)
     target = write_lines(tmp_path / "t.txt", ["y"] * n_target)
     least, longest = sorted((n_source, n_target))
@@ -39,7 +39,7 @@ def test_unequal_line_counts_are_refused_with_both(tmp_path: Path, n_source: int
 
 
 def test_empty_files_are_refused(tmp_path: Path) -> None:
-    """Catches a run on nothing."""
+    """Catches a run without data."""
     paths = [write_lines(tmp_path / name, []) for name in "st"]
     with pytest.raises(DataError, match="are empty; give text files with one sentence a line"):
         list(read_pairs(*paths))
@@ -60,7 +60,7 @@ def test_empty_files_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_reasons_to_drop(pair: tuple[str, str], tokens: tuple[int, int], reason: str | None) -> None:
-    """Catches limits that are off by one, EOS included, and a ratio that looks at one side only."""
+    """Catches limits that are off by one, EOS included, and a ratio that only limits one side."""
     actual = PairFilter(10, 20, 4.0).reasons([pair[0]], [pair[1]], *(np.array([n]) for n in tokens)).tolist()
     assert actual == [KEPT if reason is None else REASONS.index(reason)]
 
@@ -76,7 +76,7 @@ def repeated(pairs: list[tuple[str, str]], folder: Path, block: int) -> list[boo
 
 
 def test_duplicates_are_pairs_not_sides(tmp_path: Path) -> None:
-    """Catches dropping a second translation of the same source, and a line feed moved between the sides."""
+    """Catches dropping a second translation of a source, and pairs that only differ in where the source ends."""
     pairs = [("a", "b"), ("a", "c"), ("a", "b"), ("a b", "c"), ("a", "b c")]
     assert repeated(pairs, tmp_path / "x", 2) == [False, False, True, False, False]
 
@@ -85,7 +85,7 @@ def test_duplicates_are_pairs_not_sides(tmp_path: Path) -> None:
 def test_all_but_the_first_of_equal_pairs_are_found(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]], block: int
 ) -> None:
-    """Catches an order within a bucket that keeps a later one, and rows mistaken across blocks."""
+    """Catches an order within a bucket that keeps a later pair, and rows confused between blocks."""
     seen: set[tuple[str, str]] = set()
     expected = [pair in seen or bool(seen.add(pair)) for pair in pairs]
     assert repeated(pairs, tmp_path_factory.mktemp("digests") / "x", block) == expected
@@ -97,25 +97,25 @@ def ragged(rows: list[list[int]]) -> Ragged:
 
 @pytest.mark.parametrize("vocab_size", [MAX_UINT16_VOCAB, MAX_UINT16_VOCAB + 1])
 def test_store_returns_the_rows_marked_as_examples(tmp_path: Path, vocab_size: int) -> None:
-    """Catches rows mixed up at the border of two blocks, empty rows, ids cut to two bytes, a row that is not marked."""
+    """Catches rows mixed up between blocks, empty rows, ids truncated to two bytes, and rows that are not examples."""
     rows = [([n, vocab_size - 1], [n] * (n % 3)) for n in range(31)]
     writer = TokenWriter(tmp_path, vocab_size)
     for start, end in ((0, 7), (7, 7), (7, 8), (8, 31)):
         writer.append(*(ragged([row[side] for row in rows[start:end]]) for side in range(2)))
     writer.finish(np.arange(31) % 5 != 2)
-    kept = [row for n, row in enumerate(rows) if n % 5 != 2]
+    examples = [row for n, row in enumerate(rows) if n % 5 != 2]
     store = TokenStore(tmp_path)
-    assert store.lengths.tolist() == [[len(source) + 1, len(target) + 1] for source, target in kept]
-    ids = np.random.default_rng(0).permutation(len(kept)).astype(np.uint32)
+    assert store.lengths.tolist() == [[len(source) + 1, len(target) + 1] for source, target in examples]
+    ids = np.random.default_rng(0).permutation(len(examples)).astype(np.uint32)
     for side in range(2):
         taken = store.take(ids, side)
-        assert np.split(taken.values, np.cumsum(taken.lengths)[:-1])[3].tolist() == kept[ids[3]][side]
-        assert taken.values.tolist() == [token for id in ids for token in kept[id][side]]
+        assert np.split(taken.values, np.cumsum(taken.lengths)[:-1])[3].tolist() == examples[ids[3]][side]
+        assert taken.values.tolist() == [token for id in ids for token in examples[id][side]]
     assert not list(tmp_path.glob("*.raw"))
 
 
 def test_a_store_without_tokens_or_rows_opens(tmp_path: Path) -> None:
-    """Catches an empty buffer whose place in the file is asked for."""
+    """Catches an empty buffer whose position in the file is read."""
     write_pairs(tmp_path / "a", [(ragged([[], []]), ragged([[], []]))], 300)
     assert TokenStore(tmp_path / "a").take(np.array([1, 0]), 0).lengths.tolist() == [0, 0]
     write_pairs(tmp_path / "b", [], 300)
@@ -136,7 +136,7 @@ lengths_of = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_siz
 def test_an_epoch_holds_every_example_once_within_the_budget(
     lengths: list[tuple[int, int]], batch_tokens: int, epoch: int
 ) -> None:
-    """Catches a dropped rest, a repeated example, a budget that ignores one side or padding."""
+    """Catches a dropped remainder, a repeated example, and a budget that ignores one side or padding."""
     table = np.array(lengths, dtype=np.int32)
     batches = plan_epoch(table, batch_tokens, seed=1, epoch=epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
@@ -150,7 +150,7 @@ def test_an_epoch_holds_every_example_once_within_the_budget(
     st.integers(1, 400),
 )
 def test_batches_are_cut_as_late_as_the_budget_allows(longest: list[int], batch_tokens: int) -> None:
-    """Catches a cut of equal lengths that is off by one; the oracle walks over the sorted lengths one by one."""
+    """Catches a split of equal lengths that is off by one; the reference adds the sorted lengths one by one."""
     expected: list[int] = []
     for length in sorted(longest):
         if expected and length * (expected[-1] + 1) <= batch_tokens:
@@ -162,7 +162,7 @@ def test_batches_are_cut_as_late_as_the_budget_allows(longest: list[int], batch_
 
 
 def test_the_plan_does_not_depend_on_how_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches positions that start anew with each chunk."""
+    """Catches positions that restart in each chunk."""
     lengths = np.random.default_rng(0).integers(1, 30, (101, 2)).astype(np.int32)
     expected = [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)]
     substitute(monkeypatch, "batches.CHUNK", 7)
@@ -178,12 +178,12 @@ def test_ties_are_of_like_length_on_the_other_sides() -> None:
 
 
 def test_an_epoch_of_nothing_has_no_batch() -> None:
-    """Catches a batch without an example."""
+    """Catches a batch without examples."""
     assert plan_epoch(np.zeros((0, 2), np.int32), 7, 1, 0) == []
 
 
 def test_whole_weights_repeat_and_fractions_take_turns() -> None:
-    """Catches a fraction that leaves some examples out for good, or depends on more than seed and epoch."""
+    """Catches a fraction that always omits some examples, or depends on more than seed and epoch."""
     parts = (DatasetMix(5), DatasetMix(4, 2.0), DatasetMix(7, 0.5), DatasetMix(3, 1.25))
     epochs = [epoch_examples(19, parts, 1, epoch) for epoch in range(8)]
     counts = [np.bincount(ids, minlength=19) for ids in epochs]
@@ -200,7 +200,7 @@ def test_whole_weights_repeat_and_fractions_take_turns() -> None:
 
 
 def test_order_is_a_function_of_seed_and_epoch() -> None:
-    """Catches an order that repeats every epoch, or depends on what was drawn before."""
+    """Catches an order that repeats every epoch, or depends on earlier random numbers."""
     lengths = np.random.default_rng(0).integers(1, 30, (500, 2)).astype(np.int32)
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
@@ -213,7 +213,7 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
 
 
 def test_batches_waste_little() -> None:
-    """Catches a lost bucketing: shuffled examples of these lengths would be half padding."""
+    """Catches missing bucketing: half of batches of shuffled examples would be padding."""
     lengths = np.random.default_rng(0).integers(2, 60, (4000, 1)).repeat(2, axis=1).astype(np.int32)
     batches = plan_epoch(lengths, 1000, 1, 0)
     padded = sum(int(lengths[ids].max()) * len(ids) for ids in batches)
@@ -233,7 +233,7 @@ def row(*tokens: int) -> np.ndarray:
 
 
 def test_batch_carries_control_ids() -> None:
-    """Catches a decoder that reads what it should say, and padding in between."""
+    """Catches decoder inputs that equal the labels, and padding within a row."""
     batch = pair_batch([row(5, 6, 7), row(8)], [row(9), row(4, 5)])
     assert batch.src.tolist() == [[5, 6, 7, 2], [8, 2, 0, 0]]
     assert batch.tgt.tolist() == [[1, 9, 0], [1, 4, 5]]
@@ -259,7 +259,7 @@ def trained_on(lines: list[str], vocab_size: int) -> TokenizerPair:
 
 @pytest.mark.parametrize("workers", [None, 2])
 def test_every_pair_is_accounted_for(corpus_settings: DataConfig, tmp_path: Path, workers: int | None) -> None:
-    """Catches a pair that vanishes without a reason, a held-out pair that is trained on, a wrong overlap."""
+    """Catches a pair that is lost without a reason, training on a held-out pair, and a wrong overlap."""
     settings = corpus_settings.model_copy(update={"workers": workers})
     preparation = CorpusBuilder(settings, 1, tmp_path / "tokens")
     surveyed = preparation.scan()
@@ -299,7 +299,7 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataConfig, tm
 
 @pytest.mark.parametrize("parts", [(), (DatasetMix(500_000, 2.0), DatasetMix(500_000, 0.5), DatasetMix(500_000))])
 def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix, ...]) -> None:
-    """Catches a key, an order or a list of numbers more that is kept for every example of a corpus of millions."""
+    """Catches another array with a number per example, which a corpus of millions cannot afford."""
     lengths = np.random.default_rng(1).integers(1, 60, (1_500_000, 2)).astype(np.int32)
     examples = len(epoch_examples(len(lengths), parts, 1, 0))
     tracemalloc.start()
@@ -311,14 +311,14 @@ def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix,
 
 
 def test_nothing_left_is_refused(corpus_settings: DataConfig, tmp_path: Path) -> None:
-    """Catches an empty token store that fails later, in numpy, and a half-made store that stays."""
+    """Catches an empty token store that fails later in numpy, and an incomplete store that remains."""
     with pytest.raises(DataError, match="no pair is left to train on; pairs read 65: kept 0"):
         CorpusBuilder(corpus_settings, 1, tmp_path / "tokens").prepare(trained_on(["word"], 260), (2, 2))
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
 def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
-    """Catches a validation over no pair: the only source drawn is empty."""
+    """Catches a validation without pairs: the only held-out source is empty."""
     paths = [write_lines(tmp_path / name, ["", ""]) for name in "st"]
     settings = DataConfig(source=str(paths[0]), target=str(paths[1]), max_length_ratio=99)
     with pytest.raises(DataError, match="no pair is left"):
@@ -326,14 +326,14 @@ def test_nothing_left_to_validate_on_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_takes_most_pairs_is_named() -> None:
-    """Catches nine of ten pairs that are lost behind one number, and a setting that is of another reason."""
+    """Catches a report that does not warn when most pairs are dropped, and a setting for another reason."""
     report = DataReport(read=20, kept=8, held_out=1, dropped=Counter({"length ratio": 6, "duplicate": 5}))
     advice = "more pairs were dropped than kept, most for length ratio: raise data.max_length_ratio"
     assert advice in "\n".join(report.lines())
 
 
 def test_report_names_every_reason() -> None:
-    """Catches reasons that are left out when they are zero, so that files of two runs do not line up."""
+    """Catches reasons that are omitted when they are zero, so that the files of two runs differ in their keys."""
     report = DataReport(read=1, kept=1, dropped=Counter())
     assert not any("more pairs" in line for line in report.lines())
     assert report.to_dict()["dropped"] == {"empty": 0, "too long": 0, "length ratio": 0, "duplicate": 0}
@@ -341,9 +341,9 @@ def test_report_names_every_reason() -> None:
 
 
 def test_source_lengths_count_eos(tmp_path: Path) -> None:
-    """Catches a budget that forgets the control ids."""
+    """Catches a budget that ignores the special tokens."""
     write_pairs(tmp_path, [(ragged([[5, 6]]), ragged([[7]]))], 300)
-    source = PairDataset(TokenStore(tmp_path))
-    assert source.lengths.tolist() == [[3, 2]]
-    batch = source.fetch(np.array([0]))
+    dataset = PairDataset(TokenStore(tmp_path))
+    assert dataset.lengths.tolist() == [[3, 2]]
+    batch = dataset.fetch(np.array([0]))
     assert (batch.src.size(1), batch.labels.size(1)) == (3, 2)

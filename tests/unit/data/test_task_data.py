@@ -23,7 +23,7 @@ TEXT = ["To be, or not to be:", "", "that is \u2028 the question\u00e9", "\ttab"
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters"])
 def test_running_text_comes_back(kind: str, tmp_path: Path) -> None:
-    """Catches a line end that is lost, a space that is put in, and a file that is read in parts differently."""
+    """Catches a lost line end, an inserted space, and a file whose tokens depend on how it is divided."""
     settings = TokenizerConfig(kind=kind, vocab_size=280)
     path = write_lines(tmp_path / "text", TEXT * 700)
     tokenizer = train_tokenizer(running_text([path]), settings)
@@ -52,10 +52,10 @@ def test_characters_that_were_never_seen_are_unknown() -> None:
 def test_windows_cover_the_text_and_wear_their_frame() -> None:
     """Catches a window that is left out, and a frame that overwrites text."""
     tokens = np.arange(10, 33, dtype=np.int32)
-    source = WindowDataset(tokens, 5, 4, 3, ((1,), (2, 2)))
-    assert source.lengths.shape == (5, 1)
-    assert int(source.lengths.max()) == 8
-    batch = source.fetch(np.array([0, 4]))
+    dataset = WindowDataset(tokens, 5, 4, 3, ((1,), (2, 2)))
+    assert dataset.lengths.shape == (5, 1)
+    assert int(dataset.lengths.max()) == 8
+    batch = dataset.fetch(np.array([0, 4]))
     assert batch.tokens.tolist() == [[1, 10, 11, 12, 13, 14, 2, 2], [1, 26, 27, 28, 29, 30, 2, 2]]
     assert batch.scored_tokens == 6
     with pytest.raises(DataError, match="a text of 4 tokens has no window of 5"):
@@ -63,7 +63,7 @@ def test_windows_cover_the_text_and_wear_their_frame() -> None:
 
 
 def test_labelled_texts_are_padded_and_truncated(tmp_path: Path) -> None:
-    """Catches a label that goes with another text, attention to padding, and a truncation that is not counted."""
+    """Catches a label of another text, attention to padding, and a truncation that is not counted."""
     write_lines(tmp_path / "a.tsv", ["one\tyes", "two three four\tno"])
     (tmp_path / "b.jsonl").write_text('{"text": "five", "label": "yes"}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"text": "five", "label": 1}\n', encoding="utf-8")
@@ -81,9 +81,9 @@ def test_labelled_texts_are_padded_and_truncated(tmp_path: Path) -> None:
     tokenizer = CharacterTokenizer.train(["abcdefghijklmnopqrstuvwxyz "], TokenizerConfig(kind="characters"))
     texts = EncodedTexts([text for text, _ in rows], tokenizer, 9)
     assert texts.n_truncated == 1
-    source = LabelledDataset(texts, label_ids([label for _, label in rows], ("no", "yes"), "a"))
-    assert source.lengths.tolist() == [[5], [9], [6]]
-    batch = source.fetch(np.array([1, 0]))
+    dataset = LabelledDataset(texts, label_ids([label for _, label in rows], ("no", "yes"), "a"))
+    assert dataset.lengths.tolist() == [[5], [9], [6]]
+    batch = dataset.fetch(np.array([1, 0]))
     assert batch.labels.tolist() == [0, 1]
     assert batch.mask[:, 0, 0].sum(dim=1).tolist() == [9, 5]
     before, after = tokenizer.boundary_tokens
@@ -93,13 +93,13 @@ def test_labelled_texts_are_padded_and_truncated(tmp_path: Path) -> None:
 
 
 def test_idx_files_are_read_and_damage_is_told(tmp_path: Path) -> None:
-    """Catches a header that is believed: a short file would be filled with what memory holds."""
+    """Catches a header that is trusted: a short file would be filled with uninitialized memory."""
     values = np.random.default_rng(0).integers(0, 256, (3, 4, 5), dtype=np.uint8)
     assert np.array_equal(read_idx(idx(tmp_path / "a.gz", values)), values)
-    whole = idx(tmp_path / "a", values).read_bytes()
+    complete = idx(tmp_path / "a", values).read_bytes()
     for content, message in (
-        (whole[:-1], "holds 59 bytes where its header says 60"), (whole + b"x", "holds more bytes"),
-        (b"\x89PNG" + whole, "is not an IDX file of bytes"), (whole[:9], "ends within its header"),
+        (complete[:-1], "holds 59 bytes where its header says 60"), (complete + b"x", "holds more bytes"),
+        (b"\x89PNG" + complete, "is not an IDX file of bytes"), (complete[:9], "ends within its header"),
     ):  # fmt: skip
         (tmp_path / "bad").write_bytes(content)
         with pytest.raises(DataError, match=message):
@@ -107,7 +107,7 @@ def test_idx_files_are_read_and_damage_is_told(tmp_path: Path) -> None:
 
 
 def test_images_and_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    """Catches labels of other images, another size, and names that are too few."""
+    """Catches labels of other images, another image size, and too few names."""
     images = idx(tmp_path / "images", np.zeros((3, 4, 5), np.uint8))
     labels = idx(tmp_path / "labels", np.array([0, 2, 1], np.uint8))
     pictures = ImageProcessor((4, 5), 1, (0.5,), (0.5,))
@@ -148,7 +148,7 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
         pictures.read(deep)
     sideways = tmp_path / "phone.png"
     exif = Image.Exif()
-    exif[274] = 6  # to be turned by a quarter
+    exif[274] = 6  # rotate by 90 degrees
     Image.fromarray(pixels).save(sideways, exif=exif)
     Image.fromarray(np.rot90(pixels, -1)).save(tmp_path / "upright.png")
     assert np.array_equal(pictures.read(sideways), pictures.read(tmp_path / "upright.png"))
@@ -161,22 +161,24 @@ def test_folders_of_images_are_read(tmp_path: Path) -> None:
 
 
 def test_images_are_moved_mirrored_and_blanked() -> None:
-    """Catches a move beyond the edge, a mirrored height, and blanks that cover all."""
+    """Catches a shift beyond the edge, a vertical flip, and an erased area that covers the whole image."""
     images = torch.arange(2 * 1 * 5 * 7).float().view(2, 1, 5, 7).expand(2, 1, 5, 7) + 1
     moved = ImageAugmentation(flip=False, shift=2, erase=0.0)(images)
     for before, after in zip(images, moved, strict=True):
-        ways = [
+        candidates = [
             before[:, torch.clamp(torch.arange(5) + down, 0, 4)][:, :, torch.clamp(torch.arange(7) + right, 0, 6)]
             for down in range(-2, 3)
             for right in range(-2, 3)
         ]
-        assert any(torch.equal(after, way) for way in ways)
+        assert any(torch.equal(after, candidate) for candidate in candidates)
     many = images[:1].expand(64, -1, -1, -1)
     mirrored = ImageAugmentation(flip=True, shift=0, erase=0.0)(many)
-    same = [torch.equal(image, many[0]) for image in mirrored]
-    assert 10 < sum(same) < 54
+    is_unchanged = [torch.equal(image, many[0]) for image in mirrored]
+    assert 10 < sum(is_unchanged) < 54
     assert all(
-        torch.equal(image, many[0].flip(2)) for image, is_same in zip(mirrored, same, strict=True) if not is_same
+        torch.equal(image, many[0].flip(2))
+        for image, is_equal in zip(mirrored, is_unchanged, strict=True)
+        if not is_equal
     )
     blanked = ImageAugmentation(flip=False, shift=0, erase=0.5)(many)
     shares = [(image == 0).float().mean().item() for image in blanked]

@@ -1,6 +1,6 @@
-"""The kernels for GPUs against plain formulas: on a GPU, or where there is none, by Triton's interpreter on the CPU.
+"""The GPU kernels against plain formulas: on a GPU or, without one, in Triton's interpreter on the CPU.
 
-That they can be compiled is tested apart, since the interpreter takes what the compiler refuses.
+Compilation is tested separately, since the interpreter accepts code that the compiler rejects.
 """
 
 import copy
@@ -25,12 +25,12 @@ from unit.decoding.tiny_search import requests
 pytestmark = pytest.mark.gpu
 IS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if IS_GPU else "cpu"
-TYPES = [torch.float32, *([torch.bfloat16] if IS_GPU else [])]  # the interpreter's products take no bfloat16
+TYPES = [torch.float32, *([torch.bfloat16] if IS_GPU else [])]  # the interpreter cannot multiply bfloat16
 HEADS, WIDTH = 3, 16
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Equal but for the rounding of what was read and written."""
+    """Whether two tensors are equal up to the rounding of inputs and outputs."""
     error = (actual.double().cpu() - expected.double().cpu()).norm() / expected.double().norm()
     return bool(error < (1e-5 if actual.dtype == torch.float32 else 1e-2))
 
@@ -38,7 +38,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: bool) -> None:
-    """Catches a position left out or read twice, another row's keys, and a key that is not kept."""
+    """Catches a position that is skipped or read twice, another row's keys, and a key that is not stored."""
     rows, capacity = 5, 70
     keys, values = (torch.randn(rows, HEADS, capacity, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
     joint = torch.randn(rows, 3 * HEADS * WIDTH, device=DEVICE).to(dtype)
@@ -48,8 +48,10 @@ def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: 
     actual = triton_kernels.self_attention_step(joint, keys, values, positions.to(DEVICE), 0.3, cache_indirection)
     for row, n in enumerate(positions.tolist()):
         query, key, value = joint[row].double().view(3, HEADS, WIDTH)
-        held = torch.full((n,), row, device=DEVICE) if cache_indirection is None else cache_indirection[row, :n].long()
-        past = [x[held, :, torch.arange(n)].double() for x in before]
+        source_rows = (
+            torch.full((n,), row, device=DEVICE) if cache_indirection is None else cache_indirection[row, :n].long()
+        )
+        past = [x[source_rows, :, torch.arange(n)].double() for x in before]
         k, v = (torch.cat([x, new[None]]) for x, new in zip(past, (key, value), strict=True))
         weights = (0.3 * torch.einsum("he,nhe->hn", query, k)).softmax(dim=-1)
         assert close(actual[row], torch.einsum("hn,nhe->he", weights, v).flatten())
@@ -60,7 +62,7 @@ def test_a_new_position_attends_to_all_before_it(dtype: torch.dtype, *, shared: 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("width", [1, 3, 17])
 def test_hypotheses_attend_to_their_source(width: int, dtype: torch.dtype) -> None:
-    """Catches another sentence's source, padding that counts, and a fully masked row that is no zero."""
+    """Catches another sentence's source, padding that is attended to, and a fully masked row that is not zero."""
     sentences, length = 3, 37
     keys, values = (torch.randn(sentences, HEADS, length, WIDTH, device=DEVICE).to(dtype) for _ in range(2))
     queries = torch.randn(sentences * width, HEADS * WIDTH, device=DEVICE).to(dtype)
@@ -77,7 +79,7 @@ def test_hypotheses_attend_to_their_source(width: int, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_sum_is_normalized(dtype: torch.dtype, *, adds: bool) -> None:
-    """Catches statistics over the places that fill up a row of 48, and a sum that is not kept."""
+    """Catches statistics that include the padding of a row of 48, and a sum that is not stored."""
     x, y = (torch.randn(5, 48, device=DEVICE).to(dtype) for _ in range(2))
     alpha, beta = (torch.randn(48, device=DEVICE).to(dtype) for _ in range(2))
     total, normed = triton_kernels.add_norm(x, y if adds else None, alpha, beta, 1e-5, store_sum=True)
@@ -100,12 +102,12 @@ def test_the_best_tokens_come_first(vocabulary: int, k: int, dtype: torch.dtype)
     order = exact.sort(dim=1, descending=True, stable=True)
     assert torch.equal(tokens, order.indices[:, :k])
     assert (log_p - order.values[:, :k]).abs().max() < 1e-5
-    freely = triton_kernels.best_tokens(logits, k)[1]
-    assert torch.equal(freely, logits.double().sort(dim=1, descending=True, stable=True).indices[:, :k])
+    unrestricted = triton_kernels.best_tokens(logits, k)[1]
+    assert torch.equal(unrestricted, logits.double().sort(dim=1, descending=True, stable=True).indices[:, :k])
 
 
 def test_too_few_tokens_are_filled_up_with_none() -> None:
-    """Catches a token that is forbidden written in a place of its own."""
+    """Catches a forbidden token among the best ones."""
     log_p, _ = triton_kernels.best_tokens(
         torch.zeros(1, 5, device=DEVICE), 4, torch.tensor([1, 0, 1, 1, 0]).bool().to(DEVICE)
     )
@@ -116,7 +118,7 @@ def test_too_few_tokens_are_filled_up_with_none() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
-    """Catches a norm, a residual sum or a bias in another place, and hypotheses that go on from another one's past."""
+    """Catches a misplaced norm, residual sum or bias, and hypotheses that continue another one's past."""
     torch.manual_seed(3)
     model = build_transformer(9, 9, 12, 20, d_model=32, N=2, h=2, d_ff=20, dropout=0.0, norm_order=order)
     with torch.no_grad():
@@ -132,15 +134,15 @@ def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
             assert [hypothesis.tokens for hypothesis in actual[index]] == [
                 hypothesis.tokens for hypothesis in hypotheses
             ]
-            assert [each.score for each in actual[index]] == pytest.approx(
-                [each.score for each in hypotheses], abs=1e-4
+            assert [hypothesis.score for hypothesis in actual[index]] == pytest.approx(
+                [hypothesis.score for hypothesis in hypotheses], abs=1e-4
             )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("search", [Search(), Search(no_repeat_ngram=9)])
 def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
-    """Catches new positions that are taken for the first row's: those beyond the 32 that a cache begins with."""
+    """Catches positions beyond the initial 32 of a cache that are stored in the first row."""
     torch.manual_seed(5)
     model = build_transformer(9, 9, 12, 60, d_model=32, N=2, h=2, d_ff=20, dropout=0.0).eval()
     with torch.no_grad():
@@ -157,7 +159,7 @@ def test_a_cache_that_grew_holds_every_row(search: Search) -> None:
 
 
 def test_other_blocks_stay_as_they_are() -> None:
-    """Catches heads of a width that the kernels do not know."""
+    """Catches heads of a width that the kernels do not support."""
     model = build_transformer(9, 9, 12, 20, d_model=24, N=1, h=2, d_ff=20)
     decoder = model.decoder
     assert fuse(model).decoder is decoder
@@ -166,10 +168,10 @@ def test_other_blocks_stay_as_they_are() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_the_kernels_compile_for_a_gpu(dtype: str) -> None:
-    """Catches what the interpreter lets pass: a variable that changes its type within a loop, say."""
+    """Catches code that only the interpreter accepts, such as a variable that changes its type within a loop."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, str(Path(__file__).parent / "compile_triton_kernels.py"), dtype]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr
     programs = {name for name, value in vars(triton_kernels).items() if hasattr(value, "fn") and hasattr(value, "run")}
-    assert set(ended.stdout.split()) == programs
+    assert set(result.stdout.split()) == programs

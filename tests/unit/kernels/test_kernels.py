@@ -1,4 +1,4 @@
-"""The compiled kernels and their torch fallbacks, each against the formula in float64."""
+"""The compiled kernels and their PyTorch fallbacks, compared with the formulas in float64."""
 
 import ctypes
 import math
@@ -61,7 +61,7 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_kernels_are_compiled_where_they_can_be() -> None:
-    """Catches an installation that leaves the kernels out, so that every other test here tests torch."""
+    """Catches an installation without kernels, in which all other tests here would only test PyTorch."""
     if shutil.which("g++") is None or not HAS["avx2"]:
         pytest.skip("no compiler, or a processor without AVX2")
     actual = [name for name in HAS if HAS[name] and kernels_of_process(name) not in WITHOUT_TILES]
@@ -70,7 +70,7 @@ def test_kernels_are_compiled_where_they_can_be() -> None:
 
 @pytest.mark.slow
 def test_a_setting_chooses_the_kernels() -> None:
-    """Catches a setting that is not read, and instructions on a processor that lacks them."""
+    """Catches a setting that is ignored, and instructions on a processor that lacks them."""
     assert kernels_of_process("off") == ["None", "TRANSFORMER_KERNELS=off"]
     if shutil.which("g++") is not None:
         for name, instructions in INSTRUCTION_SETS.items():
@@ -83,12 +83,12 @@ def test_a_setting_chooses_the_kernels() -> None:
 
 
 def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a broken installation that is slow without a word, and reasons of which the last hides the first."""
-    slowest, held = list(INSTRUCTION_SETS)[-1], ctypes.CDLL(None)
+    """Catches a broken installation that is slow without a warning, and a reason that hides earlier ones."""
+    slowest, loaded_library = list(INSTRUCTION_SETS)[-1], ctypes.CDLL(None)
 
     def load(name: str) -> ctypes.CDLL:
         if name == slowest:
-            return held
+            return loaded_library
         raise OSError("no such symbol")
 
     everything = dict.fromkeys(TORCH_CAPABILITIES.values(), True)
@@ -100,7 +100,7 @@ def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -
     with pytest.warns(
         UserWarning, match="using the avx2 kernels because faster ones could not be loaded: .*avx512: no such"
     ):
-        assert load_library() == (held, slowest)
+        assert load_library() == (loaded_library, slowest)
     monkeypatch.setitem(INSTRUCTION_SETS, "none", "wings")
     monkeypatch.setattr(module, "_load_for", lambda _: None)
     assert load_library() == (None, "; ".join(f"this processor lacks {name}" for name in INSTRUCTION_SETS.values()))
@@ -116,14 +116,14 @@ def kernels_of_process(setting: str) -> list[str]:
 
 
 def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
-    """The product in float64, of numbers rounded by the formula of each precision."""
+    """Returns the product in float64 of matrices that are rounded as in the precision."""
     if precision == "float32":
         return x.double() @ weight.double().T
     if precision == "bf16":
         return x.bfloat16().double() @ weight.bfloat16().double().T
-    sides = [(side / (side.abs().amax(1, keepdim=True) / 127)).round() for side in (x, weight)]
-    units = [side.abs().amax(1).double() / 127 for side in (x, weight)]
-    return (sides[0].double() @ sides[1].double().T) * units[0][:, None] * units[1]
+    quantized = [(matrix / (matrix.abs().amax(1, keepdim=True) / 127)).round() for matrix in (x, weight)]
+    scales = [matrix.abs().amax(1).double() / 127 for matrix in (x, weight)]
+    return (quantized[0].double() @ quantized[1].double().T) * scales[0][:, None] * scales[1]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -142,25 +142,28 @@ def expected_product(x: Tensor, weight: Tensor, precision: Precision) -> Tensor:
     ],
 )
 def test_products(implementation: str, precision: Precision, rows: int, inner: int, columns: int) -> None:
-    """Catches panels in the wrong order, a last panel or group that reads beyond its end, a wrong scale or sign."""
+    """Catches panels in the wrong order, a last panel or group read beyond its end, and a wrong scale or sign."""
     x, weight, bias = torch.randn(rows, inner), torch.randn(columns, inner), torch.randn(columns)
     expected = expected_product(x, weight, precision)
     plain = PackedLinear(Weight.from_tensor(weight, precision))
     biased = PackedLinear(Weight.from_tensor(weight, precision), bias=bias, activation="relu")
-    near = {"atol": TOLERANCE[precision] * math.sqrt(inner), "rtol": 0.0}
+    tolerance = {"atol": TOLERANCE[precision] * math.sqrt(inner), "rtol": 0.0}
     if implementation == "torch" and precision == "bf16":
-        near = {"atol": max(0.02, 0.004 * math.sqrt(inner)), "rtol": 0.01}  # torch rounds the sums to bfloat16, too
-    torch.testing.assert_close(plain(x).double(), expected, **near)
-    torch.testing.assert_close(biased(x).double(), (expected + bias).relu(), **near)
+        tolerance = {
+            "atol": max(0.02, 0.004 * math.sqrt(inner)),
+            "rtol": 0.01,
+        }  # torch rounds the sums to bfloat16, too
+    torch.testing.assert_close(plain(x).double(), expected, **tolerance)
+    torch.testing.assert_close(biased(x).double(), (expected + bias).relu(), **tolerance)
     wider = plain.with_activation(3 * bias, "silu")
     y = expected + 3 * bias
-    torch.testing.assert_close(wider(x).double(), y / (1 + (-y).exp()), **near)
+    torch.testing.assert_close(wider(x).double(), y / (1 + (-y).exp()), **tolerance)
     assert plain(x).shape == (rows, columns)
     assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
 
 
 def test_activations(implementation: str) -> None:
-    """Catches a formula that is right near 0 alone, and one that overflows far from it."""
+    """Catches a formula that is only right near 0, and one that overflows far from it."""
     y = torch.linspace(-40, 40, 3001, dtype=torch.float64)
     below = (1 + torch.erf(y / math.sqrt(2))) / 2
     cubic = math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)
@@ -175,20 +178,20 @@ def test_activations(implementation: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_matrices_stand_side_by_side_and_come_apart(implementation: str, precision: Precision) -> None:
-    """Catches a part that begins at the wrong column, or shares the bias or the scales of another."""
-    for size in (64, 24):  # with and without a panel's end between them
+    """Catches a slice that begins at the wrong column, or has the bias or scales of another."""
+    for size in (64, 24):  # with and without a panel boundary between them
         weights, bias, x = torch.randn(3, size, 40), torch.randn(3 * size), torch.randn(5, 40)
-        whole = PackedLinear(*(Weight.from_tensor(weight, precision) for weight in weights), bias=bias)
+        joint = PackedLinear(*(Weight.from_tensor(weight, precision) for weight in weights), bias=bias)
         for start, stop in ((0, size), (size, 3 * size), (2 * size, 3 * size)):
-            part = whole.slice_outputs(start, stop)
-            torch.testing.assert_close(part(x), whole(x)[:, start:stop], atol=0, rtol=0)
+            part = joint.slice_outputs(start, stop)
+            torch.testing.assert_close(part(x), joint(x)[:, start:stop], atol=0, rtol=0)
     with pytest.raises(ConfigError, match="weights have different precisions"):
         PackedLinear(Weight.from_tensor(weights[0], "int8"), Weight.from_tensor(weights[1], "float32"))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_rows_of_a_matrix_are_embeddings(implementation: str, precision: Precision) -> None:
-    """Catches an embedding that differs from the projection it shares its numbers with."""
+    """Catches an embedding that differs from the projection whose weights it shares."""
     weight = Weight.from_tensor(torch.randn(131, 30), precision)
     ids = torch.tensor([[0, 130, 64], [63, 7, 7]])
     torch.testing.assert_close(PackedLinear(weight).lookup(ids), weight.dequantize()[ids], atol=0, rtol=0)
@@ -196,7 +199,7 @@ def test_rows_of_a_matrix_are_embeddings(implementation: str, precision: Precisi
 
 @needs_kernels
 def test_what_does_not_fit_is_refused() -> None:
-    """Catches reading and writing beyond the end: kernels do not check, so their callers must."""
+    """Catches reads and writes out of bounds: the kernels do not check, so their callers must."""
     matrix = PackedLinear(Weight.from_tensor(torch.randn(70, 20), "int8"))
     with pytest.raises(ValueError, match=r"x.size\(-1\)=19 does not match the weight"):
         matrix(torch.randn(3, 19))
@@ -204,7 +207,7 @@ def test_what_does_not_fit_is_refused() -> None:
         matrix.lookup(torch.tensor([5, 70]))
     with pytest.raises(ValueError, match=r"bias=\(60,\) does not match 70 outputs"):
         PackedLinear(Weight.from_tensor(torch.randn(70, 20), "int8"), bias=torch.randn(60))
-    by_hand_or_shape = (ValueError, TypeError)  # jaxtyping, where it is on, finds it first
+    by_hand_or_shape = (ValueError, TypeError)  # jaxtyping, where it is enabled, raises first
     with pytest.raises(by_hand_or_shape, match=r"do not match rows of 20|parameter 'alpha'"):
         add_norm(torch.randn(3, 20), None, torch.ones(19), torch.ones(20), 1e-6)
     with pytest.raises(by_hand_or_shape, match="do not match"):
@@ -213,7 +216,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 @needs_kernels
 def test_other_types_are_converted() -> None:
-    """Catches float64 or half numbers that are read as float32, whatever torch's default is."""
+    """Catches float64 or float16 numbers that are read as float32, for any default dtype of PyTorch."""
     weight, x = torch.randn(70, 20), torch.randn(3, 20)
     expected = PackedLinear(Weight.from_tensor(weight, "float32"))(x)
     torch.set_default_dtype(torch.float64)
@@ -230,7 +233,7 @@ def test_other_types_are_converted() -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_what_is_no_number_stays_none(precision: Precision, activation: str) -> None:
-    """Catches NaN that becomes 0 by rounding or by ReLU: a model that diverged would seem to work."""
+    """Catches NaN that rounding or ReLU turns into 0: a model that diverged would seem to work."""
     matrix = PackedLinear(Weight.from_tensor(torch.randn(70, 40), precision), activation=activation)
     x = torch.randn(2, 40)
     x[1, 7] = torch.nan
@@ -244,7 +247,7 @@ def test_what_is_no_number_stays_none(precision: Precision, activation: str) -> 
 
 
 def test_int8_weights_are_within_half_a_unit() -> None:
-    """Catches a scale of the whole matrix: one large row would cost all others their digits."""
+    """Catches one scale for the whole matrix: one large row would cost all others their precision."""
     weight = torch.randn(6, 50) * torch.tensor([1e-3, 1.0, 1e3, 1e-6, 5.0, 0.0])[:, None]
     rounded = Weight.from_tensor(weight, "int8")
     assert rounded.scales is not None
@@ -255,10 +258,10 @@ def test_int8_weights_are_within_half_a_unit() -> None:
 @needs_kernels
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precision) -> None:
-    """Catches one scale for a whole batch, and sums in another order in another block: equal to the last bit.
+    """Catches one scale for a whole batch, and sums whose order depends on the block: results are equal to the bit.
 
-    By AMX, many rows pass by panels, of which the second cache does not hold all of the larger matrix. Many rows of
-    float32 are multiplied in another way than few, though in one on all threads: see the test below.
+    With AMX, many rows are multiplied panel by panel, and the L2 cache does not hold all panels of the larger matrix.
+    Many rows of float32 are multiplied in another way than few, but in the same way on all threads: see the next test.
     """
     for rows, inner in ((45, 100), (130, 1100)):
         matrix = PackedLinear(
@@ -281,7 +284,7 @@ def test_a_row_does_not_depend_on_its_neighbours_or_on_threads(precision: Precis
 @pytest.mark.parametrize("activation", ["none", "gelu"])
 @pytest.mark.parametrize("rows", [47, 48, 95, 97, 1030])
 def test_many_rows_of_float32(rows: int, activation: str) -> None:
-    """Catches, by AMX, a part of the numbers left out, or added twice where rows, inputs or panels are cut: 24 bits."""
+    """Catches, with AMX, bits of float32 that are lost, or added twice at the edges of rows, inputs or panels."""
     for columns, inner in ((70, 1), (70, 33), (70, 520), (300, 512), (700, 200), (70, 1100)):
         bias, weight, x = torch.randn(columns), torch.randn(columns, inner), torch.randn(rows, inner)
         matrix = PackedLinear(Weight.from_tensor(weight, "float32"), bias=bias, activation=activation)
@@ -300,7 +303,7 @@ def test_many_rows_of_float32(rows: int, activation: str) -> None:
 @pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [1, 12, 16, 24, 64, 128])
 def test_attention(implementation: str, cache_dtype: torch.dtype, width: int) -> None:
-    """Catches a mask of the wrong sentence or position, a fully masked row that is NaN, heads that mix."""
+    """Catches a mask of the wrong sentence or position, NaN in a fully masked row, and heads that mix."""
     batch, heads, queries, positions = 3, 2, 5, 19
     keys, values = (torch.randn(batch, positions, heads, width).transpose(1, 2).to(cache_dtype) for _ in range(2))
     query = torch.randn(batch, queries, 3 * heads * width)[..., heads * width : 2 * heads * width]
@@ -323,10 +326,10 @@ def test_attention(implementation: str, cache_dtype: torch.dtype, width: int) ->
 )
 @pytest.mark.parametrize("allow_bf16", [False, True])
 def test_attention_of_whole_sequences(positions: int, width: int, *, allow_bf16: bool) -> None:
-    """Catches a tile that is written over another, padding that is attended to, and a result that depends on it.
+    """Catches a tile that overwrites another, padding that is attended to, and a result that depends on padding.
 
-    Where they may be rounded, and a processor multiplies bfloat16, weights become that, 8 bits, as do queries, keys and
-    values, which are that already here.
+    With `allow_bf16`, on a processor that multiplies bfloat16, attention weights are rounded to bfloat16. So are
+    queries, keys and values, which here are already representable in it.
     """
     batch, heads = 3, 2
     inputs = torch.randn(batch, positions, 3 * heads * width).bfloat16()
@@ -334,10 +337,10 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, allow_bf16:
     keys, values, split = (x.unflatten(2, (heads, width)).transpose(1, 2) for x in (keys, values, query))
     lengths = torch.tensor([positions, max(1, positions // 2), 1])
     padding = (torch.arange(positions) < lengths[:, None])[:, None, None, :]
-    drawn = torch.rand(batch, 1, positions, positions) < 0.5
-    drawn[0, 0, positions // 2] = False
-    of_all_queries = padding.expand(-1, -1, positions, -1)
-    for mask in (None, padding, causal_mask(positions) & padding, drawn, of_all_queries, of_all_queries[:1]):
+    random_mask = torch.rand(batch, 1, positions, positions) < 0.5
+    random_mask[0, 0, positions // 2] = False
+    per_query_mask = padding.expand(-1, -1, positions, -1)
+    for mask in (None, padding, causal_mask(positions) & padding, random_mask, per_query_mask, per_query_mask[:1]):
         actual = cached_attention(query, keys, values, mask, is_full_sequence=True, allow_bf16=allow_bf16)
         assert actual is not None
         expected = attention(split.double(), keys.double(), values.double(), mask).transpose(1, 2).flatten(2)
@@ -350,15 +353,17 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, allow_bf16:
     together = cached_attention(query, keys, values, padding, is_full_sequence=True, allow_bf16=allow_bf16)
     assert together is not None
     for row, length in enumerate(lengths.tolist()):
-        one = slice(row, row + 1)
-        shorter = query[one, :length], keys[one, :, :length], values[one, :, :length]
+        row_slice = slice(row, row + 1)
+        shorter = query[row_slice, :length], keys[row_slice, :, :length], values[row_slice, :, :length]
         alone = cached_attention(*shorter, is_full_sequence=True, allow_bf16=allow_bf16)
         assert alone is not None
         assert torch.equal(alone[0], together[row, :length])
-    of_one = keys[:1].expand(batch, -1, -1, -1), values[:1].expand(batch, -1, -1, -1)
-    actual = cached_attention(query, *of_one, is_full_sequence=True, allow_bf16=allow_bf16)
+    first_sentence = keys[:1].expand(batch, -1, -1, -1), values[:1].expand(batch, -1, -1, -1)
+    actual = cached_attention(query, *first_sentence, is_full_sequence=True, allow_bf16=allow_bf16)
     assert actual is not None
-    copied = cached_attention(query, *(x.contiguous() for x in of_one), is_full_sequence=True, allow_bf16=allow_bf16)
+    copied = cached_attention(
+        query, *(x.contiguous() for x in first_sentence), is_full_sequence=True, allow_bf16=allow_bf16
+    )
     assert copied is not None
     assert torch.equal(actual, copied)
     keys[0, 1, 0] = torch.nan
@@ -372,7 +377,7 @@ def test_attention_of_whole_sequences(positions: int, width: int, *, allow_bf16:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
 def test_products_that_pass_on_what_they_round(precision: Precision, activation: str) -> None:
-    """Catches results rounded in another way than the next product would, or read as what they are not."""
+    """Catches outputs that are rounded in another way than the next product rounds inputs, or read as another type."""
     for rows, inner, columns in ((1, 32, 64), (5, 100, 70), (40, 64, 200), (130, 1100, 200), (3, 33, 64), (8, 101, 70)):
         bias = torch.randn(columns)
         matrix = PackedLinear(
@@ -389,17 +394,19 @@ def test_products_that_pass_on_what_they_round(precision: Precision, activation:
             assert torch.equal(rounded, plain.bfloat16())
         torch.testing.assert_close(rounded.float(), plain, rtol=2**-8 + 2e-3, atol=1e-6)
         for bf16_output in (False, True):
-            of_rounded = matrix(x.bfloat16().float(), bf16_output=bf16_output)
-            assert torch.equal(matrix(x.bfloat16(), bf16_output=bf16_output), of_rounded)
-        far = torch.eye(inner)[:1] * torch.tensor([1e14, -1e14, 1e38, -1e38])[:, None]
-        torch.testing.assert_close(matrix(far, bf16_output=True).float(), matrix(far), rtol=2**-8 + 2e-3, atol=1e-6)
+            expected = matrix(x.bfloat16().float(), bf16_output=bf16_output)
+            assert torch.equal(matrix(x.bfloat16(), bf16_output=bf16_output), expected)
+        large_inputs = torch.eye(inner)[:1] * torch.tensor([1e14, -1e14, 1e38, -1e38])[:, None]
+        torch.testing.assert_close(
+            matrix(large_inputs, bf16_output=True).float(), matrix(large_inputs), rtol=2**-8 + 2e-3, atol=1e-6
+        )
         x[0, 0] = torch.nan
         assert matrix(x, bf16_output=True)[0].isnan().all()
 
 
 @needs_kernels
 def test_attention_leaves_to_torch_what_it_cannot() -> None:
-    """Catches heads wider than its registers, and masks that differ from head to head."""
+    """Catches heads wider than the kernel supports, and masks that differ from head to head."""
     keys = torch.randn(1, 2, 4, 130)
     assert cached_attention(torch.randn(1, 1, 260), keys, keys) is None
     keys = torch.randn(1, 2, 4, 8)
@@ -408,7 +415,7 @@ def test_attention_leaves_to_torch_what_it_cannot() -> None:
 
 @pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16])
 def test_new_positions_are_remembered(implementation: str, cache_dtype: torch.dtype) -> None:
-    """Catches a position written in another row, or over what stood beside it."""
+    """Catches a position that is written to another row, or that overwrites its neighbours."""
     cache = torch.randn(3, 2, 7, 20).to(cache_dtype)
     new, positions = torch.randn(3, 3 * 40)[:, 40:80], torch.tensor([4, 0, 6])
     expected = cache.clone()
@@ -420,40 +427,40 @@ def test_new_positions_are_remembered(implementation: str, cache_dtype: torch.dt
 
 @needs_kernels
 def test_rows_of_a_cache_change_places() -> None:
-    """Catches a row that is overwritten while another still waits for it: alone, in chains and in circles."""
+    """Catches a row that is overwritten before another row has copied it, in chains and cycles."""
     draw = random.Random(5)
     for attempt in range(400):
         n = draw.randint(1, 8)
-        wanted = [draw.randrange(n) for _ in range(draw.randint(1, n))] if attempt % 2 else draw.sample(range(n), n)
-        cache, rows, length = torch.randn(n, 2, 5, 3), torch.tensor(wanted), draw.randint(1, 5)
+        order = [draw.randrange(n) for _ in range(draw.randint(1, n))] if attempt % 2 else draw.sample(range(n), n)
+        cache, rows, length = torch.randn(n, 2, 5, 3), torch.tensor(order), draw.randint(1, 5)
         expected = cache[rows].clone()
         actual = reorder_cache(cache, rows, length)
         assert actual is not None
-        assert torch.equal(actual[:, :, :length], expected[:, :, :length]), wanted
+        assert torch.equal(actual[:, :, :length], expected[:, :, :length]), order
     assert reorder_cache(torch.randn(2, 2, 5, 3), torch.tensor([0, 1, 1]), 5) is None, "a cache cannot hold more rows"
 
 
 @pytest.mark.parametrize(("vocabulary", "k"), [(5, 5), (17, 3), (1003, 9), (9001, 1), (40, 40)])
 def test_best_tokens(implementation: str, vocabulary: int, k: int) -> None:
-    """Catches a token missed at the end of a vector or part, a sum without the tokens that are never written."""
+    """Catches a token missed at the end of a vector or part, and a sum that excludes forbidden tokens."""
     logits = torch.randn(6, vocabulary) * 5
     logits[1] -= 500
     logits[2, ::2] = -torch.inf
-    never = torch.zeros(vocabulary, dtype=torch.bool)
-    never[logits[0].argmax()] = True
-    for forbidden in (None, never):
+    forbidden_tokens = torch.zeros(vocabulary, dtype=torch.bool)
+    forbidden_tokens[logits[0].argmax()] = True
+    for forbidden in (None, forbidden_tokens):
         log_p, tokens = best_tokens(logits, k, forbidden)
         exact = logits.double().log_softmax(1)
         if forbidden is not None:
             exact = exact.masked_fill(forbidden, -torch.inf)
         expected = exact.topk(k, dim=1)
         torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
-        real = log_p > -torch.inf
-        torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-6, rtol=0)
+        is_finite = log_p > -torch.inf
+        torch.testing.assert_close(exact.gather(1, tokens)[is_finite], expected.values[is_finite], atol=1e-6, rtol=0)
 
 
 def test_nothing_is_probable_where_a_logit_is_no_number(implementation: str) -> None:
-    """Catches scores above 0 of a model that diverged: their sum is no number, and the rest looks like one."""
+    """Catches log-probabilities above 0 of a model that diverged: their sum is NaN, although some logits are finite."""
     logits = torch.tensor([[5.0, 3, torch.nan, 1], [torch.inf, 3, 2, 1], [5.0, 3, 2, 1]])
     log_p, _ = best_tokens(logits, 2)
     assert log_p.isfinite().tolist() == [[False, False], [False, False], [True, True]]
@@ -461,7 +468,7 @@ def test_nothing_is_probable_where_a_logit_is_no_number(implementation: str) -> 
 
 @needs_kernels
 def test_of_equal_tokens_the_first_is_best() -> None:
-    """Catches an order that depends on the batch or on the vector a token stands in."""
+    """Catches an order that depends on the batch or on the vector that contains a token."""
     logits = torch.zeros(2, 100)
     logits[1, 37] = 1
     assert best_tokens(logits, 3)[1].tolist() == [[0, 1, 2], [37, 0, 1]]
@@ -472,20 +479,22 @@ def test_of_equal_tokens_the_first_is_best() -> None:
 def test_the_best_of_a_product_are_those_of_its_outputs(
     implementation: str, precision: Precision, vocabulary: int, k: int
 ) -> None:
-    """Catches a block of rows, a part or a thread whose columns are missed or counted twice, a bias left out."""
+    """Catches blocks of rows, parts or threads whose columns are missed or counted twice, and a missing bias."""
     weight = Weight.from_tensor(torch.randn(vocabulary, 24), precision)
     matrix = PackedLinear(weight).with_activation(torch.randn(vocabulary), "none")
-    never = torch.zeros(vocabulary, dtype=torch.bool)
-    never[1::7] = True
+    forbidden_tokens = torch.zeros(vocabulary, dtype=torch.bool)
+    forbidden_tokens[1::7] = True
     for rows in (1, 5, 13, 64):
         x = torch.randn(rows, 24)
         exact = matrix(x).double().log_softmax(1)
-        for forbidden in (None, never):
+        for forbidden in (None, forbidden_tokens):
             expected = (exact if forbidden is None else exact.masked_fill(forbidden, -torch.inf)).topk(k, dim=1)
             log_p, tokens = matrix.top_k(x, k, forbidden)
             torch.testing.assert_close(log_p.double(), expected.values, atol=1e-4, rtol=1e-6)
-            real = log_p > -torch.inf
-            torch.testing.assert_close(exact.gather(1, tokens)[real], expected.values[real], atol=1e-5, rtol=0)
+            is_finite = log_p > -torch.inf
+            torch.testing.assert_close(
+                exact.gather(1, tokens)[is_finite], expected.values[is_finite], atol=1e-5, rtol=0
+            )
 
 
 LENGTHS = [1, 5, 64, 130, 513, 600]
@@ -495,46 +504,46 @@ LENGTHS = [1, 5, 64, 130, 513, 600]
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("inner", [24, 37, 128])
 def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Precision, inner: int) -> None:
-    """Catches a column of another list, a block of rows or columns left out, a sum over all that there are."""
+    """Catches a column of another list, a block of rows or columns left out, and a sum over the whole vocabulary."""
     matrix = PackedLinear(Weight.from_tensor(torch.randn(700, inner), precision), bias=torch.randn(700))
-    listed = ShortlistProjection.from_projection(matrix)
-    assert listed is not None
+    shortlist = ShortlistProjection.from_projection(matrix)
+    assert shortlist is not None
     lists = [torch.randperm(700)[:n].sort().values for n in LENGTHS]
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
-    list_of, never, k = torch.tensor([5, 0, 3, 3, 1, 2, 4]), torch.zeros(700, dtype=torch.bool), 6
-    never[1::7] = True
+    list_of, forbidden_tokens, k = torch.tensor([5, 0, 3, 3, 1, 2, 4]), torch.zeros(700, dtype=torch.bool), 6
+    forbidden_tokens[1::7] = True
     for width in (1, 4, 13):
         x = torch.randn(len(list_of), width, inner)
-        log_p, tokens = listed.top_k(x, torch.cat(lists), starts, list_of, k, never)
-        for place, number in enumerate(list_of):
-            ids = lists[number]
-            exact = matrix(x[place])[:, ids].double().log_softmax(dim=1)
-            n = min(k, len(ids) - int(never[ids].sum()))
-            expected = exact.masked_fill(never[ids], -torch.inf).topk(n, dim=1)
-            torch.testing.assert_close(log_p[place, :, :n].double(), expected.values, atol=1e-4, rtol=1e-6)
-            assert (log_p[place, :, n:] == -torch.inf).all()
-            assert torch.isin(tokens[place, :, :n], ids).all()
-            places = torch.searchsorted(ids, tokens[place, :, :n].contiguous())
-            torch.testing.assert_close(exact.gather(1, places), expected.values, atol=1e-4, rtol=1e-6)
-        alone = listed.top_k(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, never)
+        log_p, tokens = shortlist.top_k(x, torch.cat(lists), starts, list_of, k, forbidden_tokens)
+        for sentence, list_id in enumerate(list_of):
+            ids = lists[list_id]
+            exact = matrix(x[sentence])[:, ids].double().log_softmax(dim=1)
+            n_finite = min(k, len(ids) - int(forbidden_tokens[ids].sum()))
+            expected = exact.masked_fill(forbidden_tokens[ids], -torch.inf).topk(n_finite, dim=1)
+            torch.testing.assert_close(log_p[sentence, :, :n_finite].double(), expected.values, atol=1e-4, rtol=1e-6)
+            assert (log_p[sentence, :, n_finite:] == -torch.inf).all()
+            assert torch.isin(tokens[sentence, :, :n_finite], ids).all()
+            list_positions = torch.searchsorted(ids, tokens[sentence, :, :n_finite].contiguous())
+            torch.testing.assert_close(exact.gather(1, list_positions), expected.values, atol=1e-4, rtol=1e-6)
+        alone = shortlist.top_k(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, forbidden_tokens)
         assert torch.equal(alone[0][0], log_p[6])
         for wrong in (x[..., 1:], x[..., :0]):
             with pytest.raises(ValueError, match="do not match"):
-                listed.top_k(wrong, torch.cat(lists), starts, list_of, k, never)
+                shortlist.top_k(wrong, torch.cat(lists), starts, list_of, k, forbidden_tokens)
 
 
 @needs_kernels
 def test_lists_are_ranked_by_several_threads_as_by_one() -> None:
-    """Catches memory that threads share, and sentences that none of them takes."""
-    listed = ShortlistProjection.from_projection(PackedLinear(Weight.from_tensor(torch.randn(900, 64), "int8")))
-    assert listed is not None
+    """Catches memory that threads share, and sentences that no thread processes."""
+    shortlist = ShortlistProjection.from_projection(PackedLinear(Weight.from_tensor(torch.randn(900, 64), "int8")))
+    assert shortlist is not None
     x, columns = torch.randn(50, 4, 64), torch.arange(900).repeat(2)
     arguments = x, columns, torch.tensor([0, 900, 1800]), torch.arange(50) % 2, 5, torch.zeros(900, dtype=torch.bool)
     threads, actual = torch.get_num_threads(), list[torch.Tensor]()
     try:
         for n in (1, 3):
             torch.set_num_threads(n)
-            actual += listed.top_k(*arguments)
+            actual += shortlist.top_k(*arguments)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(actual[0], actual[2])
@@ -559,7 +568,7 @@ def test_ranking_a_product_does_not_depend_on_threads_or_other_rows() -> None:
 
 
 def test_add_norm(implementation: str) -> None:
-    """Catches the biased variance, a last vector that counts zeros, a sum that is not added."""
+    """Catches the unbiased variance, zeros counted in the last vector, and a residual that is not added."""
     for width in (5, 16, 100, 512):
         x, y, alpha, beta = torch.randn(4, 3, width), torch.randn(4, 3, width), torch.randn(width), torch.randn(width)
         for other in (y, None):
@@ -570,7 +579,7 @@ def test_add_norm(implementation: str) -> None:
 
 
 def test_norms_do_not_depend_on_threads() -> None:
-    """Catches rows that two threads take, or none: there are enough of them to be shared."""
+    """Catches rows that two threads process, or none: there are enough rows to be shared."""
     x, y, alpha, beta = torch.randn(401, 300), torch.randn(401, 300), torch.randn(300), torch.randn(300)
     threads, actual = torch.get_num_threads(), list[Tensor]()
     try:
@@ -586,7 +595,7 @@ def test_norms_do_not_depend_on_threads() -> None:
 
 @needs_kernels
 def test_structures_have_the_fields_of_the_kernels() -> None:
-    """Catches a field that was added on one side alone: its size in C is what Python says."""
+    """Catches a field that was added on one side only: sizes in C must equal those in Python."""
     from ctypes import sizeof
 
     from transformer.kernels.attention import AttentionArgs

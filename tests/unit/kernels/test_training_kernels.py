@@ -1,4 +1,4 @@
-"""The kernels of training, each against the formula in float64, and what a step makes of them."""
+"""The training kernels, compared with the formulas in float64, and their use in training steps."""
 
 import copy
 import itertools
@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 
 def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) -> Tensor:
-    """Random numbers whose rows, or whose columns, lie side by side, and not close to the next."""
+    """Returns a random matrix with contiguous rows or columns and gaps between them."""
     if is_transposed:
         return stored(columns, rows, dtype, is_transposed=False).t()
     return torch.randn(rows, columns + 3, dtype=torch.float64).to(dtype)[:, :columns]
@@ -47,7 +47,7 @@ def stored(rows: int, columns: int, dtype: torch.dtype, *, is_transposed: bool) 
     ],
 )  # fmt: skip
 def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int, int]) -> None:
-    """Catches a panel, a part of the inner axis or a last row that is read or written in the wrong place."""
+    """Catches a panel, a part of the inner axis or a last row that is read or written at the wrong address."""
     m, k, n = sizes
     types = [FLOAT32, BF16] if precision == BF16 else [FLOAT32]
     bias = torch.randn(n)
@@ -62,7 +62,7 @@ def test_matrices_of_every_layout(precision: torch.dtype, sizes: tuple[int, int,
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("columns", [37, 64])
 def test_a_product_is_added_and_leaves_the_rest_alone(precision: torch.dtype, columns: int) -> None:
-    """Catches a sum that is forgotten where the inner axis is cut, and a store beyond the last row or column."""
+    """Catches a sum that is lost where the inner axis is split, and a store beyond the last row or column."""
     a, b, buffer = torch.randn(34, 9001), torch.randn(9001, columns), torch.full((36, columns + 3), 7.0)
     exact = a.to(precision).double() @ b.to(precision).double()
     for epilogue, added in ((Epilogue(accumulate=True), 7), (Epilogue(), 0)):
@@ -75,7 +75,7 @@ def test_a_product_is_added_and_leaves_the_rest_alone(precision: torch.dtype, co
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("k", [33, 9001])
 def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
-    """Catches a sum that is rectified, gated or tensors its bias before it is whole, and a gate of another place."""
+    """Catches an epilogue that is applied before the sum is complete, and a gate of another element."""
     a, b, bias = torch.randn(13, k), torch.randn(k, 70), torch.randn(70)
     relu_output = torch.randn(13, 80).to(precision)[:, 5:75]
     exact = a.to(precision).double() @ b.to(precision).double()
@@ -86,7 +86,7 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
     torch.testing.assert_close(actual.double(), expected, atol=5e-3, rtol=1e-5)
     matmul(a, b, Epilogue(derivatives=relu_output), precision=precision, out=actual)
     torch.testing.assert_close(actual.double(), exact * relu_output, atol=5e-3, rtol=1e-5)
-    relu_output[:] = torch.nan  # what is not known passes nothing on as 0
+    relu_output[:] = torch.nan  # NaN must not block the gradient as 0 does
     assert matmul(a, b, Epilogue(relu_output=relu_output), precision=precision, out=actual).abs().sum() > 0
     assert matmul(a.fill_(float("nan")), b, Epilogue(relu=True), precision=precision, out=actual).isnan().all()
 
@@ -99,20 +99,20 @@ def test_products_are_finished_once(precision: torch.dtype, k: int) -> None:
 def test_rows_are_summed_on_the_way(
     sizes: tuple[int, int, int], precision: torch.dtype, *, is_transposed: bool
 ) -> None:
-    """Catches rows, or parts of their inputs, summed or added twice or never, and sums that depend on threads."""
+    """Catches rows, or parts of them, that are summed twice or never, and sums that depend on threads."""
     m, k, n = sizes
     a, b = stored(m, k, precision, is_transposed=is_transposed), torch.randn(k, n)
-    exact, before, there = a.double().sum(1), torch.randn(m), torch.randn(m, n)
+    exact, initial_sums, initial_out = a.double().sum(1), torch.randn(m), torch.randn(m, n)
     threads, results = torch.get_num_threads(), list[Tensor]()
     try:
         for count in (1, 3):
             torch.set_num_threads(count)
             for accumulate in (False, True):
-                sums, out = before.clone(), there.clone()
+                sums, out = initial_sums.clone(), initial_out.clone()
                 matmul(a, b, Epilogue(accumulate=accumulate, row_sums=sums), precision=precision, out=out)
-                expected = a.double() @ b.to(precision).double() + accumulate * there
+                expected = a.double() @ b.to(precision).double() + accumulate * initial_out
                 torch.testing.assert_close(out.double(), expected, atol=5e-3, rtol=1e-5)
-                torch.testing.assert_close(sums.double(), exact + accumulate * before, atol=2e-3, rtol=1e-5)
+                torch.testing.assert_close(sums.double(), exact + accumulate * initial_sums, atol=2e-3, rtol=1e-5)
                 results.append(sums)
     finally:
         torch.set_num_threads(threads)
@@ -122,19 +122,19 @@ def test_rows_are_summed_on_the_way(
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 1)])
 @pytest.mark.parametrize("unit", [1.0, 1e-18, 1e-34, 1e18])
 def test_float32_is_as_exact_as_its_24_bits(turned: tuple[int, int], unit: float) -> None:
-    """Catches bits that are lost, or mixed up, where numbers are taken apart, also where the last are subnormal."""
+    """Catches bits lost or mixed up where float32 is split into parts, also if the last part is subnormal."""
     k = 300
     a = stored(230, k, FLOAT32, is_transposed=bool(turned[0]))
     b = stored(k, 210, FLOAT32, is_transposed=bool(turned[1]))
     a *= unit
     a[7] *= 10.0 ** torch.linspace(-6, 0, k)
-    exact, most = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    exact, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     actual = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
-    assert ((actual - exact).abs() <= 4e-7 * most + k * 2.0**-126).all()
+    assert ((actual - exact).abs() <= 4e-7 * magnitude + k * 2.0**-126).all()
 
 
 def test_what_is_too_large_stays_known_as_such() -> None:
-    """Catches an overflow that comes out as a number, and numbers near the largest that are taken for infinite."""
+    """Catches an overflow that becomes a finite number, and numbers near the largest that become infinite."""
     a, b = torch.ones(230, 64), torch.full((64, 210), 0.01)
     a[1, 2], a[2, 3], a[3, 4], a[4, 5] = math.inf, math.nan, 3.4e38, -3.4e38
     actual = matmul(a, b, precision=FLOAT32, out=torch.empty(230, 210))
@@ -144,7 +144,7 @@ def test_what_is_too_large_stays_known_as_such() -> None:
 
 
 def test_rows_of_odd_length_are_read_where_they_lie() -> None:
-    """Catches the number after the last one of a row being taken for part of it."""
+    """Catches a read of the element after the end of a row as part of it."""
     buffer = torch.zeros(6, 8, dtype=BF16)
     buffer[:, :7] = torch.randn(6, 7)
     a, b = buffer[:, :7], torch.randn(7, 5)
@@ -157,7 +157,7 @@ def test_rows_of_odd_length_are_read_where_they_lie() -> None:
 def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n: int) -> None:
     """Catches sums formed in another order by several threads, and panels overwritten while they are read.
 
-    The second product has more columns and rows than are laid out at a time; threads share the inputs of the third.
+    The second product has more columns and rows than are packed at a time; threads share the inputs of the third.
     """
     a, b, threads = torch.randn(k, m).t(), torch.randn(k, n), torch.get_num_threads()
     results: list[Tensor] = []
@@ -176,15 +176,15 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
 @pytest.mark.parametrize("columns", fast_first([1061, 1056], 1))
 @pytest.mark.parametrize("k", fast_first([1090, 96, 2080], 1))
 def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: int, k: int) -> None:
-    """Catches whole lines that are written without what belongs to them, and columns that two threads, or none, take.
+    """Catches cache lines written without their epilogue, and columns that two threads, or none, compute.
 
-    By AMX threads share columns of the shortest product and rows of the others, of which those of the second are laid
-    out, and what several threads compute is written past the caches.
+    With AMX, threads share columns of the shortest product and rows of the others, and the rows of the second are
+    packed. Results of several threads are written past the caches.
     """
     a, b, bias = torch.randn(205, k).to(precision), torch.randn(k, columns), torch.randn(columns)
     relu_output = torch.randn(205, columns).to(precision)
     exact = a.double() @ b.to(precision).double()
-    buffer = torch.full((207, 1088), 7.0, dtype=out_type)  # rows of whole lines
+    buffer = torch.full((207, 1088), 7.0, dtype=out_type)  # rows of whole cache lines
     out = buffer[1:206, :columns]
     gated = (exact + bias) * (relu_output > 0)
     cases = [
@@ -209,7 +209,7 @@ def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: i
 
 
 def test_matrices_that_do_not_fit_are_refused() -> None:
-    """Catches memory being read or written beyond its end."""
+    """Catches reads and writes out of bounds."""
     a, b, out = torch.ones(4, 6), torch.ones(6, 8), torch.empty(4, 8)
     wrong: list[Callable[[], Any]] = [
         lambda: matmul(a, torch.ones(5, 8), precision=FLOAT32, out=out),
@@ -229,7 +229,7 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
         lambda: to_gradient(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long), 0.0),
     ]
     for call in wrong:
-        # jaxtyping, where it is on, finds some of them first
+        # jaxtyping, where it is enabled, raises for some of them first
         with pytest.raises((ValueError, TypeError), match=r"cannot|do not match|contiguous|parameter"):
             call()
     logits = torch.zeros(2, 3)
@@ -241,31 +241,34 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 def test_linear_layers(precision: torch.dtype, *, has_bias: bool) -> None:
-    """Catches a gradient of the wrong side, a bias that is lost, and another type than torch's."""
+    """Catches a gradient of the wrong operand, a bias that is lost, and a dtype other than PyTorch's."""
     tensors = [torch.randn(3, 11, 37), torch.randn(29, 37), *([torch.randn(29)] if has_bias else [])]
-    ours, theirs = ([x.clone().requires_grad_() for x in tensors] for _ in range(2))
+    inputs, reference_inputs = ([x.clone().requires_grad_() for x in tensors] for _ in range(2))
     exact = [x.double().requires_grad_() for x in tensors]
     with torch.autocast("cpu", BF16, enabled=precision == BF16):
-        y, by_torch = cpu_linear(*ours), F.linear(*theirs)
+        y, reference = cpu_linear(*inputs), F.linear(*reference_inputs)
     assert "_Linear" in str(y.grad_fn)
-    assert (y.dtype, y.shape) == (by_torch.dtype, by_torch.shape)
+    assert (y.dtype, y.shape) == (reference.dtype, reference.shape)
     expected, dy = F.linear(*exact), torch.randn(3, 11, 29)
-    actual, wanted = torch.autograd.grad(y, ours, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    actual, expected_gradients = (
+        torch.autograd.grad(y, inputs, dy.to(y.dtype)),
+        torch.autograd.grad(expected, exact, dy.double()),
+    )
     tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
-    for one, other in zip((y, *actual), (expected, *wanted), strict=True):
-        assert (one.double() - other).norm() < tolerance * other.norm()
-    assert all(each.dtype == FLOAT32 for each in actual)
+    for value, exact_value in zip((y, *actual), (expected, *expected_gradients), strict=True):
+        assert (value.double() - exact_value).norm() < tolerance * exact_value.norm()
+    assert all(gradient.dtype == FLOAT32 for gradient in actual)
 
 
 def test_one_row_and_one_column() -> None:
-    """Catches strides of a single row or column, which mean nothing, being taken for those of the matrix."""
+    """Catches strides of a single row or column, which are arbitrary, taken for those of the matrix."""
     x, weight = torch.randn(1, 3), torch.randn(1, 3, requires_grad=True)
     cpu_linear(x, weight).sum().backward()
     torch.testing.assert_close(weight.grad, x)
 
 
 def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
-    """Catches memory that nobody wrote as the gradient of a projection."""
+    """Catches uninitialized memory as the gradient of a projection."""
     weight = torch.randn(11, 5, requires_grad=True)
     nothing = torch.zeros(0, dtype=torch.long)
     smoothed_cross_entropy(torch.zeros(0, 5, requires_grad=True), weight, None, nothing, 0.1)[0].backward()
@@ -274,30 +277,33 @@ def test_a_batch_without_scored_positions_has_a_gradient_of_zero() -> None:
 
 @pytest.mark.parametrize(("precision", "x_dtype"), [(FLOAT32, FLOAT32), (BF16, FLOAT32), (BF16, BF16)])
 def test_maps_side_by_side(precision: torch.dtype, x_dtype: torch.dtype) -> None:
-    """Catches a map that gets another's gradient, and a frozen one that gets any."""
-    maps = [nn.Linear(24, 16), nn.Linear(24, 8, bias=False), nn.Linear(24, 40)]
-    maps[2].weight.requires_grad_(requires_grad=False)
+    """Catches a linear layer that gets another's gradient, and a frozen one that gets any."""
+    layers = [nn.Linear(24, 16), nn.Linear(24, 8, bias=False), nn.Linear(24, 40)]
+    layers[2].weight.requires_grad_(requires_grad=False)
     x = torch.randn(3, 7, 24).to(x_dtype).requires_grad_()
     with torch.autocast("cpu", BF16, enabled=precision == BF16):
-        actual = cpu_fused_linear(x, maps)
+        actual = cpu_fused_linear(x, layers)
     exact_x = x.detach().double().requires_grad_()
-    exact_maps = copy.deepcopy(maps)
-    expected = [layer.double()(exact_x) for layer in exact_maps]
-    gradients = [torch.randn(3, 7, layer.out_features) for layer in maps]
-    torch.autograd.backward(actual, [each.to(y.dtype) for each, y in zip(gradients, actual, strict=True)])
-    torch.autograd.backward(expected, [each.double() for each in gradients])
+    exact_layers = copy.deepcopy(layers)
+    expected = [layer.double()(exact_x) for layer in exact_layers]
+    gradients = [torch.randn(3, 7, layer.out_features) for layer in layers]
+    torch.autograd.backward(actual, [gradient.to(y.dtype) for gradient, y in zip(gradients, actual, strict=True)])
+    torch.autograd.backward(expected, [gradient.double() for gradient in gradients])
     tolerance = 1e-5 if precision == FLOAT32 else 2e-2
-    parameters = zip(*([p for layer in each for p in layer.parameters()] for each in (maps, exact_maps)), strict=True)
+    parameters = zip(
+        *([p for layer in module_list for p in layer.parameters()] for module_list in (layers, exact_layers)),
+        strict=True,
+    )
     pairs = [*zip(actual, expected, strict=True), (x.grad, exact_x.grad), *((a.grad, b.grad) for a, b in parameters)]
-    assert maps[2].weight.grad is None
-    for ours, theirs in pairs:
-        assert (ours is None) == (theirs is None)
-        if ours is not None:
-            assert (ours - theirs).norm() <= tolerance * theirs.norm()
+    assert layers[2].weight.grad is None
+    for value, reference in pairs:
+        assert (value is None) == (reference is None)
+        if value is not None:
+            assert (value - reference).norm() <= tolerance * reference.norm()
 
 
 def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
-    """Catches a product that nobody needs, and a gradient that stops at frozen layers."""
+    """Catches a superfluous product, and a gradient that stops at frozen layers."""
     x, weight = torch.randn(5, 8, requires_grad=True), torch.randn(6, 8)
     cpu_linear(x, weight).sum().backward()
     torch.testing.assert_close(x.grad, weight.sum(0).expand(5, 8))
@@ -306,7 +312,7 @@ def test_a_frozen_weight_gets_no_gradient_and_its_input_does() -> None:
 
 @pytest.mark.parametrize("x_dtype", [torch.float64, torch.float16])
 def test_other_types_are_left_to_torch(x_dtype: torch.dtype) -> None:
-    """Catches numbers of another width being read as float32."""
+    """Catches numbers of another width that are read as float32."""
     x, weight = torch.randn(5, 8, dtype=x_dtype), torch.randn(6, 8, dtype=x_dtype)
     assert torch.equal(cpu_linear(x, weight), F.linear(x, weight))
     assert cpu_linear(torch.randn(5, 8), torch.randn(6, 8), torch.randn(6)).dtype == FLOAT32
@@ -318,7 +324,7 @@ def test_other_types_are_left_to_torch(x_dtype: torch.dtype) -> None:
 
 
 SHORT_AND_NEXT = [(1, 1, 16), (16, 16, 32), (17, 15, 32), (31, 32, 64), (32, 17, 48), (33, 32, 16), (5, 5, 80)]
-"""Queries, positions and width of heads that are computed as short ones, and of two that just are not."""
+"""Queries, positions and width of heads that the kernel for short heads computes, and of two just beyond its limits."""
 MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
     "none": lambda _, __: None,
     "padding": lambda _, s: torch.arange(s) < torch.tensor([s, max(1, s // 2)])[:, None, None, None],
@@ -331,23 +337,26 @@ MASKS: dict[str, Callable[[int, int], Tensor | None]] = {
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("sizes", [(7, 7, 8), (50, 50, 32), (5, 33, 20), (70, 131, 64), (1, 9, 16), *SHORT_AND_NEXT])
 def test_attention_and_its_gradient(precision: torch.dtype, sizes: tuple[int, int, int], mask: str) -> None:
-    """Catches a wrong factor of the softmax's gradient, a head or position in another's place, a mask that is lost."""
+    """Catches a wrong factor of the softmax's gradient, swapped heads or positions, and a mask that is lost."""
     t, s, width = sizes
     tensors = [torch.randn(2, n, 3, width).transpose(1, 2).to(precision) for n in (t, s, s)]
     allowed = MASKS[mask](t, s)
-    ours, exact = [x.requires_grad_() for x in tensors], [x.detach().double().requires_grad_() for x in tensors]
-    out, expected = cpu_attention(*ours, allowed), attention(*exact, allowed)
+    inputs, exact = [x.requires_grad_() for x in tensors], [x.detach().double().requires_grad_() for x in tensors]
+    out, expected = cpu_attention(*inputs, allowed), attention(*exact, allowed)
     assert "_Attention" in str(out.grad_fn)
     d_out = torch.randn(2, 3, t, width).to(precision)
-    actual, wanted = torch.autograd.grad(out, ours, d_out), torch.autograd.grad(expected, exact, d_out.double())
+    actual, expected_gradients = (
+        torch.autograd.grad(out, inputs, d_out),
+        torch.autograd.grad(expected, exact, d_out.double()),
+    )
     tolerance = 1e-5 if precision == FLOAT32 else 1.5e-2
-    for one, other in zip((out, *actual), (expected, *wanted), strict=True):
-        assert (one.double() - other).norm() <= tolerance * other.norm() + 1e-6
+    for value, exact_value in zip((out, *actual), (expected, *expected_gradients), strict=True):
+        assert (value.double() - exact_value).norm() <= tolerance * exact_value.norm() + 1e-6
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 def test_what_is_masked_or_far_below_weighs_nothing(precision: torch.dtype) -> None:
-    """Catches an exponential that ends at the smallest normal number and not at 0, which the largest value shows."""
+    """Catches an exponential that does not get below the smallest normal number, which large values reveal."""
     query = torch.ones(1, 1, 1, 16, dtype=precision)
     keys = (
         torch.tensor([0.0, -60.0, 0.0], dtype=precision)[:, None].expand(1, 1, 3, 16).contiguous()
@@ -362,24 +371,24 @@ def test_what_is_masked_or_far_below_weighs_nothing(precision: torch.dtype) -> N
 
 
 @pytest.mark.skipif(
-    instruction_set() != "avx512", reason="only kernels for AVX-512 have attention of their own for short heads"
+    instruction_set() != "avx512", reason="only the AVX-512 kernels have a separate attention for short heads"
 )
 @pytest.mark.parametrize("sizes", [(13, 13, 32), (1, 1, 16), (17, 31, 64), (32, 15, 48)])
 def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> None:
-    """Catches sums in another order, so that a sentence would train otherwise among short ones than among long ones.
+    """Catches sums in another order, with which training on a sentence would depend on the length of its neighbours.
 
-    Masked positions beyond the 32 of short heads change no sum.
+    Masked positions beyond the 32 of short heads do not change any sum.
     """
     t, s, width = sizes
     query, keys, values = (torch.randn(2, n, 3, width).transpose(1, 2).to(BF16) for n in (t, s, s))
     d_out = torch.randn(2, 3, t, width).to(BF16)
     results: list[tuple[Tensor, ...]] = []
-    for filled in (s, 34):
-        inputs = [query, *(F.pad(each, (0, 0, 0, filled - s)) for each in (keys, values))]
-        inputs = [each.clone().requires_grad_() for each in inputs]
-        out = cpu_attention(*inputs, (torch.arange(filled) < s)[None, None, None])
-        d_query, *others = torch.autograd.grad(out, inputs, d_out)
-        results.append((out, d_query, *(each[:, :, :s] for each in others)))
+    for padded_length in (s, 34):
+        inputs = [query, *(F.pad(tensor, (0, 0, 0, padded_length - s)) for tensor in (keys, values))]
+        inputs = [tensor.clone().requires_grad_() for tensor in inputs]
+        out = cpu_attention(*inputs, (torch.arange(padded_length) < s)[None, None, None])
+        d_query, *gradients = torch.autograd.grad(out, inputs, d_out)
+        results.append((out, d_query, *(tensor[:, :, :s] for tensor in gradients)))
     assert all(torch.equal(short, long) for short, long in zip(*results, strict=True))
 
 
@@ -389,44 +398,46 @@ def test_short_heads_have_the_bits_of_long_ones(sizes: tuple[int, int, int]) -> 
 def test_gradients_that_lie_side_by_side_are_multiplied_together(
     queries: int, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch, *, has_bias: bool
 ) -> None:
-    """Catches gradients of maps of one input that are mixed up, and products that are made one by one after all."""
-    maps = [nn.Linear(32, 64, bias=has_bias) for _ in range(3)]
+    """Catches swapped gradients of linear layers with one input, and products that are computed one by one."""
+    layers = [nn.Linear(32, 64, bias=has_bias) for _ in range(3)]
     x, memory = torch.randn(3, queries, 32, requires_grad=True), torch.randn(3, 9, 32, requires_grad=True)
-    inputs = [x, memory, *(each for layer in maps for each in layer.parameters())]
+    inputs = [x, memory, *(parameter for layer in layers for parameter in layer.parameters())]
     shapes: list[tuple[int, ...]] = []
 
-    def counted(a: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def recorded_matmul(a: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         shapes.append(tuple(a.shape))
         return matmul(a, *args, **kwargs)
 
     def result(is_within: bool) -> Tensor:
-        q, k, v = (cpu_fused_linear(x, maps) if is_within else fused_linear(x, maps)) if queries == 7 else (
-            *(cpu_fused_linear(x, maps[:1]) if is_within else fused_linear(x, maps[:1])),
-            *(cpu_fused_linear(memory, maps[1:]) if is_within else fused_linear(memory, maps[1:])),
+        q, k, v = (cpu_fused_linear(x, layers) if is_within else fused_linear(x, layers)) if queries == 7 else (
+            *(cpu_fused_linear(x, layers[:1]) if is_within else fused_linear(x, layers[:1])),
+            *(cpu_fused_linear(memory, layers[1:]) if is_within else fused_linear(memory, layers[1:])),
         )  # fmt: skip
-        q, k, v = (each.unflatten(2, (4, 16)).transpose(1, 2) for each in (q, k, v))
+        q, k, v = (projected.unflatten(2, (4, 16)).transpose(1, 2) for projected in (q, k, v))
         return (cpu_attention if is_within else attention)(q, k, v)
 
     actual: list[tuple[Tensor | None, ...]] = []
     for is_within in (True, False):
         with torch.autocast("cpu", BF16, enabled=precision == BF16):
             out = result(is_within)
-        substitute(monkeypatch, "linear.matmul", counted)
+        substitute(monkeypatch, "linear.matmul", recorded_matmul)
         actual.append(torch.autograd.grad(out.float().square().sum(), inputs, allow_unused=True))
         monkeypatch.undo()
-    of_weights = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
-    assert of_weights == ([192] if queries == 7 else [64, 128])
-    of_inputs = [(rows, inner) for rows, inner in shapes if inner % 64 == 0]
-    assert sorted(of_inputs) == ([(21, 192)] if queries == 7 else [(27, 64), (27, 128)])
-    largest = max(each.norm() for each in actual[1] if each is not None)
-    for ours, theirs in zip(*actual, strict=True):
-        assert (ours is None) == (theirs is None)
-        if ours is not None and theirs is not None:
-            assert (ours - theirs).norm() <= (1e-4 if precision == FLOAT32 else 3e-2) * theirs.norm() + 1e-3 * largest
+    weight_gradient_rows = sorted(rows for rows, inner in shapes if inner in (21, 27) and rows % 64 == 0)
+    assert weight_gradient_rows == ([192] if queries == 7 else [64, 128])
+    input_gradient_shapes = [(rows, inner) for rows, inner in shapes if inner % 64 == 0]
+    assert sorted(input_gradient_shapes) == ([(21, 192)] if queries == 7 else [(27, 64), (27, 128)])
+    largest = max(gradient.norm() for gradient in actual[1] if gradient is not None)
+    for gradient, reference in zip(*actual, strict=True):
+        assert (gradient is None) == (reference is None)
+        if gradient is not None and reference is not None:
+            assert (gradient - reference).norm() <= (
+                1e-4 if precision == FLOAT32 else 3e-2
+            ) * reference.norm() + 1e-3 * largest
 
 
 def test_attention_with_a_bias_is_left_to_torch() -> None:
-    """Catches a bias that is forgotten, or has no gradient."""
+    """Catches a bias that is ignored, or has no gradient."""
     q = torch.randn(2, 3, 5, 8, requires_grad=True)
     bias = torch.randn(1, 3, 5, 5, requires_grad=True)
     cpu_attention(q, q, q, bias=bias).sum().backward()
@@ -443,7 +454,7 @@ def test_sums_of_columns(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 70, 4096, 90_001])
 def test_sums_of_squares(n: int) -> None:
-    """Catches an element left out or read beyond the last, a sum that depends on threads, and NaN being lost."""
+    """Catches an element left out or read beyond the last, a sum that depends on threads, and NaN that is lost."""
     x, threads = torch.randn(n + 1)[:n], torch.get_num_threads()
     actual: set[float] = set()
     try:
@@ -455,7 +466,7 @@ def test_sums_of_squares(n: int) -> None:
     assert len(actual) == 1
     assert actual.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
     others = torch.randn(5000, 3), torch.randn(0), torch.randn(3, 7).t()
-    exact = sum(each.double().square().sum().item() for each in (x, *others))
+    exact = sum(tensor.double().square().sum().item() for tensor in (x, *others))
     assert sum_of_squares(x, *others) == pytest.approx(exact, rel=1e-5)
     if n:
         x[-1] = torch.nan
@@ -465,10 +476,12 @@ def test_sums_of_squares(n: int) -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("size", [2, 64, 1001])
 def test_logits_become_their_gradient(size: int, epsilon: float) -> None:
-    """Catches a wrong share of the label's smoothing, and a softmax that overflows."""
+    """Catches a wrong smoothing mass of the label, and a softmax that overflows."""
     logits, labels = torch.randn(9, size) * 30, torch.randint(0, size, (9,))
     exact = logits.double().requires_grad_()
-    losses = [F.cross_entropy(exact, labels, reduction="none", label_smoothing=share) for share in (epsilon, 0.0)]
+    losses = [
+        F.cross_entropy(exact, labels, reduction="none", label_smoothing=smoothing) for smoothing in (epsilon, 0.0)
+    ]
     losses[0].sum().backward()
     actual = to_gradient(logits, labels, epsilon)
     torch.testing.assert_close(actual, torch.stack(losses, dim=1).detach(), atol=1e-4, rtol=1e-6)
@@ -476,13 +489,13 @@ def test_logits_become_their_gradient(size: int, epsilon: float) -> None:
 
 
 def test_what_is_no_number_stays_none() -> None:
-    """Catches a loss that stays finite where a model has left the numbers: the step would not be refused."""
+    """Catches a loss that stays finite although a model diverged: the step would not be refused."""
     x = torch.randn(6, 70)
     x[2, 3] = torch.nan
     for out in (FLOAT32, BF16):
         actual = matmul(x, torch.randn(70, 5), precision=BF16, out=torch.empty(6, 5, dtype=out))
         assert actual.isnan().all(dim=1).tolist() == [False, False, True, False, False, False]
-    assert all(gelu(x, tanh_approximation=each)[0].isnan().sum() == 1 for each in (False, True))
+    assert all(gelu(x, tanh_approximation=approximate)[0].isnan().sum() == 1 for approximate in (False, True))
     for q in (x.view(1, 1, 6, 70), x[:, :32].to(BF16).view(1, 1, 6, 32)):
         assert cpu_attention(q, q, q).isnan().any()
     assert to_gradient(x.clone(), torch.arange(6), 0.1)[2].isnan().all()
@@ -490,28 +503,28 @@ def test_what_is_no_number_stays_none() -> None:
 
 
 class Counted(CpuKernelMode):
-    """Counts what blocks ask for."""
+    """Records the functions that blocks call."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[Any] = []
+        self.functions: list[Any] = []
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Notes the function and computes it."""
-        self.asked.append(function)
+        """Records the function and computes it."""
+        self.functions.append(function)
         return super().__torch_function__(function, types, args, kwargs)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a context that replaces nothing, and blocks that a replaced function does not suit."""
+    """Catches a context that replaces no function, and blocks that do not work with the replacements."""
     block = FeedForwardBlock(32, 64, 0.0, activation=F.gelu)
     layer = EncoderLayer(32, MultiHeadAttention(32, 4), block, 0.0)
     x = torch.randn(3, 9, 32)
-    counted = Counted()
-    substitute(monkeypatch, "backend.CpuKernelMode", lambda: counted)
+    mode = Counted()
+    substitute(monkeypatch, "backend.CpuKernelMode", lambda: mode)
     results: list[list[Tensor]] = []
     for backend in (Backend(CPU, precision), None):
         layer.zero_grad()
@@ -519,12 +532,17 @@ def test_a_layer_computes_the_same_within_the_context(precision: str, monkeypatc
         with context:
             y = layer(x, torch.ones(3, 1, 1, 9, dtype=torch.bool))
         y.square().sum().backward()
-        results.append([y.detach(), *(gradient_of(each) for each in layer.parameters())])
-    assert [counted.asked.count(each) for each in (fused_linear, F.linear, feed_forward, attention)] == [1, 1, 1, 1]
+        results.append([y.detach(), *(gradient_of(parameter) for parameter in layer.parameters())])
+    assert [mode.functions.count(function) for function in (fused_linear, F.linear, feed_forward, attention)] == [
+        1,
+        1,
+        1,
+        1,
+    ]
     tolerance = 1e-4 if precision == "float32" else 3e-2
-    largest = max(each.norm() for each in results[1])  # the gradient of the keys' bias is 0 but for rounding
-    for ours, theirs in zip(*results, strict=True):
-        assert (ours - theirs).norm() <= tolerance * theirs.norm() + 1e-3 * largest
+    largest = max(tensor.norm() for tensor in results[1])  # the gradient of the keys' bias is 0 up to rounding
+    for actual, expected in zip(*results, strict=True):
+        assert (actual - expected).norm() <= tolerance * expected.norm() + 1e-3 * largest
 
 
 def gradient_of(parameter: Tensor) -> Tensor:
@@ -533,14 +551,14 @@ def gradient_of(parameter: Tensor) -> Tensor:
 
 
 def test_layers_are_not_replaced_outside_of_the_context() -> None:
-    """Catches a context that does not end, after which a model would no longer be torch's."""
+    """Catches a context that does not end: later models would not use PyTorch's functions."""
     with CpuKernelMode():
         pass
     assert "_Linear" not in str(nn.Linear(3, 4)(torch.randn(2, 3)).grad_fn)
 
 
 def test_structures_have_the_fields_of_the_kernels() -> None:
-    """Catches a field that was added on one side alone: its size in C is what Python says."""
+    """Catches a field that was added on one side only: sizes in C must equal those in Python."""
     from ctypes import sizeof
 
     from transformer.kernels.attention_autograd import TrainingAttentionArgs
@@ -548,6 +566,6 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
 
     compiled = library()
     assert compiled is not None
-    actual = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
-    sizes = [getattr(compiled, name)() for name in actual]
-    assert sizes == [sizeof(each) for each in (MatrixArgs, EpilogueArgs, TrainingAttentionArgs)]
+    names = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
+    sizes = [getattr(compiled, name)() for name in names]
+    assert sizes == [sizeof(structure) for structure in (MatrixArgs, EpilogueArgs, TrainingAttentionArgs)]

@@ -1,4 +1,4 @@
-"""What cannot be trained on or read is refused, with the reason and the way out."""
+"""Data and models that cannot be used are refused, with the reason and a remedy."""
 
 import json
 import math
@@ -51,7 +51,7 @@ def refused(tmp_path: Path, data: dict[str, Any], message: str, error: type[Exce
 
 
 def test_texts_that_cannot_be_trained_on(tmp_path: Path) -> None:
-    """Catches a run that begins and fails later, or learns from nothing."""
+    """Catches a run that starts and fails later, or trains on nothing."""
     text = write_lines(tmp_path / "text", TEXT)
     base = {"task": "language-model", "text": str(text)}
     small = {"family": "gpt", "d_model": 16, "N": 2, "h": 2, "seq_len": 32}
@@ -63,7 +63,7 @@ def test_texts_that_cannot_be_trained_on(tmp_path: Path) -> None:
 
 
 def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
-    """Catches one label, no rows, and labels that validation alone has."""
+    """Catches a single label, no rows, and labels that only occur in the validation data."""
     same = write_lines(tmp_path / "same.tsv", ["a\tx"] * 30)
     two = write_lines(tmp_path / "two.tsv", ["a\tx", "b\ty"] * 15)
     other = write_lines(tmp_path / "other.tsv", ["a\tz"])
@@ -80,7 +80,7 @@ def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
 
 
 def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
-    """Catches an IDX file without labels, and validation folders with labels of their own."""
+    """Catches an IDX file without labels, and validation folders with other labels."""
     import numpy as np
     from PIL import Image
 
@@ -92,11 +92,13 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
         Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / folder / name / "1.png")
     data = {"task": "images", "images": str(tmp_path / "a"), "validation_images": str(tmp_path / "b")}
     refused(tmp_path, data, "has labels that", DataError, model={**small, "channels": 1})
-    named = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
-    refused(tmp_path, named, "data.label_names apply to IDX files only", ConfigError, model={**small, "channels": 1})
+    with_names = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
+    refused(
+        tmp_path, with_names, "data.label_names apply to IDX files only", ConfigError, model={**small, "channels": 1}
+    )
     (tmp_path / "a" / "cat" / "notes.txt").write_text("")
-    found = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
-    assert (len(found.labels), found.n_skipped_files) == (2, 1)
+    image_folder = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
+    assert (len(image_folder.labels), image_folder.n_skipped_files) == (2, 1)
     with pytest.raises(ConfigError, match="a model of 4 channels cannot read image files"):
         ImageProcessor((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
     (tmp_path / "b" / "config.json").write_text('{"model_type": "vit"}')
@@ -107,7 +109,7 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
 
 
 def test_models_and_data_that_do_not_go_together(tmp_path: Path) -> None:
-    """Catches two vocabularies for a model of one."""
+    """Catches two vocabularies for a model with one."""
     pairs = digit_pairs(60)
     sides = [write_lines(tmp_path / str(side), [pair[side] for pair in pairs]) for side in range(2)]
     data = {"source": str(sides[0]), "target": str(sides[1])}
@@ -117,7 +119,7 @@ def test_models_and_data_that_do_not_go_together(tmp_path: Path) -> None:
 
 
 def test_a_start_of_other_sizes_is_refused() -> None:
-    """Catches a layer that keeps its first values unnoticed."""
+    """Catches a layer that silently keeps its initial values."""
     kind = family("gpt")
     sizes = {"vocab_size": 20, "d_model": 16, "h": 2, "seq_len": 8}
     small, large = (kind.build(kind.config.model_validate({**sizes, "N": n})) for n in (2, 3))
@@ -127,32 +129,32 @@ def test_a_start_of_other_sizes_is_refused() -> None:
 
 def test_images_of_another_size_are_refused() -> None:
     """Catches positions of other patches: 7 x 6 of them where the model learned 7 x 7."""
-    found = family("vit")
-    model = found.build(found.config.model_validate({**found.presets()["tiny"], "image_size": (28, 28), "channels": 1}))
+    vit = family("vit")
+    model = vit.build(vit.config.model_validate({**vit.presets()["tiny"], "image_size": (28, 28), "channels": 1}))
     with pytest.raises(ConfigError, match=r"images of \(28, 24\) pixels, but the model's are \(28, 28\); resize them"):
         model(torch.zeros(1, 1, 28, 24))
 
 
 @pytest.mark.parametrize("shared", ["all", "inputs"])
 def test_a_new_t5_knows_nothing(shared: str) -> None:
-    """Catches an output that is the embeddings, unscaled: its first loss is ten times that of guessing."""
+    """Catches an output tied to the embeddings without scaling: its first loss is ten times that of guessing."""
     torch.manual_seed(1)
-    found = family("t5")
+    t5 = family("t5")
     sizes = {"vocab_size": 500, "share_embeddings": shared, "dropout": 0.0}
-    model = found.build(found.config.model_validate({**found.presets()["tiny"], **sizes}))
+    model = t5.build(t5.config.model_validate({**t5.presets()["tiny"], **sizes}))
     tokens = torch.randint(3, 500, (8, 12))
     loss = F.cross_entropy(model(tokens, tokens, None, None).flatten(0, 1), tokens.roll(1, 1).flatten())
     assert loss.item() == pytest.approx(math.log(500), abs=1.5)
 
 
 def test_a_t5_without_ranges_of_distances_is_refused() -> None:
-    """Catches numbers of buckets that only a long text would show to be wrong."""
+    """Catches bucket settings that only fail on a long text."""
     with pytest.raises(ValueError, match="max_distance=8 must be more than half of buckets=32"):
         family("t5").config.model_validate({"max_distance": 8})
 
 
 def test_published_settings_and_parameters_out_of_bounds() -> None:
-    """Catches a damaged configuration that is built until memory is full, and two matrices that are taken for one."""
+    """Catches a damaged configuration that exhausts memory, and two matrices that are loaded as one."""
     with pytest.raises(BundleError, match="hidden_size=-3 is not a size of a model"):
         check_size({"hidden_size": -3}, "hidden_size", 10)
     for name, value in (("hidden_size", 10**8), ("num_hidden_layers", 10**4), ("head_dim", 10**9)):
@@ -204,39 +206,39 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
 
 
 def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
-    """Catches two labels of one name, one tensor under two names, and rotations of which a part is passed over."""
+    """Catches two labels with one name, one tensor under two names, and rotary settings that are partly ignored."""
     assert read_labels({"id2label": {"0": "crane", "1": "b", "2": "crane"}}) == ("crane", "b", "crane (2)")
-    twice = {"pooler.dense.weight": torch.zeros(1), "bert.pooler.dense.weight": torch.zeros(1)}
+    doubled = {"pooler.dense.weight": torch.zeros(1), "bert.pooler.dense.weight": torch.zeros(1)}
     with pytest.raises(BundleError, match=r"bert\.pooler\.dense\.weight is there twice"):
-        BERT.read_weights(family("bert").config(vocab_size=9), twice)
-    both = {"rope_parameters": {"rope_theta": 1.0}, "rope_scaling": {"rope_theta": 2.0}}
-    assert LLAMA.read(both, [], {})["base"] == 2.0  # as `transformers` reads it
+        BERT.read_weights(family("bert").config(vocab_size=9), doubled)
+    rope_settings = {"rope_parameters": {"rope_theta": 1.0}, "rope_scaling": {"rope_theta": 2.0}}
+    assert LLAMA.read(rope_settings, [], {})["base"] == 2.0  # like in `transformers`
     for rope in ({"factor": 2.0, "rope_theta": 1.0}, {"partial_rotary_factor": 0.5}):
         with pytest.raises(BundleError, match="factor"):
             LLAMA.read({"rope_parameters": rope}, [], {})
-    for facts in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
+    for generation_config in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
         with pytest.raises(BundleError, match=r"in generation_config\.json"):
-            LLAMA.read_config(family("llama").config, {}, {"generation_config.json": facts}, [])
+            LLAMA.read_config(family("llama").config, {}, {"generation_config.json": generation_config}, [])
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "llama", "marian", "t5", "vit"])
 def test_models_of_other_classes_are_refused(name: str) -> None:
-    """Catches a model that computes something else with the same parameters, or by code of its own."""
+    """Catches a model that computes another function with the same parameters, or with custom code."""
     published = family(name).weights()
     with pytest.raises(BundleError, match="architectures='BidirectionalModel' is not known"):
         published.read_config(family(name).config, {"architectures": ["BidirectionalModel"]}, {}, [])
-    watched = AuditedConfig({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
+    audited = AuditedConfig({"auto_map": {"AutoModel": "modeling.BidirectionalModel"}})
     with pytest.raises(BundleError, match="not known here: auto_map="):
-        watched.check_all_read()
+        audited.check_all_read()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "llama", "t5", "vit"])
 def test_null_is_the_default(name: str) -> None:
-    """Catches a setting that stands there without a value, as other tools write it, and becomes a traceback."""
-    kind, published = family(name).config, family(name).weights()
-    named = [theirs for theirs, default in published.settings.values() if not isinstance(default, bool)]
-    given = dict.fromkeys([*named, "n_positions", "image_size", "patch_size"])
-    assert published.read_config(kind, given, {}, []) == published.read_config(kind, {}, {}, [])
+    """Catches a traceback for settings that are null, which other tools write."""
+    config_class, published = family(name).config, family(name).weights()
+    names = [published_name for published_name, default in published.settings.values() if not isinstance(default, bool)]
+    null_settings = dict.fromkeys([*names, "n_positions", "image_size", "patch_size"])
+    assert published.read_config(config_class, null_settings, {}, []) == published.read_config(config_class, {}, {}, [])
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_null_is_the_default(name: str) -> None:
      ({"added_tokens.json": b'{"<new>": 9}'}, r"tokens beside vocab.txt \(<new>\)")],
 )  # fmt: skip
 def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message: str) -> None:
-    """Catches words that another tokenizer splits, and tokens that stand beside the list."""
+    """Catches vocabularies of other tokenizers, and tokens outside of the vocabulary file."""
     files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
     distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
     for read in ({}, distilled):
@@ -258,7 +260,7 @@ def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message:
 
 
 def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None:
-    """Catches `</s>` typed in a text that ends it: Unigram finds control tokens by itself."""
+    """Catches `</s>` typed in a text that ends it: Unigram models match control tokens in texts."""
     from tokenizers import Tokenizer as Library
     from tokenizers import models, pre_tokenizers
 
@@ -268,12 +270,12 @@ def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None
     library.add_special_tokens(["<pad>", "</s>", "<unk>"])
     tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, 2))
     assert tokenizer.encode("a b") == [3, 4, 5]
-    for typed in ("a </s> b", "<pad>", "a</s>"):
-        assert not {0, 1} & set(tokenizer.encode(typed))
+    for text in ("a </s> b", "<pad>", "a</s>"):
+        assert not {0, 1} & set(tokenizer.encode(text))
 
 
 def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
-    """Catches a number that is none, which spreads to every output, and a matrix that another part hides."""
+    """Catches NaN, which spreads to every output, and a tensor that is hidden by another part of the weights."""
     index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     for part, tensors in (("a", {"a": torch.ones(2)}), ("b", {"b": torch.tensor([1.0, torch.nan])})):
@@ -286,7 +288,7 @@ def test_weights_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_tensors_of_other_sizes_than_the_settings_are_named_as_published(tmp_path: Path) -> None:
-    """Catches a message that names parameters which the folder does not have; some folders leave out the prefix."""
+    """Catches a message that names parameters which the folder lacks; some folders leave out the prefix."""
     kind, folder = family("vit"), tmp_path / "hf"
     config = kind.config(image_size=(8, 8), patch_size=(4, 4), channels=1, d_model=12, N=1, h=2, d_ff=20)
     write_published(Bundle(config, kind.build(config), None), folder)
@@ -303,13 +305,13 @@ def test_tensors_of_other_sizes_than_the_settings_are_named_as_published(tmp_pat
 
 
 def test_labels_beyond_counting_are_refused() -> None:
-    """Catches a configuration of a few bytes whose names of labels fill the memory."""
+    """Catches a configuration of a few bytes whose labels exhaust memory."""
     with pytest.raises(BundleError, match="num_labels=10000000000 is not a size of a model"):
         read_labels({"num_labels": 10**10})
 
 
 def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
-    """Catches a traceback of the library in the middle of a translation."""
+    """Catches a traceback of the library during a translation."""
     from tokenizers import Tokenizer as Library
     from tokenizers import models
 
@@ -321,7 +323,7 @@ def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
 
 @pytest.mark.parametrize("task", ["language-model", "classification"])
 def test_files_of_every_task_stay_as_they_are(task: str, tmp_path: Path) -> None:
-    """Catches windows or rows of an edited file under the sum of the old one, with which the run then goes on."""
+    """Catches data of an edited file that is stored under the fingerprint of the original and used on resumption."""
     from transformer.run.tasks import make_task
 
     path = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative"] * 30)
@@ -335,7 +337,7 @@ def test_files_of_every_task_stay_as_they_are(task: str, tmp_path: Path) -> None
 
 
 def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:
-    """Catches a head whose rows are taken for other labels."""
+    """Catches a classification head whose rows are assigned to other labels."""
     from transformer.run.tasks import make_task
 
     rows = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative", "z\tpositive"] * 9)
@@ -355,7 +357,7 @@ def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:
 
 
 class Strange(Tokenizer):
-    """A tokenizer of a kind that no published format knows."""
+    """A tokenizer that no published format supports."""
 
     kind = "strange"
     vocab_size = 4

@@ -1,4 +1,4 @@
-"""Sizes against torch's own counters; attention against the block it looks into."""
+"""Sizes, compared with PyTorch's counters, and attention, compared with the block that computes it."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from transformer.transformer import build_transformer
 
 
 def test_flops_are_those_torch_counts() -> None:
-    """Catches a forgotten matrix, cross-attention counted on the wrong side, a factor of two."""
+    """Catches an omitted matrix, cross-attention counted on the wrong side, and a factor of two."""
     length = 7
     model = build_transformer(31, 29, 16, 16, d_model=12, N=2, h=3, d_ff=17).eval()
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # the fused kernel is not counted
@@ -29,7 +29,7 @@ def test_flops_are_those_torch_counts() -> None:
 
 
 def test_parameters_by_block_add_up() -> None:
-    """Catches a shared matrix counted twice, and what a model holds itself."""
+    """Catches a shared matrix counted twice, and parameters of the model itself that are not counted."""
     model = build_transformer(31, 31, 16, 16, d_model=12, N=2, h=3, d_ff=17, share_embeddings="all")
     sizes = parameters_by_block(model)
     assert sum(sizes.values()) == sum(parameter.numel() for parameter in model.parameters())
@@ -38,28 +38,30 @@ def test_parameters_by_block_add_up() -> None:
     )
     vit = family("vit")
     recognizer = vit.build(vit.config(image_size=(8, 8), patch_size=(4, 4), channels=1, d_model=12, N=1, h=3, d_ff=17))
-    assert sum(parameters_by_block(recognizer).values()) == sum(each.numel() for each in recognizer.parameters())
+    assert sum(parameters_by_block(recognizer).values()) == sum(
+        parameter.numel() for parameter in recognizer.parameters()
+    )
 
 
 def test_attention_is_that_of_the_forward_pass(tiny_run: Path) -> None:
-    """Catches weights of another layer, axes swapped, and hooks left in the model."""
+    """Catches weights of another layer, swapped axes, and hooks left in the model."""
     translator = load(tiny_run)
-    seen = cross_attention(translator, "one two", "2 1")
-    assert seen.source[-1] == seen.target[-1] == "[EOS]"
-    assert seen.weights.shape == (2, 2, len(seen.target), len(seen.source))
-    torch.testing.assert_close(seen.weights.sum(-1), torch.ones(seen.weights.shape[:3]))
+    picture = cross_attention(translator, "one two", "2 1")
+    assert picture.source[-1] == picture.target[-1] == "[EOS]"
+    assert picture.weights.shape == (2, 2, len(picture.target), len(picture.source))
+    torch.testing.assert_close(picture.weights.sum(-1), torch.ones(picture.weights.shape[:3]))
     assert not any(layer.cross_attention_block._forward_pre_hooks for layer in translator.model.decoder.layers)
 
 
 def test_pictures_are_drawn(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches pieces that matplotlib reads as formulas, and a crash where it is not installed."""
-    seen = cross_attention(load(tiny_run), "one $x$ two", "2 $ 1")
-    picture = attention_picture(seen, tmp_path / "attention.png")
+    """Catches pieces that matplotlib parses as formulas, and a crash if it is not installed."""
+    weights = cross_attention(load(tiny_run), "one $x$ two", "2 $ 1")
+    picture = attention_picture(weights, tmp_path / "attention.png")
     assert picture is not None
     assert picture.read_bytes().startswith(b"\x89PNG")
     curve = training_curve(tiny_run)
     assert curve is not None
     assert curve.read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert attention_picture(seen, tmp_path / "none.png") is None
+    assert attention_picture(weights, tmp_path / "none.png") is None
     assert training_curve(tiny_run) is None

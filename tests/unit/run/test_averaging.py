@@ -1,4 +1,4 @@
-"""Means of parameters: of several models, and of one over its steps."""
+"""Averages of parameters: over several models, and over the steps of one."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ from transformer.training.optim.ema import ParameterMean, update_ema, use_ema_pa
 
 
 def test_the_mean_is_exact() -> None:
-    """Catches sums in float32: 7 equal values must give that value, and a small one beside a large must not vanish."""
+    """Catches sums in float32: equal values must be exact, and small values must survive large ones."""
     mean = ParameterMean()
     with pytest.raises(ConfigError, match="no models to average; add at least one"):
         mean.mean()
@@ -50,7 +50,7 @@ def tokenizers() -> TokenizerPair:
 
 
 def store(folder: Path, tokenizers: TokenizerPair, seed: int, **changes: object) -> Path:
-    """A bundle of a small model with random weights, all three matrices shared."""
+    """Saves a bundle of a small model with random weights and shared embeddings; returns its folder."""
     torch.manual_seed(seed)
     sizes = {"src_vocab_size": 260, "tgt_vocab_size": 260, "d_model": 8, "N": 1, "h": 2, "d_ff": 5, **changes}
     config = TransformerConfig.model_validate(sizes)
@@ -59,7 +59,7 @@ def store(folder: Path, tokenizers: TokenizerPair, seed: int, **changes: object)
 
 
 def test_bundles_are_averaged_and_stay_tied(tokenizers: TokenizerPair, tmp_path: Path) -> None:
-    """Catches a matrix that comes apart or counts three times, and a provenance that does not say what it is."""
+    """Catches a shared matrix that is untied or counts three times, and an incomplete provenance."""
     paths = [store(tmp_path / f"m{seed}", tokenizers, seed) for seed in (1, 2, 4)]
     bundle = average_bundles(paths)
     save_bundle(tmp_path / "mean", bundle)
@@ -77,7 +77,7 @@ def test_bundles_are_averaged_and_stay_tied(tokenizers: TokenizerPair, tmp_path:
 
 
 def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPair, tmp_path: Path) -> None:
-    """Catches the mean of two models that speak different tokens, or are built differently."""
+    """Catches the mean of two models with different tokenizers or architectures."""
     first = store(tmp_path / "a", tokenizers, 1)
     wide = store(tmp_path / "b", tokenizers, 1, d_ff=7)
     with pytest.raises(ConfigError, match=r"a and .*b differ \(d_ff 5 and 7\); average models of one run"):
@@ -92,7 +92,7 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
 
 
 def test_which_steps_are_averaged() -> None:
-    """Catches a checkpoint that only an interruption left, and the worst instead of the best."""
+    """Catches a checkpoint saved only because of an interruption, and the worst instead of the best."""
     progress = Progress(step=11, best_step=6, recent=[3, 6, 9], leaders=[6, 2, 10])
     assert steps_to_average(progress, TrainingConfig(average_last=3)) == [6, 9, 11]
     assert steps_to_average(progress, TrainingConfig(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
@@ -109,7 +109,7 @@ def run(corpus: tuple[Path, Path], folder: Path, **training: object) -> RunResul
 
 @pytest.mark.slow
 def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches checkpoints removed before they are averaged, a score of other weights, a best that is not the best."""
+    """Catches checkpoints removed before they are averaged, a score of other weights, and a wrong best model."""
     settings = {"validate_every": 4, "save_every": 2, "best_metric": "loss", "average_last": 3}
     result = run(digit_corpus, tmp_path / "run", **settings)
     bundle = load_bundle(tmp_path / "run" / "average")
@@ -122,10 +122,10 @@ def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tm
     assert (result.model == tmp_path / "run" / "average") == is_better
     assert resolve_model(tmp_path / "run") == result.model
     steps = [load_file(tmp_path / f"run/checkpoints/step-{n:08d}/model/model.safetensors") for n in (8, 10, 12)]
-    ours = load_file(tmp_path / "run/average/model.safetensors")
+    averaged = load_file(tmp_path / "run/average/model.safetensors")
     name = "encoder.layers.0.feed_forward_block.linear_1.weight"
     expected = np.mean([step[name] for step in steps], axis=0, dtype=np.float64)
-    np.testing.assert_array_equal(ours[name], expected.astype(np.float32))
+    np.testing.assert_array_equal(averaged[name], expected.astype(np.float32))
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [row["loss"] for row in rows if row["kind"] == "average"] == [result.average_scores["loss"]]
     before = (tmp_path / "run/average/manifest.sha256").stat().st_mtime_ns
@@ -140,7 +140,7 @@ def test_a_run_averages_its_last_checkpoints(digit_corpus: tuple[Path, Path], tm
 
 @pytest.mark.slow
 def test_the_best_are_kept_to_be_averaged(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches the second best removed because it never was the best, or never saved for that reason."""
+    """Catches a second best checkpoint that is removed, or never saved, because it was never the best."""
     settings = {"validate_every": 2, "save_every": 12, "keep_last": 1, "best_metric": "loss", "average_best": 2}
     result = run(digit_corpus, tmp_path / "run", **settings)
     losses = {step: scores["loss"] for step, scores in result.progress.validations.items()}
@@ -150,7 +150,7 @@ def test_the_best_are_kept_to_be_averaged(digit_corpus: tuple[Path, Path], tmp_p
 
 
 def test_the_average_is_the_model_only_where_it_is_better(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches an average that is published because it is there."""
+    """Catches an average that is used although it is not better."""
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     best = CheckpointManager(folder).latest().progress.best_score
     (folder / "average").mkdir()
@@ -189,7 +189,7 @@ def test_the_command_averages_a_run(tiny_run: Path, tmp_path: Path, capsys: pyte
 
 
 def test_running_mean_by_hand() -> None:
-    """Catches a decay that is applied from the first step on, and a mean that follows the wrong step."""
+    """Catches a full decay in the first steps, and a mean of the wrong steps."""
     layer = nn.Linear(1, 1, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
     values = [2.0, 4.0, -1.0]
@@ -208,7 +208,7 @@ def test_running_mean_by_hand() -> None:
 
 @pytest.mark.slow
 def test_a_run_with_a_running_mean_continues_to_the_bit(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches a mean, or the parameters behind it, that is lost at a stop; the mean is what is saved as the model."""
+    """Catches a mean or parameters that are lost at a stop; the mean is saved as the model."""
     settings = {"ema_decay": 0.9, "decay_steps": 12}
     run(digit_corpus, tmp_path / "whole", **settings)
     for steps in (5, 12):
@@ -216,9 +216,9 @@ def test_a_run_with_a_running_mean_continues_to_the_bit(digit_corpus: tuple[Path
     run(digit_corpus, tmp_path / "plain", decay_steps=12)
     last = "checkpoints/step-00000012"
     for name in ("model/model.safetensors", "optimizer.safetensors"):
-        whole, parts = (load_file(tmp_path / folder / last / name) for folder in ("whole", "parts"))
-        assert whole.keys() == parts.keys()
-        assert all((whole[key] == parts[key]).all() for key in whole)
+        expected, actual = (load_file(tmp_path / folder / last / name) for folder in ("whole", "parts"))
+        assert expected.keys() == actual.keys()
+        assert all((expected[key] == actual[key]).all() for key in expected)
     plain = load_file(tmp_path / "plain" / last / "model/model.safetensors")
     trained = load_file(tmp_path / "whole" / last / "optimizer.safetensors")
     mean = load_file(tmp_path / "whole" / last / "model/model.safetensors")

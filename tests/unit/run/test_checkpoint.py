@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, what is refused, and the folder they lie in."""
+"""Checkpoints: retention, damaged or hostile files, and the run folder."""
 
 import json
 import math
@@ -62,13 +62,13 @@ def test_a_changed_environment_is_reported() -> None:
 
 
 def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
-    """Catches a best that is removed, old ones that stay, and the best of an older one, needed if the newest fails."""
+    """Catches a removed best checkpoint, obsolete ones that stay, and a missing best of the second newest."""
     checkpoints = CheckpointManager(tmp_path, keep_last=2)
-    kept = []
+    steps_after_saves = []
     for step, best in ((1, 1), (2, 1), (3, 1), (4, 4), (5, 4), (6, 4)):
         save(checkpoints, step, best)
-        kept.append(checkpoint_steps(tmp_path))
-    assert kept == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [4, 5, 6]]
+        steps_after_saves.append(checkpoint_steps(tmp_path))
+    assert steps_after_saves == [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [4, 5, 6]]
     newest = CheckpointManager(tmp_path).latest()
     assert newest is not None
     assert newest.metadata == {"note": "ü"}
@@ -77,7 +77,7 @@ def test_the_last_and_the_best_of_each_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a file that is not flushed, which a power cut leaves empty under its final name, and a lost name."""
+    """Catches a file or name that is not synced, which a power failure leaves empty or loses."""
     synced: list[int] = []
     before: list[int] = []
     fsync, replace = os.fsync, os.replace
@@ -103,7 +103,7 @@ def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
 
 
 def test_lines_are_on_disk_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a checkpoint that survives a power cut whose lines of metrics do not."""
+    """Catches metrics that a power failure loses although their checkpoint survives."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     reporter = Reporter(tmp_path / "metrics.jsonl", 9, 1, quiet=True)
@@ -121,17 +121,17 @@ def test_every_counter_comes_back() -> None:
         window=Window(1, 2, 1 / 3, 0.5), seconds=1e-17, finished="patience",
     )  # fmt: skip
     text = json.dumps(progress.to_json(), allow_nan=False)
-    back = Progress.from_json(json.loads(text))
-    assert (back.scored_step, back.best_scores) == (6, {"bleu": 0.1 + 0.2})
-    assert math.isnan(back.scores["bleu"])
-    assert back.to_json() == progress.to_json()
+    restored = Progress.from_json(json.loads(text))
+    assert (restored.scored_step, restored.best_scores) == (6, {"bleu": 0.1 + 0.2})
+    assert math.isnan(restored.scores["bleu"])
+    assert restored.to_json() == progress.to_json()
     for broken, message in (({"step": "x"}, r"progress.step: .*integer"), ({}, "is missing"), ({"more": 1}, "more")):
         with pytest.raises(DamageError, match=message):
             Progress.from_json(broken)
 
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    """Catches cleaning that removes a user's folder, or follows a link out of the run."""
+    """Catches cleanup that removes a user's folder, or follows a link out of the run."""
     outside = tmp_path / "outside"
     (outside / "model").mkdir(parents=True)
     run = tmp_path / "run"
@@ -146,7 +146,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_damage_is_noted_and_gone_after_the_next_save(tmp_path: Path) -> None:
-    """Catches a damaged checkpoint that counts as one of the last, so that the whole ones are removed for it."""
+    """Catches a damaged checkpoint that counts as one of the last, so that intact ones are removed."""
     for step in (1, 2, 3):
         save(CheckpointManager(tmp_path, keep_last=3), step, None)
     for step in (2, 3):
@@ -163,7 +163,7 @@ def test_damage_is_noted_and_gone_after_the_next_save(tmp_path: Path) -> None:
 
 
 def test_one_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
-    """Catches a file of a checkpoint that no sum covers, the manifest and its sum included."""
+    """Catches a file of a checkpoint without a checksum, including the manifest and its checksum."""
     for step in (1, 2):
         save(CheckpointManager(tmp_path), step, None)
     files = [path for path in (tmp_path / "checkpoints" / "step-00000002").rglob("*") if path.is_file()]
@@ -178,7 +178,7 @@ def test_one_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_no_run_of_ours_is_refused(tmp_path: Path) -> None:
-    """Catches a run that goes on without knowing what it was trained on."""
+    """Catches a resumed run whose training data is unknown."""
     save(CheckpointManager(tmp_path), 1, None)
     with pytest.raises(
         CheckpointError, match=r"step-00000001 does not record the recipe and texts of its run \('recipe'\)"
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_no_run_of_ours_is_refused(tmp_path: Path) -> None:
 
 
 def hostile(run: Path, name: str, write: Any) -> Path:
-    """A checkpoint with sums that fit, whose content was made by someone else."""
+    """Writes a checkpoint with valid checksums and hostile content; returns its folder."""
 
     def fill(folder: Path) -> None:
         write_model(folder / "model")
@@ -226,7 +226,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_tensors_are_refused(tmp_path: Path, name: str) -> None:
-    """Catches a file that runs, takes the memory, or reads what is not its own."""
+    """Catches a file that runs code, exhausts memory, or reads out of bounds."""
     hostile(tmp_path, "optimizer.safetensors", HOSTILE[name])
     checkpoint = CheckpointManager(tmp_path).latest()
     assert checkpoint is not None
@@ -244,7 +244,7 @@ RECORDS = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_hostile_records_are_refused(tmp_path: Path, name: str) -> None:
-    """Catches a traceback out of a record that is nonsense under the right sum."""
+    """Catches a traceback for an invalid record with a valid checksum."""
     content, message = RECORDS[name]
     hostile(tmp_path, "progress.json", lambda path: path.write_bytes(content))
     with pytest.raises(CheckpointError, match=rf"has no checkpoint that is whole \(.*{message}.*\); start anew"):
@@ -252,7 +252,7 @@ def test_hostile_records_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_hostile_folders_are_refused(tmp_path: Path) -> None:
-    """Catches a link for a folder, a pipe that is waited for, a part that is not named, and a manifest of gigabytes."""
+    """Catches a link to a folder, a pipe that blocks, a part that is not listed, and a manifest of gigabytes."""
     folder = hostile(tmp_path, "progress.json", lambda path: None)
     verified = VerifiedFolder(folder, CHECKPOINT)
     with pytest.raises(DamageError, match=r"manifest.json does not name ema.safetensors; a part of the checkpoint is"):
@@ -266,13 +266,13 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DamageError, match=r"progress.json is not a file; do not use this checkpoint"):
         read_record(verified)
     with (folder / "manifest.json").open("r+b") as file:
-        file.truncate(1 << 40)  # sparse: it takes no room on the disk
+        file.truncate(1 << 40)  # sparse: it takes no disk space
     with pytest.raises(DamageError, match=r"does not match manifest.sha256"):
         VerifiedFolder(folder, CHECKPOINT)
 
 
 def adam() -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Two matrices, one of them in two places, after one update."""
+    """Returns a model with a shared matrix, and its optimizer after one update."""
     model = nn.ModuleDict({"a": nn.Linear(3, 5), "b": nn.Linear(3, 5)})
     model["b"].weight = model["a"].weight
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
@@ -282,26 +282,29 @@ def adam() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def test_what_adam_remembers_comes_back_under_the_parameters_names() -> None:
-    """Catches moments that are given to another parameter, and a shared one that is stored twice."""
+    """Catches moments that are assigned to another parameter, and a shared one that is stored twice."""
     model, optimizer = adam()
     tensors = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
     keys, names = ("exp_avg", "exp_avg_sq", "step"), ("a.weight", "a.bias", "b.bias")
     assert sorted(tensors) == sorted(f"{key}/{name}" for key in keys for name in names)
-    other, fresh = adam()
-    restore_optimizer(other, fresh, tensors)
-    for ours, theirs in zip(other.parameters(), model.parameters(), strict=True):
-        assert all(torch.equal(fresh.state[ours][key], optimizer.state[theirs][key]) for key in keys)
+    restored_model, restored_optimizer = adam()
+    restore_optimizer(restored_model, restored_optimizer, tensors)
+    for restored_parameter, parameter in zip(restored_model.parameters(), model.parameters(), strict=True):
+        assert all(
+            torch.equal(restored_optimizer.state[restored_parameter][key], optimizer.state[parameter][key])
+            for key in keys
+        )
     without = {name: tensor for name, tensor in tensors.items() if name != "exp_avg_sq/b.bias"}
     with pytest.raises(CheckpointError, match=r"the optimizer's state lacks exp_avg_sq/b.bias; start anew"):
-        restore_optimizer(other, fresh, without)
+        restore_optimizer(restored_model, restored_optimizer, without)
     with pytest.raises(CheckpointError, match=r"holds, without a parameter of this model, exp_avg/c; start anew"):
-        restore_optimizer(other, fresh, tensors | {"exp_avg/c": torch.ones(1)})
+        restore_optimizer(restored_model, restored_optimizer, tensors | {"exp_avg/c": torch.ones(1)})
     with pytest.raises(CheckpointError, match=r"step/a.bias has shape \(5,\), not \(\); start anew"):
-        restore_optimizer(other, fresh, tensors | {"step/a.bias": torch.ones(5)})
+        restore_optimizer(restored_model, restored_optimizer, tensors | {"step/a.bias": torch.ones(5)})
 
 
 def test_one_trainer_holds_a_run(tmp_path: Path) -> None:
-    """Catches two processes that write one run, and folders made for a run that came to nothing."""
+    """Catches two processes that write one run, and folders left by a run that failed."""
     run = tmp_path / "a" / "b"
     with lock_run_folder(run), pytest.raises(CheckpointError, match="is in use by another training process"):
         lock_run_folder(run).__enter__()
@@ -316,7 +319,7 @@ def test_one_trainer_holds_a_run(tmp_path: Path) -> None:
 
 
 def test_what_a_refused_run_made_goes(tmp_path: Path) -> None:
-    """Catches a file of an earlier start that is removed, and new ones that stay."""
+    """Catches the removal of files of an earlier start, and new files that stay."""
     (tmp_path / "recipe.toml").touch()
 
     def prepare() -> None:
@@ -332,7 +335,7 @@ def test_what_a_refused_run_made_goes(tmp_path: Path) -> None:
 
 
 def test_what_was_prepared_outlasts_a_refusal(tmp_path: Path) -> None:
-    """Catches hours of preparing that are thrown away for a batch that does not fit into memory."""
+    """Catches prepared data that is removed because a batch does not fit into memory."""
 
     def prepare() -> None:
         with remove_on_failure(tmp_path, ("recipe.toml", "tokens"), "done-*"):

@@ -1,4 +1,4 @@
-"""Recipes: files, overrides, and what the size of the corpus fills in."""
+"""Recipes: files, overrides, and defaults that depend on the size of the corpus."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
-    """Catches keys lost or changed in the recipe that a run folder keeps, odd characters in paths included."""
+    """Catches keys that are lost or changed in a stored recipe, also with unusual characters in paths."""
     odd = {"data": {"source": 'a "quoted" \\ back.en', "target": "ü\t.de"}, "model": {"preset": "base", "N": 3}}
     recipe = complete_by_corpus_size(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
     assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
@@ -103,7 +103,7 @@ def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
 
 
 def test_size_of_the_corpus_fills_in_what_is_open() -> None:
-    """Catches defaults that override what was given, and a large model on a handful of lines."""
+    """Catches defaults that override explicit keys, and a large model for a few lines."""
     small, large = (
         complete_by_corpus_size(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000)
     )
@@ -123,7 +123,7 @@ def test_size_of_the_corpus_fills_in_what_is_open() -> None:
 
 
 def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
-    """Catches one given key that drops all the others' defaults, and a preset that loses to the corpus size."""
+    """Catches an explicit key that disables other defaults, and defaults by corpus size that override a preset."""
     one_key = complete_by_corpus_size(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
     assert (one_key.model.d_model, one_key.model.dropout) == (128, 0.25)
     separate = complete_by_corpus_size(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
@@ -135,7 +135,7 @@ def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
 
 
 def test_small_corpora_are_validated_after_enough_steps() -> None:
-    """Catches a validation after every few updates, whose patience runs out before the warm-up is over."""
+    """Catches validations every few updates, with which patience runs out before the warm-up ends."""
     small = complete_by_corpus_size(parse_recipe(DATA), 300, steps_per_epoch=1).training
     assert small.validate_every == small.save_every == 100
     assert small.max_steps == 1000
@@ -143,7 +143,7 @@ def test_small_corpora_are_validated_after_enough_steps() -> None:
 
 
 def test_a_short_run_has_no_higher_peak() -> None:
-    """Catches a warm-up cut to the run, by which the peak, (d_model * warmup_steps)^-0.5, would grow to 2e-2."""
+    """Catches a warm-up shortened to the run: the peak, (d_model * warmup_steps)^-0.5, would grow to 2e-2."""
     short, usual = (
         complete_by_corpus_size(
             parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10
@@ -155,14 +155,14 @@ def test_a_short_run_has_no_higher_peak() -> None:
 
 
 def test_a_resumed_run_keeps_its_schedule() -> None:
-    """Catches a cosine that is stretched, and a warm-up that changes, when max_steps does."""
+    """Catches a cosine schedule or a warm-up that changes with max_steps."""
     earlier = complete_by_corpus_size(
         parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10
     )
     longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
-    went_on = complete_by_corpus_size(longer, 800, 10, earlier).training
-    assert (went_on.max_steps, went_on.decay_steps) == (90, 50)
-    assert went_on.warmup_steps == earlier.training.warmup_steps
+    resumed = complete_by_corpus_size(longer, 800, 10, earlier).training
+    assert (resumed.max_steps, resumed.decay_steps) == (90, 50)
+    assert resumed.warmup_steps == earlier.training.warmup_steps
 
 
 def test_presets_are_the_papers() -> None:
@@ -178,7 +178,7 @@ def test_presets_are_the_papers() -> None:
 
 
 def test_families_are_found_by_looking() -> None:
-    """Catches a registry that is a list to be kept."""
+    """Catches a registry that must be maintained by hand."""
     assert "transformer" in family_names()
     config = family("transformer").config(d_model=8, h=2)
     with pytest.raises(ConfigError, match=r"model.src_vocab_size is not set"):

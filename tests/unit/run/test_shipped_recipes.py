@@ -1,4 +1,4 @@
-"""The recipes in `recipes/`: every one loads, and the paper's say what the paper says."""
+"""The recipes in `recipes/`: all load, and the paper's recipes have the paper's settings."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_every_recipe_loads_and_says_what_to_expect(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_recipes_run_on_any_corpus(name: str, digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
-    """Catches settings other than the paper's, and a recipe that needs the paper's data: a few steps, narrow."""
+    """Catches settings other than the paper's, and a recipe that needs the paper's data: a few steps, small sizes."""
     held_out = [write_lines(tmp_path / f"v{side}", [pair[side] for pair in digit_pairs(7)]) for side in (0, 1)]
     small: dict[str, object] = {
         "data.source": digit_corpus[0], "data.target": digit_corpus[1], "data.validation_source": held_out[0],

@@ -29,7 +29,7 @@ ODD_LINES = ["", " ", "a\x00b", "a\u2028b", "a\u0085b", "a\x0bb\x0cc", "a\rb", "
 
 
 def test_only_line_feed_ends_a_line(tmp_path: Path) -> None:
-    """Catches str.splitlines, universal newlines, and anything else that makes other lines than were written."""
+    """Catches `str.splitlines`, universal newlines, and other rules that end lines at other characters."""
     path = tmp_path / "odd.txt"
     path.write_bytes("\n".join(ODD_LINES).encode() + b"\n")
     assert list(read_lines(path)) == ODD_LINES
@@ -39,7 +39,7 @@ def test_only_line_feed_ends_a_line(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))))
 def test_lines_survive(lines: list[str]) -> None:
-    """Catches any character that is lost on reading; a carriage return before the line feed is by promise."""
+    """Catches any character that is lost on reading, except a carriage return before the line feed."""
     raw = "".join(f"{line}\n" for line in lines).encode()
     read = list(decode_lines(io.BytesIO(raw), "x", invalid="replace"))
     assert len(read) == len(lines)
@@ -71,7 +71,7 @@ def test_what_is_not_utf8_is_refused_by_place(tmp_path: Path, content: bytes, me
 
 
 def test_replacement_on_request_is_counted() -> None:
-    """Catches replacement that drops bytes without trace."""
+    """Catches replacements that are not counted."""
     counts = LineCounts()
     lines = list(decode_lines(io.BytesIO(b"\xef\xbb\xbfa\nb\xff\n"), "x", counts, "replace"))
     assert lines == ["a", "b\ufffd"]
@@ -79,9 +79,9 @@ def test_replacement_on_request_is_counted() -> None:
 
 
 def test_damaged_and_missing_files_are_one_sentence(tmp_path: Path) -> None:
-    """Catches a traceback, and a cut archive read as a short one."""
-    whole = gzip.compress(b"line\n" * 5000)
-    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+    """Catches a traceback, and a truncated archive that is read as a complete one."""
+    archive = gzip.compress(b"line\n" * 5000)
+    (tmp_path / "cut.gz").write_bytes(archive[: len(archive) // 2])
     (tmp_path / "plain.gz").write_bytes(b"not compressed\n")
     for name in ("cut.gz", "plain.gz"):
         with pytest.raises(DataError, match=rf"{name}: damaged or cut short"):
@@ -109,7 +109,7 @@ def _shared_tokenizer(cache: list[BytePairTokenizer] = []) -> BytePairTokenizer:
 
 @pytest.mark.parametrize("text", [CONTROL_LOOKALIKES, "  two  spaces  ", " x", "\t\n", "日本 🙂 e\u0301", "\x00"])
 def test_lookalikes_of_control_tokens_stay_text(tokenizer: BytePairTokenizer, text: str) -> None:
-    """Catches special-token matching in typed text, even when the training text is full of it."""
+    """Catches special tokens that are matched in text, also when the training text contains many of them."""
     ids = tokenizer.encode(text)
     assert min(ids) >= N_SPECIAL_TOKENS
     assert tokenizer.decode(ids) == text
@@ -139,7 +139,7 @@ def test_stored_tokenizer_encodes_the_same(tokenizer: BytePairTokenizer) -> None
 
 
 def test_vocabulary_size_is_what_was_asked_for() -> None:
-    """Catches control ids added on top, which would overrun an embedding."""
+    """Catches special tokens added to the vocabulary size, which would exceed an embedding."""
     tokenizer = _shared_tokenizer()
     assert tokenizer.vocab_size == 300
     assert max(max(row) for row in tokenizer.encode_batch(TEXT)) == 299
@@ -151,20 +151,20 @@ def test_vocabulary_size_is_what_was_asked_for() -> None:
 
 def test_bytes_that_fall_back_are_counted(tokenizer: BytePairTokenizer) -> None:
     """Catches merged characters counted as bytes, and spelled-out ones that are not."""
-    spent = tokenizer.fallback_bytes()
-    assert sum(spent[i] for i in tokenizer.encode("der Hund läuft")) == 0
-    assert sum(spent[i] for i in tokenizer.encode("x🙂y")) == 4
+    fallback_bytes = tokenizer.fallback_bytes()
+    assert sum(fallback_bytes[i] for i in tokenizer.encode("der Hund läuft")) == 0
+    assert sum(fallback_bytes[i] for i in tokenizer.encode("x🙂y")) == 4
 
 
 def test_pieces_are_readable(tokenizer: BytePairTokenizer) -> None:
-    """Catches byte-alphabet characters shown to people."""
+    """Catches characters of the byte alphabet in readable pieces."""
     assert "".join(tokenizer.pieces(tokenizer.encode("die Straße"))) == "▁die▁Straße"
     assert tokenizer.pieces([0, 1, 2, 3]) == ["[PAD]", "[SOS]", "[EOS]", "[UNK]"]
     assert "<F0>" in "".join(tokenizer.pieces(tokenizer.encode("🙂")))
 
 
 def test_joint_and_separate_tokenizers() -> None:
-    """Catches sides that are swapped when stored."""
+    """Catches sides that are swapped in files."""
     english, german = ["the cat"] * 20, ["die Katze"] * 20
     joint = TokenizerPair.train(lambda: english, lambda: german, TokenizerConfig(vocab_size=280))
     assert joint.is_joint
@@ -176,7 +176,7 @@ def test_joint_and_separate_tokenizers() -> None:
 
 
 def letters(texts: list[str]) -> list[int]:
-    """A token a letter, the space before it not counted: sizes add up when texts are joined."""
+    """Counts letters without spaces, so that sizes add up when texts are joined."""
     return [len(text.replace(" ", "")) for text in texts]
 
 
@@ -199,20 +199,20 @@ def test_long_lines_are_cut_where_it_hurts_least(line: str, limit: int, pieces: 
 
 
 def test_words_of_pieces_are_counted_in_the_line() -> None:
-    """Catches links of an alignment that go to words which the line does not have, behind one that is cut."""
+    """Catches alignment links to words beyond the end of the line, after a word that is split."""
     split = split_line("one abcdefghij two", 3, letters)
     assert (split.pieces, split.words) == (["one", "ab", "cde", "fg", "hij", "two"], [0, 1, 1, 1, 1, 2])
-    led = split.with_prefix(">>de<< to")
-    assert led.pieces == [f">>de<< to {piece}" for piece in split.pieces]
-    assert led.words == [word for index in (2, 3, 3, 3, 3, 4) for word in (0, 1, index)]
-    glued = split.with_prefix(">>de<<", is_apart=False)
-    assert glued.words == [word for index in (0, 1, 1, 1, 1, 2) for word in (0, index)]
-    assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within what spaces part
+    prefixed = split.with_prefix(">>de<< to")
+    assert prefixed.pieces == [f">>de<< to {piece}" for piece in split.pieces]
+    assert prefixed.words == [word for index in (2, 3, 3, 3, 3, 4) for word in (0, 1, index)]
+    attached = split.with_prefix(">>de<<", is_apart=False)
+    assert attached.words == [word for index in (0, 1, 1, 1, 1, 2) for word in (0, index)]
+    assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within a word
 
 
 @given(st.text(min_size=1), st.integers(1, 12))
 def test_no_character_is_lost_in_splitting(line: str, limit: int) -> None:
-    """Catches dropped text: only white space may go."""
+    """Catches dropped text: only white space may be lost."""
     pieces = split_line(line, limit, letters).pieces
     assert all(letters([piece])[0] <= limit for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(line.split())
@@ -220,7 +220,7 @@ def test_no_character_is_lost_in_splitting(line: str, limit: int) -> None:
 
 @given(st.text(min_size=1), st.integers(1, 12), st.integers(0, 3))
 def test_pieces_fit_whatever_a_space_costs(line: str, limit: int, space: int) -> None:
-    """Catches text that is cut off behind the limit where a tokenizer spends tokens on spaces, as characters do."""
+    """Catches text cut off at the limit if a tokenizer uses tokens for spaces, like a character tokenizer."""
 
     def count(texts: list[str]) -> list[int]:
         return [len("".join(text.split())) + space * (len(text.split()) - 1) for text in texts]
@@ -231,14 +231,14 @@ def test_pieces_fit_whatever_a_space_costs(line: str, limit: int, space: int) ->
 
 
 def test_pieces_of_characters_are_few() -> None:
-    """Catches halves where as many sentences as fit would do: five of seven characters and four spaces are 39."""
+    """Catches pieces of equal size instead of as many sentences as fit: five of 7 characters with spaces exceed 35."""
     split = split_line(" ".join(["Abcdef."] * 20), 35, lambda texts: [len(text) for text in texts])
     assert (set(map(len, split.pieces)), len(split.pieces), split.is_clean) == ({31}, 5, True)
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_tokens_of_joined_texts_add_up(first: str, second: str) -> None:
-    """Catches merges across a space, on which the sizes in splitting rely."""
+    """Catches merges across a space, which the sizes in splitting exclude."""
     first, second = (text.encode("utf-8", "replace").decode().strip() for text in (first, second))
     if first and second:
         encode = _shared_tokenizer().encode

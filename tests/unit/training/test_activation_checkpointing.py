@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass."""
+"""Activation checkpointing: layers that are recomputed in the backward pass."""
 
 import copy
 
@@ -15,43 +15,43 @@ from transformer.training.objectives.translation import TranslationObjective
 
 
 def gradients(backend: Backend, *, checkpointing: bool) -> tuple[dict[str, Tensor], int]:
-    """Of a step with dropout, and the number of tensors kept for the backward pass."""
+    """Returns the gradients of a step with dropout, and the number of elements saved for the backward pass."""
     torch.manual_seed(1)
     model = build_transformer(
         31, 31, 9, 9, d_model=16, N=3, h=2, d_ff=24, dropout=0.3, attention_dropout=0.2, share_embeddings="all"
     )
     objective = TranslationObjective(model, 0.1, activation_checkpointing=checkpointing)
     sides = [[np.arange(4, 4 + n, dtype=np.int32) for n in lengths] for lengths in ((3, 7, 5), (6, 2, 8))]
-    kept = 0
+    n_saved = 0
 
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        kept += tensor.numel()
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal n_saved
+        n_saved += tensor.numel()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), backend.compute_context():
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor), backend.compute_context():
         loss = objective(pair_batch(*sides)).loss_sum
     loss.backward()
-    return {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}, kept
+    return {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}, n_saved
 
 
 @pytest.mark.parametrize("backend", [CPU_FLOAT32, Backend(torch.device("cpu"), "bf16")])
 def test_gradients_are_equal_to_the_bit_and_less_is_kept(backend: Backend) -> None:
-    """Catches dropout drawn anew, another precision on the way back, and layers that were not wrapped."""
-    plain, kept = gradients(backend, checkpointing=False)
-    again, kept_again = gradients(backend, checkpointing=True)
-    assert plain.keys() == again.keys()
-    for name, gradient in plain.items():
-        assert torch.equal(gradient, again[name]), name
-    assert kept_again < kept / 3
+    """Catches new dropout masks or another precision in the backward pass, and layers that were not wrapped."""
+    expected, n_saved = gradients(backend, checkpointing=False)
+    actual, n_saved_with_checkpointing = gradients(backend, checkpointing=True)
+    assert expected.keys() == actual.keys()
+    for name, gradient in expected.items():
+        assert torch.equal(gradient, actual[name]), name
+    assert n_saved_with_checkpointing < n_saved / 3
 
 
 def test_holes_are_given_back_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches holes that are kept, those of evaluation being given back, and layers of which each gives them back."""
+    """Catches a heap that is not trimmed, one trimmed in evaluation, and trimming at every layer."""
     times: list[bool] = []
     substitute(monkeypatch, "activation_checkpointing.trim_heap", lambda: times.append(torch.is_grad_enabled()))
     gradients(CPU_FLOAT32, checkpointing=True)
-    assert times == [True] * 4, "before layers 0 and 3 of 6, when they are computed and when they are computed again"
+    assert times == [True] * 4, "before layers 0 and 3 of 6, in the forward pass and when they are recomputed"
     model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24)
     TranslationObjective(model, 0.1, activation_checkpointing=True)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_holes_are_given_back_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_copy_computes_with_its_own_parameters() -> None:
-    """Catches a copied model (FSDP2 makes one) whose layers are still those of the first."""
+    """Catches a copied model (FSDP2 copies it) whose layers are those of the original."""
     torch.manual_seed(1)
     model = build_transformer(31, 31, 9, 9, d_model=16, N=1, h=2, d_ff=24, dropout=0.0, norm_order="post")
     TranslationObjective(model, 0.1, activation_checkpointing=True)

@@ -39,7 +39,7 @@ def test_bf16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_autocast_is_on_for_bf16_only() -> None:
-    """Catches a precision that is said and not used."""
+    """Catches a precision that is reported but not used."""
     x = torch.ones(3, 3)
     for precision, dtype in (("bf16", torch.bfloat16), ("float32", torch.float32)):
         with Backend(torch.device("cpu"), precision).compute_context():
@@ -47,7 +47,7 @@ def test_autocast_is_on_for_bf16_only() -> None:
 
 
 def test_what_is_said() -> None:
-    """Catches a run whose log does not tell its precision."""
+    """Catches a run whose log does not name its precision."""
     assert str(Backend(torch.device("cpu"), "bf16")).startswith("bf16 products, float32 weights and sums on ")
     assert str(Backend(torch.device("cpu"), "float32")) == f"float32 on {torch.get_num_threads()} threads"
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_refused_before_the_texts_are_prepared(
     settings: dict[str, Any], digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches hours of preparing for a setting that this machine can never follow."""
+    """Catches hours of data preparation before a setting that this machine does not support is refused."""
 
     def prepare(*_: object) -> None:
         pytest.fail("the corpus was read")
@@ -79,7 +79,7 @@ def test_it_is_refused_before_the_texts_are_prepared(
 
 
 def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a setting of the user's that is written over, and ours that is not made."""
+    """Catches an environment variable of the user's that is overwritten, and a default that is not set."""
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
     enlarge_onednn_cache()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
@@ -89,7 +89,7 @@ def test_a_users_number_of_kernels_stays(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a crash where the C library is another one."""
+    """Catches a crash with a C library other than glibc."""
     retain_heap()
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
     _gnu_c_library.cache_clear()
@@ -100,17 +100,17 @@ def test_memory_is_kept_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_c_library_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a class that every batch makes anew, which drives names out of Python's cache of attributes."""
+    """Catches a class that is created for every batch, which evicts entries of Python's attribute cache."""
     trim_heap()
     monkeypatch.setattr("ctypes.CDLL", None)
     trim_heap()
 
 
 @pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="memory is kept and given back with the GNU C library alone"
+    platform.libc_ver()[0] != "glibc", reason="the heap is only retained and trimmed with the GNU C library"
 )
 def test_holes_are_given_back() -> None:
-    """Catches memory that is kept where neighbours of what was freed are still in use; in a process of its own."""
+    """Catches freed memory between allocations in use that is not released; runs in a separate process."""
     code = """
 import torch
 from pathlib import Path
@@ -120,11 +120,11 @@ def mib():
 retain_heap()
 pieces = [torch.ones(1 << 16) for _ in range(800)]
 del pieces[::2]
-kept = mib()
+before = mib()
 trim_heap()
-print(kept - mib(), sum(int(piece.sum()) for piece in pieces))
+print(before - mib(), sum(int(piece.sum()) for piece in pieces))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    given_back, sum_of_others = done.stdout.split()
-    assert float(given_back) > 90  # of 100 MiB
-    assert int(sum_of_others) == 400 << 16
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    freed_mib, remaining_sum = result.stdout.split()
+    assert float(freed_mib) > 90  # of 100 MiB
+    assert int(remaining_sum) == 400 << 16

@@ -1,4 +1,4 @@
-"""Batches that cannot be trained on: left out and counted, or the end of the run; never NaN in the parameters."""
+"""Batches that cannot be trained on: they are skipped and counted or end the run; parameters never become NaN."""
 
 import json
 import math
@@ -24,7 +24,7 @@ GOOD, UNSCORED, NAN_LOSS, INFINITE_GRADIENT = 4, 5, 6, 7
 
 
 class Kinds:
-    """Twelve examples that are a batch each; each says what comes of it."""
+    """A dataset of twelve examples, each of which is a batch; its token selects the outcome."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
     mix = ()
@@ -33,13 +33,13 @@ class Kinds:
         self._kinds = kinds
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
-        """The kind of each example as its only token."""
+        """Returns a batch in which the only token of each example is its kind."""
         tokens = torch.tensor([[self._kinds.get(int(n), GOOD)] for n in ids])
         return PairBatch(tokens, tokens, tokens, scored_tokens=int((tokens != UNSCORED).sum()))
 
 
 class Fragile(nn.Module):
-    """Two parameters; the loss, or the gradient of the second, breaks where the batch says so."""
+    """Two parameters; the batch selects whether the loss or the gradient of the second is not finite."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Fragile(nn.Module):
         self.second = nn.Parameter(torch.ones(3))
 
     def forward(self, batch: PairBatch) -> LossSum:
-        """The sum of both, times NaN or of infinite slope."""
+        """Returns the sum of both, multiplied by NaN or with an infinite gradient on request."""
         loss = self.first.sum() + self.second.sum()
         if (batch.src == NAN_LOSS).any():
             loss = loss * math.nan
@@ -79,13 +79,13 @@ def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None,
     ],
 )
 def test_what_is_not_finite_is_named(tmp_path: Path, kind: int, message: str) -> None:
-    """Catches a gradient that clipping has spread over all parameters before anyone looked, and a batch unnamed."""
+    """Catches NaN that clipping spreads over all parameters before the check, and a batch that is not named."""
     with pytest.raises(TrainingError, match=rf"step \d+: {message}; batch \d+ of epoch 1, examples 3; parameters and"):
         run(tmp_path, {3: kind})
 
 
 def test_a_norm_that_overflows_is_named() -> None:
-    """Catches a search for the parameter that finds none."""
+    """Catches an error message that expects a parameter with a non-finite gradient."""
     objective = Fragile()
     huge = torch.optim.SGD(objective.parameters(), lr=0.1)
     objective.first.register_hook(lambda gradient: gradient * 3e38)
@@ -94,7 +94,7 @@ def test_a_norm_that_overflows_is_named() -> None:
 
 
 def test_some_may_be_left_out_and_are_counted(tmp_path: Path) -> None:
-    """Catches a limit that is not kept, an update counted for a batch left out, and a data position that stands."""
+    """Catches a limit that is ignored, an update counted for a skipped batch, and a data position that stays."""
     kinds = {3: NAN_LOSS, 8: INFINITE_GRADIENT, 9: UNSCORED}
     progress = run(tmp_path, kinds, skip_nonfinite=4)
     assert (progress.step, progress.examples) == (15, 15)
@@ -112,13 +112,13 @@ def test_some_may_be_left_out_and_are_counted(tmp_path: Path) -> None:
 
 
 def test_an_epoch_without_a_scored_token_is_an_error(tmp_path: Path) -> None:
-    """Catches a run that draws batches for ever."""
+    """Catches a run that draws batches forever."""
     with pytest.raises(TrainingError, match=r"no batch of a whole epoch could be used; the last: .*no token is scored"):
         run(tmp_path, dict.fromkeys(range(12), UNSCORED))
 
 
 def test_a_micro_batch_without_a_scored_token_changes_nothing() -> None:
-    """Catches a division by its own count, and a whole batch that is thrown away with it."""
+    """Catches a division by the count of the micro-batch, and a whole batch that is discarded with it."""
     objective = Fragile()
     state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.1), 0, 1)
     assert train_step(state, [Kinds({0: UNSCORED}).fetch(np.zeros(1, np.int64))], 0.1, 1.0) is None

@@ -1,4 +1,4 @@
-"""Schedule, loss, step, loop and checkpoints."""
+"""Schedules, losses, training steps, the training loop and its checkpoints."""
 
 import copy
 import json
@@ -79,25 +79,25 @@ def test_unknown_schedule() -> None:
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [True, False])
 def test_chunked_loss_is_cross_entropy(epsilon: float, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a wrong smoothing mass, a chunk that is lost or counted twice, a wrong gradient (float64)."""
+    """Catches a wrong smoothing mass, a chunk that is lost or counted twice, and a wrong gradient (in float64)."""
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 11)
     monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 2 * 11)
     tensors = [torch.randn(*shape, dtype=torch.float64) for shape in ((17, 5), (11, 5), (11,))]
     labels = torch.randint(0, 11, (17,))
     results = []
-    for ours in (True, False):
+    for is_chunked in (True, False):
         hidden, weight, offset = (tensor.clone().requires_grad_() for tensor in tensors)
-        used = offset if bias else None
-        if ours:
-            total, nll = smoothed_cross_entropy(hidden, weight, used, labels, epsilon)
+        bias_or_none = offset if bias else None
+        if is_chunked:
+            total, nll = smoothed_cross_entropy(hidden, weight, bias_or_none, labels, epsilon)
         else:
-            logits = F.linear(hidden, weight, used)
+            logits = F.linear(hidden, weight, bias_or_none)
             total = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=epsilon)
             nll = F.cross_entropy(logits, labels, reduction="sum").detach()
         (total / 7).backward()
         results.append([total.detach(), nll, hidden.grad, weight.grad, offset.grad if bias else torch.zeros(1)])
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
 def test_loss_under_autocast_sums_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,21 +116,21 @@ def test_loss_under_autocast_sums_in_float32(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_weight_is_rounded_once_or_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches gradients that depend on which of both it is, or go to the rounded copy."""
+    """Catches gradients that depend on when the weight is rounded, or that go to the rounded copy."""
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 31)
     hidden, weight = torch.randn(17, 64, requires_grad=True), torch.randn(31, 64, requires_grad=True)
     labels, results = torch.randint(0, 31, (17,)), list[list[Tensor]]()
-    for most in (0, 17):
-        monkeypatch.setattr(loss_module, "MAX_CHUNKS_WITHOUT_COPY", most)
+    for max_chunks in (0, 17):
+        monkeypatch.setattr(loss_module, "MAX_CHUNKS_WITHOUT_COPY", max_chunks)
         with torch.autocast("cpu", torch.bfloat16):
             total, _ = smoothed_cross_entropy(hidden, weight, None, labels, 0.1)
         results.append([total.detach(), *torch.autograd.grad(total, (hidden, weight))])
-    assert all(torch.equal(*both) for both in zip(*results, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_loss_under_autocast_is_near_the_plain_formula(epsilon: float) -> None:
-    """Catches products of the wrong rows, and more than bfloat16's rounding, against float64."""
+    """Catches products of the wrong rows, and errors beyond bfloat16's rounding, compared with float64."""
     hidden, weight = torch.randn(17, 64, requires_grad=True), torch.randn(31, 64, requires_grad=True)
     labels = torch.randint(0, 31, (17,))
     with torch.autocast("cpu", torch.bfloat16):
@@ -140,8 +140,8 @@ def test_loss_under_autocast_is_near_the_plain_formula(epsilon: float) -> None:
     expected = F.cross_entropy(exact[0] @ exact[1].T, labels, reduction="sum", label_smoothing=epsilon)
     expected.backward()
     assert total.item() == pytest.approx(expected.item(), rel=1e-2)
-    for ours, theirs in zip((hidden, weight), exact, strict=True):
-        error = (ours.grad.double() - theirs.grad).norm() / theirs.grad.norm()
+    for tensor, reference in zip((hidden, weight), exact, strict=True):
+        error = (tensor.grad.double() - reference.grad).norm() / reference.grad.norm()
         assert error < 2e-2
 
 
@@ -164,7 +164,7 @@ def tiny_objective(dropout: float = 0.0, smoothing: float = 0.1) -> TranslationO
 
 
 def pair_rows(rows: list[tuple[int, int]], pad_to: int = 0) -> PairBatch:
-    """Random pairs of the given lengths, padded to at least `pad_to`."""
+    """Returns random pairs of the given lengths, padded to at least `pad_to`."""
     generator = np.random.default_rng(sum(s * 31 + t for s, t in rows))
     S, T = (max(max(row[side] for row in rows) + 1, pad_to) for side in (0, 1))
     src, tgt, labels = np.zeros((len(rows), S), int), np.zeros((len(rows), T), int), np.zeros((len(rows), T), int)
@@ -228,7 +228,7 @@ def test_clipping_bounds_the_gradient_and_reports_it_before() -> None:
 
 
 def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
-    """Catches a divisor that is turned over, taken twice, or left for a gradient that is short enough."""
+    """Catches a divisor that is inverted, applied twice, or applied to a gradient below the limit."""
     objectives = [tiny_objective() for _ in range(2)]
     objectives[1].load_state_dict(objectives[0].state_dict())
     optimizers = [
@@ -238,26 +238,26 @@ def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
     for clip_norm in (0.01, 100.0, 0.01):
         for state in states:
             train_step(state, [pair_rows([(3, 4)])], 0.01, clip_norm=clip_norm)
-    for ours, plain in zip(*(objective.parameters() for objective in objectives), strict=True):
+    for fused, unfused in zip(*(objective.parameters() for objective in objectives), strict=True):
         for name in ("exp_avg", "exp_avg_sq"):
-            torch.testing.assert_close(optimizers[0].state[ours][name], optimizers[1].state[plain][name])
+            torch.testing.assert_close(optimizers[0].state[fused][name], optimizers[1].state[unfused][name])
 
 
 class InfiniteLoss(torch.nn.Module):
-    """A loss without end, of which the gradient is finite."""
+    """An infinite loss with a finite gradient."""
 
     def __init__(self, objective: TranslationObjective) -> None:
         super().__init__()
         self.objective = objective
 
     def forward(self, batch: PairBatch) -> LossSum:
-        """Of a batch."""
+        """Returns the infinite loss of a batch."""
         result = self.objective(batch)
         return LossSum(result.loss_sum + math.inf, result.count, result.metrics)
 
 
 def test_a_batch_that_is_left_out_does_not_shorten_the_next() -> None:
-    """Catches a divisor that was set for a gradient which was then thrown away."""
+    """Catches a divisor that was set for a gradient which was then discarded."""
     objective = tiny_objective()
     optimizer = torch.optim.Adam(objective.parameters(), lr=0.0, fused=True)
     batch = pair_rows([(3, 4)])
@@ -321,34 +321,36 @@ def test_adam_has_the_papers_settings() -> None:
 
 
 def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> None:
-    """Catches moments made among the gradients of an update, which cut memory into pieces, and other updates by them.
+    """Catches moments allocated during the first update, which fragments memory, and updates that differ.
 
-    The oracle is torch's own Adam, which makes its moments in its first update.
+    The reference is PyTorch's Adam, which allocates its moments in the first update.
     """
     objective = tiny_objective()
     optimizer = make_optimizer(objective, TrainingConfig())
     assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[p].keys() for p in objective.parameters())
-    theirs = copy.deepcopy(objective)
-    expected = torch.optim.Adam(theirs.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    reference_objective = copy.deepcopy(objective)
+    reference_optimizer = torch.optim.Adam(
+        reference_objective.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, fused=True
+    )
     optimizer.param_groups[0]["lr"] = 0.1
     for _ in range(3):
-        for ours, other in zip(objective.parameters(), theirs.parameters(), strict=True):
-            ours.grad = torch.randn_like(ours)
-            other.grad = ours.grad.clone()
+        for parameter, reference in zip(objective.parameters(), reference_objective.parameters(), strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            reference.grad = parameter.grad.clone()
         optimizer.step()
-        expected.step()
-    for ours, other in zip(objective.parameters(), theirs.parameters(), strict=True):
-        assert torch.equal(ours, other)
+        reference_optimizer.step()
+    for parameter, reference in zip(objective.parameters(), reference_objective.parameters(), strict=True):
+        assert torch.equal(parameter, reference)
 
 
 class Digits:
-    """Twelve pairs, all of one length."""
+    """A dataset of twelve pairs of equal length."""
 
     lengths = np.full((12, 2), 4, dtype=np.int32)
     mix = ()
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
-        """Pairs of the given ids; the id is a token."""
+        """Returns the pairs with the given ids; the first token depends on the id."""
         rows = torch.tensor([[int(n) % 9 + 4, 5, 6] for n in ids])
         labels = torch.cat([rows, torch.full((len(ids), 1), 2)], dim=1)
         bos = torch.full((len(ids), 1), 1)
@@ -368,16 +370,16 @@ def run_loop(
 ) -> tuple[Progress, list[int]]:
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
-    values, of_losses = iter(scores), cycle(losses)
+    remaining_scores, remaining_losses = iter(scores), cycle(losses)
     training = TrainingConfig(batch_tokens=16, log_every=1, **(EPOCH | config))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
 
         def validate() -> dict[str, float]:
-            value = next(values)
+            value = next(remaining_scores)
             if value == -1:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return {"bleu": float(value), "loss": next(of_losses)}
+            return {"bleu": float(value), "loss": next(remaining_losses)}
 
         callbacks = Callbacks(validate, lambda progress: saved.append(progress.step), reporter, interruption)
         schedule = make_schedule("constant", d_model=8, peak=rate, warmup_steps=1, decay_steps=99)
@@ -388,7 +390,7 @@ def run_loop(
 
 
 def test_loop_validates_saves_and_stops_at_max_steps(tmp_path: Path) -> None:
-    """Catches intervals that are off by one, a missing last checkpoint, a best that is the last."""
+    """Catches intervals that are off by one, a missing last checkpoint, and a best step that is the last."""
     progress, saved = run_loop(tmp_path, [3, 9, 5, 4], max_steps=7, validate_every=2, save_every=3)
     assert (progress.best_step, progress.best_score, progress.stale) == (4, 9, 2)
     assert (progress.step, progress.finished) == (7, "max_steps")
@@ -399,14 +401,14 @@ def test_loop_validates_saves_and_stops_at_max_steps(tmp_path: Path) -> None:
 
 
 def test_epoch_intervals_and_patience(tmp_path: Path) -> None:
-    """Catches patience that never runs out; a score that is not a number is never best, but patience counts it."""
+    """Catches patience that never runs out; a NaN score is never best, but patience counts it."""
     progress, saved = run_loop(tmp_path, [5, math.nan, 4], max_steps=99, patience=2)
     assert (progress.best_step, progress.finished, progress.step) == (3, "patience", 9)
     assert saved == [3, 6, 9]
 
 
 def test_a_model_of_nan_is_not_the_best_for_its_bleu(tmp_path: Path) -> None:
-    """Catches a BLEU of 0.0, which nothing has beaten yet, of a model whose loss is no number."""
+    """Catches a first BLEU of 0.0 that counts as the best although the loss of the model is NaN."""
     progress, saved = run_loop(tmp_path, [0, 0, 0], max_steps=3, validate_every=1, save_every=9, losses=[math.nan] * 3)
     assert (progress.best_step, progress.best_score, progress.leaders, saved) == (None, None, [], [3])
     progress, _ = run_loop(tmp_path, [7, 9, 8], max_steps=3, validate_every=1, losses=[1.0, math.inf, 1.0])
@@ -414,7 +416,7 @@ def test_a_model_of_nan_is_not_the_best_for_its_bleu(tmp_path: Path) -> None:
 
 
 def test_ruined_parameters_are_not_saved(tmp_path: Path) -> None:
-    """Catches a checkpoint of an update that overflowed, after which the good ones are removed."""
+    """Catches a checkpoint of an update that overflowed, which replaces intact ones."""
     with pytest.raises(
         TrainingError, match=r"step 1: model\..* is not finite after the update; checkpoints are unchanged"
     ):
@@ -422,14 +424,14 @@ def test_ruined_parameters_are_not_saved(tmp_path: Path) -> None:
 
 
 def test_a_signal_finishes_the_step_and_saves(tmp_path: Path) -> None:
-    """Catches a run that dies in the middle of a step, and one that goes on to the end."""
+    """Catches a run that ends in the middle of a step, and one that ignores the signal."""
     progress, saved = run_loop(tmp_path, [5, -1, 7, 8], max_steps=99, validate_every=2, save_every=50)
     assert (progress.step, progress.finished, saved[-1]) == (4, None, 4)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_nothing_is_trained_beyond_the_end(tmp_path: Path) -> None:
-    """Catches one update too many when a run goes on that has nothing left, and patience that cannot be raised."""
+    """Catches an extra update when a finished run is resumed, and patience that cannot be raised."""
     done, saved = run_loop(tmp_path, [], Progress(step=7), max_steps=7)
     assert (done.step, done.finished, saved) == (7, "max_steps", [])
     stale = Progress(step=6, stale=2, best_score=9.0)
@@ -471,13 +473,13 @@ def test_lines_of_steps_to_be_done_again_are_removed(tmp_path: Path) -> None:
 
 
 def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> None:
-    """Catches a line that no run writes again, since the data goes on after that batch; those beyond are told anew."""
+    """Catches the removal of lines that no run writes again: data resumes after that batch."""
     path = tmp_path / "m.jsonl"
     entries = [("train", 5), ("skipped", 6), ("skipped", 6), ("train", 6), ("skipped", 7)]
     path.write_text("".join(json.dumps({"kind": kind, "step": step}) + "\n" for kind, step in entries))
     Reporter(path, 9, 1, start=Progress(step=5, skipped_nonfinite=1), quiet=True).close()
-    kept = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(line["kind"], line["step"]) for line in kept] == entries[:2]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["kind"], line["step"]) for line in rows] == entries[:2]
 
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
@@ -487,9 +489,9 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     batches = [next(unbroken) for _ in range(9)]
     expected = [ids.tolist() for ids, _ in batches]
     for step in (1, 2, 3, 4, 7):
-        ids, after = next(iterate_batches(Digits(), config, batches[step - 1][1]))
-        assert (ids.tolist(), after) == (expected[step], batches[step][1])
-    assert [after for _, after in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
+        ids, position = next(iterate_batches(Digits(), config, batches[step - 1][1]))
+        assert (ids.tolist(), position) == (expected[step], batches[step][1])
+    assert [position for _, position in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
 
 
@@ -497,15 +499,15 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
 def test_validation_takes_no_more_at_once_than_training(
     digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a validation of whole batches, whose memory accumulation was to save."""
+    """Catches a validation of whole batches, which needs the memory that accumulation saves."""
     forward, tokens = TranslationObjective.forward, list[int]()
 
-    def counted(self: TranslationObjective, batch: PairBatch) -> LossSum:
+    def recorded_forward(self: TranslationObjective, batch: PairBatch) -> LossSum:
         if not self.training:
             tokens.append(max(batch.src.numel(), batch.labels.numel()))
         return forward(self, batch)
 
-    monkeypatch.setattr(TranslationObjective, "forward", counted)
+    monkeypatch.setattr(TranslationObjective, "forward", recorded_forward)
     recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, accumulation=4, max_steps=1))
     train_by_recipe(recipe, tmp_path / "run", quiet=True)
     assert tokens
@@ -515,30 +517,30 @@ def test_validation_takes_no_more_at_once_than_training(
 def test_validation_rehearses_its_largest_batch_and_keeps_lines_in_order(
     digit_corpus: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a first validation that needs memory of which nothing was said, and outputs in the order of batches."""
-    asked: list[list[str]] = []
+    """Catches a first validation that needs more memory than was predicted, and outputs in the order of batches."""
+    batches: list[list[str]] = []
     limits: list[tuple[int, int]] = []
     substitute(monkeypatch, "translation.BATCH_TOKENS", 64)
 
     def echo(self: Translator, lines: Sequence[str]) -> list[Translation]:
-        asked.append(list(lines))
+        batches.append(list(lines))
         limits.append((self.search.min_tokens, self.max_target_tokens))
         return [Translation((replace(EMPTY_ALTERNATIVE, text=line.upper()),)) for line in lines]
 
     monkeypatch.setattr(Translator, "translations", echo)
     recipe = parse_recipe(tiny_recipe(digit_corpus, batch_tokens=256, max_steps=1))
     train_by_recipe(recipe, tmp_path / "run", quiet=True)
-    rehearsed, *validated = asked
-    (fewest, most), *others = limits
-    assert fewest == most - 1  # no translation ends before the rehearsal does
-    assert 50 < most < 64
+    warm_up, *validated = batches
+    (min_tokens, max_tokens), *others = limits
+    assert min_tokens == max_tokens - 1  # all translations of the warm-up have the maximum length
+    assert 50 < max_tokens < 64
     assert others == [(0, 96)] * len(validated)
     assert len(validated) > 1
-    assert rehearsed in validated
-    assert len(rehearsed) == max(map(len, validated))
-    kept = [json.loads(line) for line in (tmp_path / "run" / "translations.jsonl").read_text().splitlines()]
-    assert len(kept) == sum(map(len, validated)) == 20
-    assert all(pair["output"] == pair["source"].upper() for pair in kept)
+    assert warm_up in validated
+    assert len(warm_up) == max(map(len, validated))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "translations.jsonl").read_text().splitlines()]
+    assert len(rows) == sum(map(len, validated)) == 20
+    assert all(row["output"] == row["source"].upper() for row in rows)
 
 
 def test_validation_loss_is_over_all_tokens() -> None:
@@ -567,7 +569,7 @@ def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: 
 
 
 def test_figures_of_blocks_by_hand() -> None:
-    """Catches norms after clipping, ratios to the wrong norm, and layers that are thrown together: SGD at rate 1."""
+    """Catches norms after clipping, ratios to the wrong norm, and layers that are merged: SGD at rate 1."""
     objective = tiny_objective()
     state = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1, layer_stats_every=2)
     assert train_step(state, [pair_rows([(3, 4)])], 1.0, clip_norm=0.5).blocks == {}

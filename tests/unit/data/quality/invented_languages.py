@@ -7,19 +7,19 @@ Corpus = tuple[list[str], list[str]]
 
 
 def words(letters: str, n: int = 300, seed: int = 5) -> list[str]:
-    """Different words of one language, the common ones first."""
+    """Returns distinct words of one language, the frequent ones first."""
     draw = random.Random(f"{letters}{seed}")
     return sorted({"".join(draw.choices(letters, k=draw.randint(3, 8))) for _ in range(n)}, key=lambda word: len(word))
 
 
 def sentences(n: int, *, language: int = 2, seed: int = 3) -> list[str]:
-    """Sentences of one language alone."""
+    """Returns sentences of one language."""
     draw = random.Random(seed)
     return [" ".join(draw.choices(words(LETTERS[language]), k=draw.randint(5, 11))) for _ in range(n)]
 
 
 def invented(n: int, seed: int = 3) -> Corpus:
-    """Parallel sentences of two languages with different letters."""
+    """Returns parallel sentences of two languages with different letters."""
     draw = random.Random(seed)
     dictionary = list(zip(words(LETTERS[0]), words(LETTERS[1]), strict=False))
     weights = [1 / (rank + 10) for rank in range(len(dictionary))]

@@ -58,7 +58,7 @@ def several_sources(source: Lines, target: Lines) -> None:
     target[16] = target[6]
 
 
-# Kind -> what brings it about, and the lines (file, number) that must be shown first.
+# Kind -> a change of the corpus that causes it, and the lines (file, number) that must be shown first.
 FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] = {
     "nul": (change(0, 17, lambda text: text + "\0"), [("a.src", 17)]),
     "line-break": (change(1, 19, lambda text: text + "\u2028"), [("a.tgt", 19)]),
@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] 
 
 
 def test_a_good_corpus_is_fine(tmp_path: Path) -> None:
-    """Catches findings where nothing is wrong."""
+    """Catches findings in a corpus without faults."""
     examination = examined(tmp_path, *invented(N), tests=sentences(5))
     assert examination.findings == []
     assert examination.is_fine
@@ -91,22 +91,22 @@ def test_a_good_corpus_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_fault_is_told_with_its_line(kind: str, tmp_path: Path) -> None:
-    """Catches a check that is not made, that counts what is not there, or that names another line."""
+    """Catches a check that is missing, that counts too much, or that names another line."""
     source, target = invented(N)
-    fault, places = FAULTS[kind]
+    fault, expected_lines = FAULTS[kind]
     fault(source, target)
     examination = examined(tmp_path, source, target)
     (finding,) = [finding for finding in examination.findings if finding.kind == kind]
     assert finding.count == 1
     shown = finding.examples[0].lines if finding.examples else ()
-    assert [(line.file, line.line) for line in shown] == places
+    assert [(line.file, line.line) for line in shown] == expected_lines
     assert all(line.text == {"a.src": source, "a.tgt": target}[line.file][line.line - 1] for line in shown)
     assert examination.is_fine == all(KINDS[name].level == "note" for name in kinds(examination))
     assert KINDS[kind].title in text_report(examination)
 
 
 def test_every_kind_is_tested() -> None:
-    """Catches a kind that nobody has seen found."""
+    """Catches a kind of finding without a test."""
     elsewhere = {
         "unequal", "shift", "unrelated", "stretch", "invalid-utf8", "byte-order-mark", "test-overlap",
         "test-overlap-loose", "poor-fit", "not-judged",
@@ -115,7 +115,7 @@ def test_every_kind_is_tested() -> None:
 
 
 def test_unequal_files_are_examined_all_the_same(tmp_path: Path) -> None:
-    """Catches an examination that stops at the first error: after the lost line, all pairs are the right ones."""
+    """Catches an examination that stops at the first error: after the lost line, all pairs are correct."""
     source, target = invented(N)
     del target[100]
     examination = examined(tmp_path, source, target)
@@ -131,7 +131,7 @@ def test_unequal_files_are_examined_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_stretch_of_another_text_is_told(tmp_path: Path) -> None:
-    """Catches lines that fit nowhere and yet are passed over, for no shift explains them."""
+    """Catches lines without a fitting partner that are ignored because no shift explains them."""
     source, target = invented(N)
     target[128:224] = invented(N, seed=8)[1][:96]
     examination = examined(tmp_path, source, target)
@@ -141,10 +141,10 @@ def test_a_stretch_of_another_text_is_told(tmp_path: Path) -> None:
 
 
 def test_poor_pairs_are_counted_and_ranked(tmp_path: Path) -> None:
-    """Catches a list that does not hold the wrong pairs, or holds them in another order than by fit."""
+    """Catches a list without the wrong pairs, or one that is not sorted by fit."""
     source, target = invented(N)
-    wrong = random.Random(1).sample(range(N), 2 * 12)
-    for one, other in zip(wrong[::2], wrong[1::2], strict=True):
+    swapped_rows = random.Random(1).sample(range(N), 2 * 12)
+    for one, other in zip(swapped_rows[::2], swapped_rows[1::2], strict=True):
         target[one], target[other] = target[other], target[one]
     examination = examined(tmp_path, source, target)
     assert kinds(examination) == {"poor-fit"}
@@ -152,7 +152,7 @@ def test_poor_pairs_are_counted_and_ranked(tmp_path: Path) -> None:
     worst = examination.worst
     assert len(worst) == 20
     assert [pair.fit for pair in worst] == sorted(pair.fit for pair in worst)
-    assert len({pair.source.line - 1 for pair in worst} & set(wrong)) >= 18
+    assert len({pair.source.line - 1 for pair in worst} & set(swapped_rows)) >= 18
     assert all(pair.source.line == pair.target.line for pair in worst)
 
 
@@ -169,7 +169,7 @@ def test_reasons_of_a_bad_pair(tmp_path: Path) -> None:
 
 
 def test_unrelated_files_and_too_few_lines(tmp_path: Path) -> None:
-    """Catches silence where the two files have nothing in common, and a verdict on a handful of lines."""
+    """Catches unrelated files that are not reported, and a verdict on a few lines."""
     source, target = invented(601)
     assert kinds(examined(tmp_path, source, target[::-1])) == {"unrelated"}
     few = examined(tmp_path, source[:7], target[:7])
@@ -178,7 +178,7 @@ def test_unrelated_files_and_too_few_lines(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
-    """Catches a byte counted in characters, and only the first bad line being told."""
+    """Catches positions counted in characters, and a report of the first bad line only."""
     source, target = (("\n".join(side) + "\n").encode().split(b"\n") for side in invented(N))
     source[2], source[4] = "schön ".encode() + b"\xe4 " + source[2], b"\xff " + source[4]
     target[0] = b"\xef\xbb\xbf" + target[0]
@@ -193,7 +193,7 @@ def test_bytes_that_are_not_utf8_are_placed(tmp_path: Path) -> None:
 
 
 def test_test_lines_in_the_training_text(tmp_path: Path) -> None:
-    """Catches overlap that a capital or a full stop hides, and test lines counted once for each training line."""
+    """Catches overlap hidden by case or punctuation, and test lines counted once per training line."""
     source, target = invented(N)
     source[5] = source[3]
     tests = [source[3], source[9].upper() + " .", source[12] + "\r", "new words", ""]
@@ -208,7 +208,7 @@ def test_test_lines_in_the_training_text(tmp_path: Path) -> None:
 
 
 def test_pieces_tell_what_the_whole_tells(tmp_path: Path) -> None:
-    """Catches line numbers that start anew with each stretch, and repeats across stretches that are missed."""
+    """Catches line numbers that restart in each block, and duplicates in different blocks that are missed."""
     source, target = invented(N)
     source[7], target[7] = source[300], target[300]
     target[290] = ""
@@ -220,7 +220,7 @@ def test_pieces_tell_what_the_whole_tells(tmp_path: Path) -> None:
 
 
 def test_characters_of_good_text_are_not_odd() -> None:
-    """Catches patterns that take other languages for damage."""
+    """Catches patterns that report other languages as damaged text."""
     good = [
         "Ça va ? Élève à l'école, cœur “naïf” — 50 % … «Ô»", "ÄÖÜ äöüß „so“ ‚da‘", "NÃO, À SÃO PAULO", "Привет, мир!",
         "日本語です。", "a < b && c > d; x[0] = <3", "AT&T & Co.; [EU]", "Â", "ÑANDÚ", "ελληνικά", "עברית",
@@ -230,13 +230,13 @@ def test_characters_of_good_text_are_not_odd() -> None:
 
 @pytest.mark.parametrize("text", ["schön", "“so” – ‘da’", "Élève à", "Привет"])
 def test_wrongly_decoded_text_is_odd(text: str) -> None:
-    """Catches mojibake that goes unseen: UTF-8 read as Windows-1252."""
+    """Catches undetected mojibake: UTF-8 decoded as Windows-1252."""
     wrong = "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in text.encode())
     assert [kind for kind, _ in find_suspicious_characters(wrong)] in (["mojibake"], ["control-character", "mojibake"])
 
 
 def test_scripts() -> None:
-    """Catches ranges that are off."""
+    """Catches wrong ranges of code points."""
     lines = [
         "Äpfel 12",
         "Привет",
@@ -258,7 +258,7 @@ def test_scripts() -> None:
 
 
 class Tags(HTMLParser):
-    """Collects the tags of a page and its text."""
+    """Collects the names of tags and attributes of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,13 +266,13 @@ class Tags(HTMLParser):
         self.attributes: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Notes a tag and its attributes."""
+        """Records a tag and its attributes."""
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
 
 
 def test_nothing_of_the_corpus_can_act_in_a_report(tmp_path: Path) -> None:
-    """Catches a corpus line that runs as a script, fetches a picture or steers the terminal."""
+    """Catches a corpus line that runs as a script, loads an image or controls the terminal."""
     source, target = invented(N)
     attack = '<script>alert(1)</script><img src="https://x.example" onerror=alert(2)>\x1b[2J </table>'
     for line in range(0, 12, 3):
@@ -298,7 +298,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Catches exit codes and formats that scripts could not rely on."""
+    """Catches exit codes and formats that scripts cannot rely on."""
     source, target = invented(N)
     good = write_lines(tmp_path / "a.src", source), write_lines(tmp_path / "a.tgt", target)
     assert run_main(monkeypatch, *good) == 0
@@ -318,7 +318,7 @@ def test_the_command(
     json.loads(written)
     marked = tmp_path / "marked"
     marked.write_bytes(b"\xef\xbb\xbf" + "\n".join(source[:3]).encode() + b"\n\xff\n")
-    assert run_main(monkeypatch, *good, "--test", marked) == 1, "a test file as any other, whatever its bytes"
+    assert run_main(monkeypatch, *good, "--test", marked) == 1, "a test file may contain any bytes"
     capfdbinary.readouterr()
     out = tmp_path / "page.html"
     assert run_main(monkeypatch, bad, good[1], "--format", "html", "--out", out, "--test", good[0]) == 1
@@ -329,7 +329,7 @@ def test_the_command(
 def test_what_cannot_be_examined_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """Catches a traceback, a corpus that is overwritten by its report, and an exit code that says "found"."""
+    """Catches a traceback, a corpus that is overwritten by its report, and an exit code that means "problems found"."""
     good = write_lines(tmp_path / "a", ["x"])
     (tmp_path / "utf16").write_bytes("x\ny\n".encode("utf-16"))
     (tmp_path / "empty").write_bytes(b"")
@@ -353,7 +353,7 @@ def test_what_cannot_be_examined_is_refused(
 
 
 def test_files_of_one_name_are_called_by_their_paths(tmp_path: Path) -> None:
-    """Catches a report in which both sides are called the same."""
+    """Catches a report in which both files have the same name."""
     paths = []
     for folder, lines in zip(("en", "de"), invented(61), strict=True):
         (tmp_path / folder).mkdir()

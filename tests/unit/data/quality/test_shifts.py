@@ -21,7 +21,7 @@ WHOLE = invented(600)
 
 
 def without(corpus: Corpus, *lost: tuple[int, int]) -> Corpus:
-    """The corpus without the given (side, line from 1)."""
+    """Returns the corpus without the lost lines, given as (side, line number from 1)."""
     sides = [
         [text for line, text in enumerate(lines, 1) if (side, line) not in lost] for side, lines in enumerate(corpus)
     ]
@@ -36,7 +36,7 @@ def detect_shifts(corpus: Corpus, most_lines: int = 100_000) -> list[Shift]:
 @pytest.mark.parametrize("line", [37, 301, 577])
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_lost_line_is_found(side: int, line: int) -> None:
-    """Catches a wrong direction, a count from 0, and a place that follows the other side's lines."""
+    """Catches a wrong direction, a count from 0, and a position that is counted on the other side."""
     (shift,) = detect_shifts(without(WHOLE, (side, line)))
     assert shift.size == (1 if side == 0 else -1)
     assert shift.unpaired_lines == (line, line)
@@ -46,29 +46,29 @@ def test_a_lost_line_is_found(side: int, line: int) -> None:
 
 @pytest.mark.parametrize("n", [61, 200, 600])
 def test_silent_where_nothing_is_lost(n: int) -> None:
-    """Catches chance that is taken for a shift, in small corpora above all."""
+    """Catches chance that is reported as a shift, especially in small corpora."""
     assert detect_shifts((WHOLE[0][:n], WHOLE[1][:n])) == []
 
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("line", [1, 2, 599])
 def test_a_line_lost_near_an_edge_is_placed_there(side: int, line: int) -> None:
-    """Catches an edge that asks for more evidence than there can be: the counts say that a line is lost."""
+    """Catches too much evidence required near an edge, although the line counts show that a line is lost."""
     (shift,) = detect_shifts(without(WHOLE, (side, line)))
     assert shift.unpaired_lines == (line, line)
-    assert detect_shifts(without(WHOLE, (side, 600))) == []  # all others have their partners where they should be
+    assert detect_shifts(without(WHOLE, (side, 600))) == []  # all other lines stay aligned
 
 
 @pytest.mark.parametrize("first", [211, 1])
 def test_a_hole_of_many_lines_is_measured(first: int) -> None:
-    """Catches a search that only looks a few lines far, and lines without a partner that are miscounted."""
+    """Catches a search limited to a few lines, and lines without a partner that are miscounted."""
     for side, size in ((0, 141), (1, -141)):
         (shift,) = detect_shifts(without(WHOLE, *((side, line) for line in range(first, first + 141))))
         assert (shift.size, shift.unpaired_lines) == (size, (first, first + 140))
 
 
 def test_several_lost_lines_are_found() -> None:
-    """Catches a search that knows only the offsets at the start and at the end."""
+    """Catches a search that only considers the offsets at the start and at the end."""
     lost = [(0, 101), (1, 205), (1, 333), (1, 487), (0, 551)]
     shifts = detect_shifts(without(WHOLE, *lost))
     assert [shift.size for shift in shifts] == [1, -1, -1, -1, 1]
@@ -82,7 +82,7 @@ def lost_before(lost: list[tuple[int, int]], side: int, line: int) -> int:
 
 
 def test_equal_counts_do_not_hide_a_shift() -> None:
-    """Catches trust in equal counts: most of the corpus stands beside the wrong line here."""
+    """Catches reliance on equal line counts: here, most lines are paired with a wrong line."""
     shifts = detect_shifts(without(WHOLE, (0, 31), (1, 571)))
     assert [shift.size for shift in shifts] == [1, -1]
     assert [shift.unpaired_lines[0] for shift in shifts] == [31, 570]
@@ -90,7 +90,7 @@ def test_equal_counts_do_not_hide_a_shift() -> None:
 
 @pytest.mark.parametrize("most_lines", [150, 211])
 def test_stretches_tell_what_the_whole_tells(most_lines: int) -> None:
-    """Catches a stretch that forgets the offset at which the one before it ended."""
+    """Catches a block that ignores the offset at the end of the previous block."""
     corpus = without(WHOLE, (0, 101), (1, 405))
     parts, whole = detect_shifts(corpus, most_lines), detect_shifts(corpus)
     assert [(s.source_line, s.target_line, s.size) for s in parts] == [
@@ -117,34 +117,39 @@ def test_the_path_is_the_best_of_all_paths() -> None:
         evidence = {offset: draw.normal(0, 12, 6) for offset in (-1, 0, 1)}
         evidence[1][5] = np.nan
 
-        def worth(path: tuple[int, ...], evidence: dict = evidence, end: int | None = end) -> float:
-            fits = [NO_PARTNER_NATS if np.isnan(fit := evidence[o][row]) else fit for row, o in enumerate(path)]
+        def score(path: tuple[int, ...], evidence: dict = evidence, end: int | None = end) -> float:
+            row_fits = [NO_PARTNER_NATS if np.isnan(fit := evidence[o][row]) else fit for row, o in enumerate(path)]
             jumps = sum(a != b for a, b in pairwise((0, *path))) + (end is not None and path[-1] != end)
-            return sum(max(-MOST_NATS, min(MOST_NATS, fit)) for fit in fits) - JUMP_NATS * jumps
+            return sum(max(-MOST_NATS, min(MOST_NATS, fit)) for fit in row_fits) - JUMP_NATS * jumps
 
-        best = max(product((-1, 0, 1), repeat=6), key=worth)
+        best = max(product((-1, 0, 1), repeat=6), key=score)
         path = _Aligner(index_words([], []), 0, end).best_path(evidence)
-        assert worth(tuple(path.tolist())) == pytest.approx(worth(best))
+        assert score(tuple(path.tolist())) == pytest.approx(score(best))
 
 
 def test_features_of_a_pair_by_hand() -> None:
-    """Catches evidence of a pair that speaks for itself, and associations that are not those of the formula."""
+    """Catches a pair that counts as evidence for itself, and associations that differ from the formula."""
     source = ["aa bb", "aa cc", "aa bb", "bb cc", "aa bb 42"]
     target = ["xx yy", "xx zz", "xx yy", "yy zz", "xx yy 42"]
     sides = index_words(source, target)
     rows = np.arange(5)
     model = learn_fit(sides, rows, rows)
-    (total, mean, anchors, _, size, both) = model.features(sides, RowPairs(rows[4:], rows[4:], np.array([True])))[0]
-    # Words: aa, bb on one side, xx, yy on the other (42 occurs once). Without pair 5 itself, of 5 pairs:
-    met = {("aa", "xx"): 3, ("aa", "yy"): 2, ("bb", "xx"): 2, ("bb", "yy"): 3}
-    alone = {"aa": 3, "bb": 3, "xx": 3, "yy": 3}
-    scores = {pair: max(0, log((n + 1) / (alone[pair[0]] * alone[pair[1]] / 5 + 1))) for pair, n in met.items()}
+    (total, mean, anchors, _, size, interaction) = model.features(
+        sides, RowPairs(rows[4:], rows[4:], np.array([True]))
+    )[0]
+    # Words: aa, bb on one side, xx, yy on the other (42 occurs once). Counts without pair 5 itself, of 5 pairs:
+    pair_counts = {("aa", "xx"): 3, ("aa", "yy"): 2, ("bb", "xx"): 2, ("bb", "yy"): 3}
+    word_counts = {"aa": 3, "bb": 3, "xx": 3, "yy": 3}
+    scores = {
+        pair: max(0, log((n + 1) / (word_counts[pair[0]] * word_counts[pair[1]] / 5 + 1)))
+        for pair, n in pair_counts.items()
+    }
     best = max(scores["aa", "xx"], scores["bb", "xx"]) + max(scores["aa", "yy"], scores["bb", "yy"])
     assert total == pytest.approx(2 * best / sqrt(4), rel=1e-5)
     assert mean == pytest.approx(2 * best / 2, rel=1e-5)
     assert anchors == pytest.approx(log(1 + 5), rel=1e-5)
     assert size == pytest.approx(log(1 + 2), rel=1e-5)
-    assert both == pytest.approx(size * mean, rel=1e-5)
+    assert interaction == pytest.approx(size * mean, rel=1e-5)
 
 
 def test_true_pairs_fit_and_random_pairs_do_not() -> None:
@@ -159,7 +164,7 @@ def test_true_pairs_fit_and_random_pairs_do_not() -> None:
 
 
 def test_words_of_scripts_without_spaces_are_single_signs() -> None:
-    """Catches a whole Chinese line that is taken for one word and so never met again."""
+    """Catches a whole Chinese line that is one word, which never occurs again."""
     sides = index_words(["我 爱你", "你爱我"], ["Alpha beta", "alpha_beta 7"])
     assert sides.source.words[0].tolist() == sides.source.words[1].tolist()
     assert (sides.source.words[0] > 0).sum() == 3
@@ -167,7 +172,7 @@ def test_words_of_scripts_without_spaces_are_single_signs() -> None:
 
 
 def test_a_shift_says_what_is_missing_where() -> None:
-    """Catches source and target mixed up, and a confidence that is not that of the evidence."""
+    """Catches swapped source and target, and a confidence that does not match the evidence."""
     shift = Shift(source_line=101, target_line=103, size=2, first=101, last=101, nats=99.0)
     assert shift.describe("a.en", "a.de") == (
         "lines 101 to 102 of a.de have no partner in a.en: line 101 of a.en belongs to line 103 of a.de (sure)"
@@ -187,7 +192,7 @@ def test_a_shift_says_what_is_missing_where() -> None:
 
 @pytest.mark.parametrize("blank", [1, 2, 4])
 def test_no_line_is_named_that_the_files_do_not_have(blank: int) -> None:
-    """Catches a partner of what follows the last line, where a file ends in blank ones."""
+    """Catches a partner beyond the last line, where a file ends in blank lines."""
     (shift_at_end,) = detect_shifts((WHOLE[0] + [""] * blank, WHOLE[1]))
     assert (shift_at_end.is_at_end, shift_at_end.unpaired_lines) == (True, (len(WHOLE[0]) + 1, len(WHOLE[0]) + blank))
     assert not any(shift.is_at_end for shift in detect_shifts(without(WHOLE, (1, 301))))
@@ -226,12 +231,12 @@ def test_a_random_line_of_real_captions(captions: Corpus, seed: int) -> None:
 
 @pytest.mark.parametrize("n", [300, 4000])
 def test_silent_on_real_captions(captions: Corpus, n: int) -> None:
-    """Catches loose translations that are taken for a shift."""
+    """Catches loose translations that are reported as a shift."""
     assert detect_shifts((captions[0][:n], captions[1][:n])) == []
 
 
 def test_reading_files_of_unequal_length_tells_the_place(tmp_path: Path) -> None:
-    """Catches an error that names the end of the files, where nothing is wrong."""
+    """Catches an error that names the end of the files instead of the shifted line."""
     source, target = without(WHOLE, (1, 300))
     paths = [write_lines(tmp_path / name, lines) for name, lines in (("a.en", source), ("a.de", target))]
     with pytest.raises(

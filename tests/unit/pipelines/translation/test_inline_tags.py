@@ -110,7 +110,7 @@ def drawn_line(draw: random.Random, unpaired: list[str], depth: int = 0) -> str:
 
 
 def test_all_tags_are_restored_with_their_nesting() -> None:
-    """Catches, in a thousand drawn lines, a tag lost or doubled, one closed before it is opened, a word moved."""
+    """Catches, in a thousand random lines, tags that are lost, doubled or closed before they open, and moved words."""
     draw = random.Random(5)
     for number in range(1000):
         is_html = number % 2 == 0

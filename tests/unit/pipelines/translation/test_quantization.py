@@ -1,4 +1,4 @@
-"""Bundles in int8: written, read, compared with what they were made of, or refused."""
+"""Bundles in int8: how they are written, read, compared with the float32 model, or refused."""
 
 import json
 from pathlib import Path
@@ -31,46 +31,47 @@ def quantized(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path, quantized: Path) -> None:
-    """Catches numbers that are rounded twice, or read under another name; and a file that is not smaller."""
+    """Catches weights that are rounded twice or read under another name, and a file that is not smaller."""
     stored, rounded = load(quantized, precision="int8"), load(tiny_run, precision="int8")
     assert stored.translations(LINES) == rounded.translations(LINES)
     assert stored.description.startswith("int8")
     manifest, files = read_folder(quantized)
     assert manifest.precision == "int8"  # pyright: ignore[reportAttributeAccessIssue]
-    whole = sum(parameter.nbytes for parameter in load_bundle(tiny_run).model.parameters())
-    assert len(files["model.int8.safetensors"]) < 0.6 * whole, "names and scales are much of so small a model"
+    float32_bytes = sum(parameter.nbytes for parameter in load_bundle(tiny_run).model.parameters())
+    assert len(files["model.int8.safetensors"]) < 0.6 * float32_bytes, "names and scales are much of so small a model"
     figures = json.loads(files["provenance.json"])["quantized"]
     assert figures["from"] == load_bundle(tiny_run).fingerprint
     assert figures["int8"]["scores"].keys() == figures["in bf16"]["bf16"]["scores"].keys() == {"BLEU", "chrF"}
 
 
 def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
-    """Catches training or averaging of rounded numbers, and an ensemble of two precisions."""
+    """Catches training or averaging of rounded weights, and an ensemble of two precisions."""
     with pytest.raises(BundleError, match="is stored in int8 and can only translate; give the float32 model"):
         load_bundle(quantized)
     with pytest.raises(BundleError, match="is stored in int8 and can only translate"):
         quantize(quantized, tmp_path / "again", PAIRS, search=Search())
-    together = load(tiny_run, ensemble=[quantized], precision="int8")
-    assert [each.text for each in together.translations(LINES)] == load(quantized, precision="int8").translate(LINES)
+    ensemble = load(tiny_run, ensemble=[quantized], precision="int8")
+    expected = load(quantized, precision="int8").translate(LINES)
+    assert [translation.text for translation in ensemble.translations(LINES)] == expected
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_stored_numbers_are_computed_in_any_precision(tiny_run: Path, quantized: Path, precision: str) -> None:
-    """Catches a model that a machine without int8 kernels cannot use, and scales that are forgotten."""
+    """Catches a model that a machine without int8 kernels cannot use, and scales that are ignored."""
     stored, bundle = load(quantized, precision=precision), load_bundle(tiny_run)
     for parameter in bundle.model.parameters():
         if parameter.dim() == 2:
             parameter.data = Weight.from_tensor(parameter.data, "int8").dequantize()
     expected = make_translator(bundle).translations(LINES)
-    both = list(zip(stored.translations(LINES), expected, strict=True))
-    same = [(ours.score, theirs.score) for ours, theirs in both if ours.text == theirs.text]
-    assert len(same) == len(both) if precision == "float32" else same  # rounding may turn a search
-    for ours, theirs in same:
-        assert ours == pytest.approx(theirs, abs=1e-3 if precision == "float32" else 0.3)
+    pairs = list(zip(stored.translations(LINES), expected, strict=True))
+    scores = [(actual.score, reference.score) for actual, reference in pairs if actual.text == reference.text]
+    assert len(scores) == len(pairs) if precision == "float32" else scores  # rounding may change the result of a search
+    for actual, reference in scores:
+        assert actual == pytest.approx(reference, abs=1e-3 if precision == "float32" else 0.3)
 
 
 def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) -> None:
-    """Catches a model that is written whatever it lost, and a refusal that does not show the loss."""
+    """Catches a model that is written although it lost too much, and a refusal that does not show the loss."""
     compared = list[str]()
     with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
         quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, on_result=compared.extend)
@@ -94,7 +95,7 @@ def test_comparisons() -> None:
 
 
 def damaged(quantized: Path, folder: Path, change: dict[str, Tensor | None]) -> Path:
-    """A copy whose tensors are changed, or left out, with the right sums."""
+    """Returns a copy whose tensors are changed or left out, and whose checksums are right."""
     manifest, files = read_folder(quantized)
     tensors = safetensors.torch.load(files["model.int8.safetensors"])
     tensors = {name: tensor for name, tensor in (tensors | change).items() if tensor is not None}
@@ -130,11 +131,11 @@ def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tm
         {f"{block}.residual_connections.0.norm.alpha": f"{block}.self_attention_block.W_o.weight"},
         {f"{block}.self_attention_block.h": f"{block}.self_attention_block.W_o.weight"},
     )):  # fmt: skip
-        left = safetensors.torch.save(
-            {each: t for each, t in tensors.items() if not each.startswith(next(iter(hostile)))}
+        remaining = safetensors.torch.save(
+            {key: tensor for key, tensor in tensors.items() if not key.startswith(next(iter(hostile)))}
         )
         facts = {"family": "transformer", "precision": "int8", "tied": tied | hostile}
-        write_folder(tmp_path / f"tied{case}", files | {"model.int8.safetensors": left}, facts)
+        write_folder(tmp_path / f"tied{case}", files | {"model.int8.safetensors": remaining}, facts)
         with pytest.raises(BundleError, match=r"tied: .* is not .*, as the configuration has it"):
             load(tmp_path / f"tied{case}")
     manifest, files = read_folder(load_bundle(tiny_run).folder or tiny_run)
@@ -155,12 +156,12 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
     reference = write_lines(tmp_path / "r", [target for _, target in PAIRS])
 
     out = tmp_path / "int8"
-    ended = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)
-    assert ended.returncode == 0, ended.stderr
-    rows = [line.split() for line in ended.stdout.splitlines()]
+    result = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)
+    assert result.returncode == 0, result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[0] == ["float32", "bf16", "int8", "Δ", "bf16", "Δ", "int8"]
-    whole, bf16, int8, *differences = map(float, rows[1][1:])
-    assert differences == pytest.approx([bf16 - whole, int8 - whole], abs=0.02)
+    float32, bf16, int8, *differences = map(float, rows[1][1:])
+    assert differences == pytest.approx([bf16 - float32, int8 - float32], abs=0.02)
     shares = [float(cell.removesuffix("%")) for cell in rows[4][5:]]
     assert 100 > shares[0] > shares[1], "fewer bits are smaller weights"
     assert [cell[-1] for cell in rows[5][2:]] == ["%", "%"]

@@ -93,27 +93,27 @@ def test_a_glossary_is_read_and_its_mistakes_are_named() -> None:
     ],
 )
 def test_loops(tokens: list[int], loops: bool) -> None:
-    """Catches a loop of longer period, in the middle, or one too few."""
+    """Catches loops of longer periods or in the middle that are missed, and a repetition too few that counts."""
     assert repeats_itself(tokens) == loops
 
 
 def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> None:
     """Catches phrases tokenized for the wrong position, and constraints of a line that affect its neighbours."""
     lines = ["one two three", "seven", "", "nine {x} two"]
-    free = load(tiny_run).translations(lines)
-    word = next(word for translation in free for word in translation.text.split())
+    unconstrained = load(tiny_run).translations(lines)
+    word = next(word for translation in unconstrained for word in translation.text.split())
     banned = load(tiny_run, terminology=Terminology(banned=[word]))
-    bound = banned.translations(lines)
+    with_ban = banned.translations(lines)
     for spelling in (banned.tokenizers.target.encode(word), banned.tokenizers.target.encode(f"({word}")[1:]):
-        written = [" ".join(map(str, part)) for translation in bound for part in translation.alternatives[0].tokens]
-        assert not any(" ".join(map(str, spelling)) in part for part in written)
-    assert [translation.text for translation in bound] != [translation.text for translation in free]
+        spelled = [" ".join(map(str, part)) for translation in with_ban for part in translation.alternatives[0].tokens]
+        assert not any(" ".join(map(str, spelling)) in part for part in spelled)
+    assert [translation.text for translation in with_ban] != [translation.text for translation in unconstrained]
     terminology = Terminology(glossary=[("seven", "two two")], protected=["placeholders"])
-    held = load(tiny_run, search=Search(8), terminology=terminology).translations(lines)
-    assert " two two" in f" {held[1].text}", "a term is a word of its own"
-    assert "{x}" in held[3].text
-    assert held[2].text == ""
-    assert held[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
+    constrained = load(tiny_run, search=Search(8), terminology=terminology).translations(lines)
+    assert " two two" in f" {constrained[1].text}", "a term is a word of its own"
+    assert "{x}" in constrained[3].text
+    assert constrained[2].text == ""
+    assert constrained[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
 
 
 def test_required_spans_override_banned_words(tiny_run: Path) -> None:
@@ -171,7 +171,7 @@ def test_phrases_are_normalized_like_the_target(tmp_path: Path) -> None:
 
 
 def test_violations_are_about_whole_words() -> None:
-    """Catches a ban of "in" that finds "ein", a term kept by a part of another word, a ban within a placeholder."""
+    """Catches a ban of "in" that matches "ein", a term matched within another word, and a ban within a placeholder."""
     terminology = Terminology(["in", "name"], [("dog", "Hund"), ("child", "Kind")], ["placeholders"])
     assert terminology.violations("{name}", "ein {name}") == []
     assert terminology.violations("dog", "die Hunde (Kind) in") == [

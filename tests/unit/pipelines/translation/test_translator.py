@@ -64,7 +64,7 @@ def test_long_lines_are_split_and_flagged_never_cut(echo: Echo) -> None:
 
 
 def test_an_unfinished_translation_is_flagged(echo: Echo) -> None:
-    """Catches a translation that was cut at the limit and looks whole."""
+    """Catches a translation that was cut at the limit and looks complete."""
     texts = [text for text in ("one", "two", "x", "y 1", "a b c") if len(echo.tokenizers.source.encode(text)) == 3]
     assert texts
     assert echo.translations(texts[:1])[0].flags == ("the translation did not end and was cut at the limit",)
@@ -82,9 +82,9 @@ def test_batches_do_not_change_translations(tiny_run: Path) -> None:
     together = translator.translations(lines)
     reversed_ = translator.translations(lines[::-1])[::-1]
     alone = [translator.translations([line])[0] for line in lines]
-    for other in (reversed_, alone):
-        assert [t.text for t in other] == [t.text for t in together]
-        for actual, expected in zip(other, together, strict=True):
+    for translations in (reversed_, alone):
+        assert [t.text for t in translations] == [t.text for t in together]
+        for actual, expected in zip(translations, together, strict=True):
             assert actual.score == pytest.approx(expected.score, abs=1e-4 * (len(expected.text) + 1))
 
 
@@ -131,7 +131,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 def test_deterministic_is_the_same_to_the_last_bit(tiny_run: Path, precision: str) -> None:
-    """Catches scores that depend on the lines beside, on their order, on a line with a prefix, on the threads."""
+    """Catches scores that depend on other lines, on their order, on a line with a prefix, or on threads."""
     lines = ["one two three", "seven", "four five nine one two", "one two three", "nine"]
     translator = load(tiny_run, search=Search(3, coverage=0.1), precision=precision, workers=1, deterministic=True)
     alone = [translator.translations([line])[0].alternatives for line in lines]
@@ -162,7 +162,7 @@ def test_only_models_that_translate_become_translators(echo: Echo) -> None:
 
 
 def test_best_translations_with_scores_and_tokens(tiny_run: Path) -> None:
-    """Catches alternatives out of order, scores of another one, pieces that do not spell the text."""
+    """Catches alternatives out of order, scores of another alternative, and pieces that do not spell the text."""
     lines = ["one two three", "", "seven nine"]
     translator = load(tiny_run, search=Search(4, n_best=3))
     for line, translation in zip(lines, translator.translations(lines), strict=True):
@@ -177,7 +177,7 @@ def test_best_translations_with_scores_and_tokens(tiny_run: Path) -> None:
 
 
 def test_prefixes_are_kept_line_by_line(tiny_run: Path) -> None:
-    """Catches prefixes of other lines, and too few of them."""
+    """Catches prefixes of other lines, and missing prefixes."""
     translator = load(tiny_run)
     lines, prefixes = ["one two", "three", "four"], ["9 9", "", "8"]
     texts = [translation.text for translation in translator.translations(lines, prefixes=prefixes)]
@@ -188,27 +188,29 @@ def test_prefixes_are_kept_line_by_line(tiny_run: Path) -> None:
 
 
 def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
-    """Catches samples that depend on how a text is cut into chunks."""
+    """Catches samples that depend on how a text is divided into chunks."""
     lines = ["one two three", "seven", "four five", "one two three"]
     translator = load(tiny_run, search=Search(sampling=Sampling(temperature=2.0)))
     together = [translation.text for translation in translator.translations(lines)]
     apart = [translator.translations([line], first_line=i)[0].text for i, line in enumerate(lines)]
     assert together == apart
-    assert together[0] != together[3], "the same line elsewhere draws anew"
+    assert together[0] != together[3], "the same line at another index uses other random numbers"
 
 
 def test_far_too_long_translations_are_flagged(tiny_run: Path) -> None:
-    """Catches a short line to which a paragraph is invented, without a loop and with an end."""
+    """Catches a paragraph invented for a short line, without a loop and with an EOS."""
     lines = ["one", "two seven"]
-    wild = load(tiny_run, search=Search(4, sampling=Sampling(temperature=20.0, seed=1), min_tokens=0))
+    sampler = load(tiny_run, search=Search(4, sampling=Sampling(temperature=20.0, seed=1), min_tokens=0))
     for line in lines * 10:
-        (translation,) = wild.translations([line])
+        (translation,) = sampler.translations([line])
         source, (best, *_) = len(translation.sources[0]), translation.alternatives
         if best.finished:
             is_flagged = "the translation is far longer than its source" in translation.flags
             assert is_flagged == (len(best.tokens[0]) > 4 * source + 5)
-    (asked,) = load(tiny_run, search=Search(min_tokens=30, no_repeat_ngram=2)).translations(["one"])
-    assert not any("far longer" in flag for flag in asked.flags), "what is asked for is not too long"
+    (requested,) = load(tiny_run, search=Search(min_tokens=30, no_repeat_ngram=2)).translations(["one"])
+    assert not any("far longer" in flag for flag in requested.flags), (
+        "a translation of the requested length is not too long"
+    )
 
 
 def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +220,9 @@ def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatc
     def looping(
         _: Any, requests: Iterator[Request], search: Search, **__: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        asked = list(requests)
-        searches.append((search, len(asked)))
-        for index, request in enumerate(asked):
+        batch = list(requests)
+        searches.append((search, len(batch)))
+        for index, request in enumerate(batch):
             is_retry = search.no_repeat_ngram and len(request.source) > 3
             loops = not is_retry and len(request.source) > 2
             yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, ranking_score=-1.0)]
@@ -228,7 +230,7 @@ def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatc
     substitute(monkeypatch, "translator.search_each", looping)
     translator = load(tiny_run)
     sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
-    assert sizes == [2, 3, 4], "the lines must differ as this test supposes"
+    assert sizes == [2, 3, 4], "this test needs lines of different lengths"
     translations = translator.translations(["one", "one two", "one two three"])
     assert [bool(translation.flags) for translation in translations] == [False, True, True]
     assert translations[2].flags[0].endswith("searched again without repeated 3-grams")
@@ -258,7 +260,7 @@ def test_translations_cut_on_request_are_searched_once(tiny_run: Path, monkeypat
 
 @pytest.mark.parametrize("search", [Search(max_tokens=3), Search(4, max_tokens=3, n_best=4)])
 def test_cut_translations_have_max_tokens(tiny_run: Path, search: Search) -> None:
-    """Catches a token too many where no EOS came, a score that counts it, and an end after the last token not seen."""
+    """Catches an extra token without EOS, a score that counts it, and an EOS after the last token that is missed."""
     lines = [source for source, _ in digit_pairs(30)]
     translator = load(tiny_run, search=search, precision="float32")
     finished: set[tuple[int, bool]] = set()
@@ -275,4 +277,4 @@ def test_cut_translations_have_max_tokens(tiny_run: Path, search: Search) -> Non
                 logits = translator.model(torch.tensor([translation.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
             log_p = logits[0].log_softmax(-1)[range(len(steps)), list(steps)]
             assert alternative.score == pytest.approx(log_p.sum().item(), abs=1e-3)
-    assert {(3, True), (3, False)} <= finished, "some must end right after the last token"
+    assert {(3, True), (3, False)} <= finished, "some translations must end right after the last token"

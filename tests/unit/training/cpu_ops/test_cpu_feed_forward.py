@@ -1,4 +1,4 @@
-"""The feed-forward network and its activations in training, against torch's own functions in float64."""
+"""The feed-forward network and its activations in training, compared with PyTorch in float64."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ FLOAT32, BF16 = torch.float32, torch.bfloat16
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_gelu_and_its_slope(approximate: str, precision: torch.dtype) -> None:
-    """Catches a wrong term of the slope, and a last vector that is left out."""
+    """Catches a wrong term of the derivative, and a last vector that is left out."""
     x, dy = (
         torch.cat([torch.randn(10003) * 3, torch.tensor([0.0, -0.0, 30.0, -30.0])]).to(precision) for _ in range(2)
     )
@@ -40,26 +40,30 @@ def test_gelu_and_its_slope(approximate: str, precision: torch.dtype) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.25])
 @pytest.mark.parametrize("precision", [FLOAT32, BF16])
 def test_the_feed_forward_network(precision: torch.dtype, p: float, activation: str) -> None:
-    """Catches a slope of the activation or of dropout that is lost, taken twice, or of another element."""
+    """Catches a derivative of the activation or of dropout that is lost, applied twice, or of another element."""
     block = FeedForwardBlock(37, 70, p, activation=ACTIVATIONS[activation])
     x, dy = torch.randn(3, 11, 37, requires_grad=True), torch.randn(3, 11, 37)
     torch.manual_seed(3)
-    kept = (
-        cpu_dropout(torch.ones(33, 70, dtype=precision), p).double().view(3, 11, 70)
-    )  # what the numbers of this seed keep
+    # Dropout with the seed of the block below.
+    scaled_mask = cpu_dropout(torch.ones(33, 70, dtype=precision), p).double().view(3, 11, 70)
     torch.manual_seed(3)
     with torch.autocast("cpu", BF16, enabled=precision == BF16), CpuKernelMode():
         y = block(x)
     assert ("_FeedForward" if activation != "silu" else "_Linear") in str(y.grad_fn)
     assert y.dtype == precision
     inputs = [x, *block.parameters()]
-    exact = [each.detach().to(precision if each.dim() > 1 else FLOAT32).double().requires_grad_() for each in inputs]
-    inner = ACTIVATIONS[activation](exact[0] @ exact[1].t() + exact[2]) * (kept if p else 1.0)
+    exact = [
+        tensor.detach().to(precision if tensor.dim() > 1 else FLOAT32).double().requires_grad_() for tensor in inputs
+    ]
+    inner = ACTIVATIONS[activation](exact[0] @ exact[1].t() + exact[2]) * (scaled_mask if p else 1.0)
     expected = inner @ exact[3].t() + exact[4]
-    actual, wanted = torch.autograd.grad(y, inputs, dy.to(y.dtype)), torch.autograd.grad(expected, exact, dy.double())
+    actual, expected_gradients = (
+        torch.autograd.grad(y, inputs, dy.to(y.dtype)),
+        torch.autograd.grad(expected, exact, dy.double()),
+    )
     tolerance = 1e-5 if precision == FLOAT32 else 1e-2
-    for one, other in zip((y, *actual), (expected, *wanted), strict=True):
-        assert (one.double() - other).norm() < tolerance * other.norm()
+    for value, exact_value in zip((y, *actual), (expected, *expected_gradients), strict=True):
+        assert (value.double() - exact_value).norm() < tolerance * exact_value.norm()
     frozen = [block.linear_1.weight.requires_grad_(False), x.requires_grad_(False)]
     with torch.autocast("cpu", BF16, enabled=precision == BF16), CpuKernelMode():
         block(x).float().sum().backward()
@@ -68,7 +72,7 @@ def test_the_feed_forward_network(precision: torch.dtype, p: float, activation: 
 
 
 def test_words_for_gelu_are_torchs() -> None:
-    """Catches a misspelt word that is taken for the exact function."""
+    """Catches a misspelt value of `approximate` that selects the exact function."""
     with CpuKernelMode(), pytest.raises(RuntimeError, match="approximate"):
         F.gelu(torch.ones(3), approximate="tan")
 
@@ -85,19 +89,19 @@ def test_a_gradient_of_a_gradient_is_refused() -> None:
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_slopes_are_for_those_who_go_back(approximate: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a validation that computes and holds the slopes of every layer for nobody."""
-    wanted: list[bool] = []
+    """Catches a validation that computes and stores derivatives that are not needed."""
+    requests: list[bool] = []
 
-    def noted(*args: object, needs_derivatives: bool, **more: object) -> object:
-        wanted.append(needs_derivatives)
-        return gelu(*args, needs_derivatives=needs_derivatives, **more)  # pyright: ignore[reportArgumentType]
+    def recorded_gelu(*args: object, needs_derivatives: bool, **options: object) -> object:
+        requests.append(needs_derivatives)
+        return gelu(*args, needs_derivatives=needs_derivatives, **options)  # pyright: ignore[reportArgumentType]
 
     for module in ("linear", "dispatch"):
-        substitute(monkeypatch, f"{module}.gelu", noted)
+        substitute(monkeypatch, f"{module}.gelu", recorded_gelu)
     x = torch.randn(3, 5, 8, requires_grad=True)
     block = FeedForwardBlock(8, 16, 0.0, activation=ACTIVATIONS["gelu" if approximate == "none" else "gelu_tanh"])
     for is_trained in (True, False):
         with torch.set_grad_enabled(is_trained), CpuKernelMode():
             block(x)
             F.gelu(x, approximate=approximate)
-    assert wanted == [True, True, False, False]
+    assert requests == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""Ranks: how they find each other, what each has to do, and what they tell their launcher; without a second process."""
+"""Ranks: rendezvous, shares of the work, and reports to the launcher; without a second process."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ from transformer.training.distributed.process_group import (
 
 
 def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> None:
-    """Catches a rank that looks for the others where they were before a restart."""
+    """Catches a rank that reads entries of the store from before a restart."""
     store = HashStore()
     for start in range(3):
         with ThreadPoolExecutor(3) as pool:
             parts = [pool.submit(restart_safe_store, store, rank, 3, 60.0) for rank in (1, 2)]
-            time.sleep(0.15)  # long enough to read the name of the start before
+            time.sleep(0.15)  # long enough to read the key of the previous start
             parts.append(pool.submit(restart_safe_store, store, 0, 3, 60.0))
         assert not parts[0].result().check(["met"])
         parts[1].result().set("met", str(start))
@@ -34,7 +34,7 @@ def test_ranks_that_were_started_again_meet_in_a_clean_part_of_the_store() -> No
 
 
 def test_a_rank_does_not_wait_for_ever() -> None:
-    """Catches a rank that hangs where rank 0 never came."""
+    """Catches a rank that hangs because rank 0 never joined."""
     with pytest.raises(
         TrainingError, match=r"rank 0 did not answer rank 1 within training.rank_seconds=0.1; check its"
     ):
@@ -69,7 +69,7 @@ def test_a_rank_that_lost_another_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_the_main_rank_has_the_last_word(
     monkeypatch: pytest.MonkeyPatch, code: int, is_main: bool, naps: list[float]
 ) -> None:
-    """Catches a rank that ends with an error before the main one has said why: the launcher then ends that one too."""
+    """Catches a rank that exits with an error before the main rank reports it: the launcher then ends that one too."""
     slept, codes = list[float](), list[int]()
     monkeypatch.setattr(command.time, "sleep", slept.append)
     monkeypatch.setattr(command.os, "_exit", codes.append)
@@ -78,7 +78,7 @@ def test_the_main_rank_has_the_last_word(
 
 
 def test_one_process_joins_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a process group for a run on its own, which a launcher may start too."""
+    """Catches a process group for a single process, which a launcher may also start."""
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -92,10 +92,12 @@ def test_one_process_joins_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shares_cover_every_micro_batch_once() -> None:
-    """Catches micro-batches that are lost or dealt in another order than the dropout's numbers."""
+    """Catches micro-batches that are lost or distributed in another order than the dropout's seeds."""
     for n, size in ((1, 2), (3, 2), (7, 3), (4, 4)):
-        worlds = [DistributedContext(rank, size) for rank in range(size)]
-        parts = [context.items_of_rank(range(n)) for context in worlds]
-        assert sorted(index for part in parts for index in part) == list(range(n))
-        assert all(index == rank + place * size for rank, part in enumerate(parts) for place, index in enumerate(part))
-        assert all(worlds[0].max_items_per_rank(n) - len(part) in (0, 1) for part in parts)
+        contexts = [DistributedContext(rank, size) for rank in range(size)]
+        shares = [context.items_of_rank(range(n)) for context in contexts]
+        assert sorted(index for share in shares for index in share) == list(range(n))
+        assert all(
+            index == rank + position * size for rank, share in enumerate(shares) for position, index in enumerate(share)
+        )
+        assert all(contexts[0].max_items_per_rank(n) - len(share) in (0, 1) for share in shares)

@@ -1,4 +1,4 @@
-"""What models of running text learn: next tokens, masked tokens, spans."""
+"""Objectives of models of running text: next tokens, masked tokens, spans."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def windows(rows: int = B, length: int = T) -> torch.Tensor:
 
 
 def test_the_language_model_loss_is_that_of_the_next_token() -> None:
-    """Catches a label that is one off, and a token that is counted twice."""
+    """Catches a label that is off by one, and a token that is counted twice."""
     model = family("gpt").build(
         family("gpt").config(vocab_size=VOCABULARY, d_model=16, N=2, h=2, seq_len=40, dropout=0)
     )
@@ -40,7 +40,7 @@ def test_the_language_model_loss_is_that_of_the_next_token() -> None:
 
 
 def test_as_many_tokens_are_masked_as_asked_for_and_never_the_frame() -> None:
-    """Catches a masked [CLS], a count that the loss is divided by wrongly, and shares that are not 80, 10 and 10."""
+    """Catches a masked [CLS], a wrong number of masked tokens, and shares other than 80, 10 and 10 %."""
     tokens, n = windows(400), 5
     tokens[:, 0], tokens[:, -2:] = 1, 2
     masked, positions = mask_tokens(tokens, n, 3, (4, VOCABULARY), (1, 2), draw())
@@ -50,13 +50,13 @@ def test_as_many_tokens_are_masked_as_asked_for_and_never_the_frame() -> None:
     assert int(positions.max()) == T - 3
     others = torch.ones_like(tokens, dtype=torch.bool).scatter(1, positions, False)
     assert torch.equal(masked[others], tokens[others])
-    shown, seen = masked.gather(1, positions), tokens.gather(1, positions)
-    assert (shown == 3).float().mean().item() == pytest.approx(0.8, abs=0.03)
-    assert (shown == seen).float().mean().item() == pytest.approx(0.1 + 0.1 / (VOCABULARY - 4), abs=0.03)
+    replacements, originals = masked.gather(1, positions), tokens.gather(1, positions)
+    assert (replacements == 3).float().mean().item() == pytest.approx(0.8, abs=0.03)
+    assert (replacements == originals).float().mean().item() == pytest.approx(0.1 + 0.1 / (VOCABULARY - 4), abs=0.03)
 
 
 def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
-    """Catches a loss over all positions, and draws outside training that differ from one time to the next."""
+    """Catches a loss over all positions, and evaluation with random masks that differ from call to call."""
     config = family("bert").config(
         vocab_size=VOCABULARY, d_model=16, N=2, h=2, d_ff=24, seq_len=40, masked=True, pooler=False
     )
@@ -88,24 +88,24 @@ def test_the_masked_loss_is_of_the_masked_tokens_alone() -> None:
 )
 @pytest.mark.parametrize("window", [2, 3, 10, 29, 64, 200])
 def test_spans_and_what_is_left_give_the_text_again(window: int, spans: SpanCorruption) -> None:
-    """Catches a token that is lost or written twice, spans that touch, and wrong lengths."""
+    """Catches a token that is lost or doubled, adjacent spans, and wrong lengths."""
     tokens = windows(20, window)
     n_taken, n_spans = spans.sizes(window)
     sentinels = tuple(range(100, 100 + n_spans))
     src, labels = corrupt_spans(tokens, spans, sentinels, 2, draw())
     assert (src.size(1), labels.size(1)) == spans.lengths(window)
     assert labels.size(1) == n_taken + n_spans + 1
-    for row, left, taken in zip(tokens.tolist(), src.tolist(), labels.tolist(), strict=True):
-        assert left.pop() == taken.pop() == 2
-        spans: dict[int, list[int]] = {}
-        for token in taken:
+    for row, source, target in zip(tokens.tolist(), src.tolist(), labels.tolist(), strict=True):
+        assert source.pop() == target.pop() == 2
+        span_tokens: dict[int, list[int]] = {}
+        for token in target:
             if token >= 100:
-                spans[token] = []
+                span_tokens[token] = []
             else:
-                spans[max(spans)].append(token)
-        assert list(spans) == list(sentinels)
-        assert all(spans.values())
-        assert [part for token in left for part in spans.get(token, [token])] == row
+                span_tokens[max(span_tokens)].append(token)
+        assert list(span_tokens) == list(sentinels)
+        assert all(span_tokens.values())
+        assert [part for token in source for part in span_tokens.get(token, [token])] == row
 
 
 def test_spans_differ_from_draw_to_draw() -> None:

@@ -1,4 +1,4 @@
-"""R-Drop: its loss and gradient against `kl_div` and autograd in float64, and what objectives make of it."""
+"""R-Drop: its loss and gradient compared with `kl_div` and autograd in float64, and its use by objectives."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from transformer.training.objectives.translation import TranslationObjective
 
 
 def r_drop(logits: Tensor, labels: Tensor, epsilon: float, alpha: float) -> Tensor:
-    """Liang et al. 2021, Eqs. 2 to 4: of rows 2i and 2i + 1, summed over all pairs."""
+    """Computes Liang et al. 2021, Eqs. 2 to 4, for rows 2i and 2i + 1, summed over all pairs."""
     log_p, log_q = (logits[first::2].log_softmax(dim=-1) for first in (0, 1))
     divergence = F.kl_div(log_q, log_p, reduction="sum", log_target=True)
     divergence = divergence + F.kl_div(log_p, log_q, reduction="sum", log_target=True)
@@ -32,18 +32,22 @@ def r_drop(logits: Tensor, labels: Tensor, epsilon: float, alpha: float) -> Tens
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_chunked_loss_is_the_formula(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a pair that a chunk or a block tears apart, a divergence of one direction, and a wrong gradient."""
+    """Catches a pair split between chunks or blocks, a divergence of one direction, and a wrong gradient."""
     monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * 11)
     monkeypatch.setattr(loss_module, "BLOCK_ELEMENTS", 3 * 11)
     labels = torch.randint(0, 11, (9,)).repeat_interleave(2)
     tensors = [torch.randn(*shape, dtype=torch.float64) for shape in ((18, 5), (11, 5), (11,))]
-    ours, theirs = ([tensor.clone().requires_grad_() for tensor in tensors[: 3 if bias else 2]] for _ in range(2))
-    total, nll = smoothed_cross_entropy(ours[0], ours[1], ours[2] if bias else None, labels, 0.1, 5.0)
-    expected = r_drop(F.linear(*theirs), labels, 0.1, 5.0)
+    inputs, reference_inputs = (
+        [tensor.clone().requires_grad_() for tensor in tensors[: 3 if bias else 2]] for _ in range(2)
+    )
+    total, nll = smoothed_cross_entropy(inputs[0], inputs[1], inputs[2] if bias else None, labels, 0.1, 5.0)
+    expected = r_drop(F.linear(*reference_inputs), labels, 0.1, 5.0)
     torch.testing.assert_close(total, expected)
-    torch.testing.assert_close(nll, F.cross_entropy(F.linear(*theirs), labels, reduction="sum").detach())
-    for one, other in zip(torch.autograd.grad(total, ours), torch.autograd.grad(expected, theirs), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(nll, F.cross_entropy(F.linear(*reference_inputs), labels, reduction="sum").detach())
+    for gradient, reference in zip(
+        torch.autograd.grad(total, inputs), torch.autograd.grad(expected, reference_inputs), strict=True
+    ):
+        torch.testing.assert_close(gradient, reference, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=f"no compiled kernels: {unavailable_reason()}")
@@ -67,7 +71,7 @@ def test_the_kernel_is_the_formula(size: int, dtype: torch.dtype) -> None:
 
 
 def objective(dropout: float, alpha: float, **settings: bool) -> TranslationObjective:
-    """Of a tiny model with the same weights each time."""
+    """Returns the objective of a tiny model, whose weights are the same in each call."""
     torch.manual_seed(3)
     model = build_transformer(13, 13, 12, 12, d_model=8, N=1, h=2, d_ff=12, dropout=dropout, share_embeddings="all")
     return TranslationObjective(model, 0.1, r_drop=alpha, **settings)
@@ -82,13 +86,15 @@ PAIRS = PairBatch(
 
 
 def test_every_pair_is_seen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches positions of other sentences side by side, dropout that is drawn once, and a count that doubles."""
-    ours = objective(0.4, 5.0).train()
-    seen: list[Tensor] = []
-    decode = ours.model.decode
-    monkeypatch.setattr(ours.model, "decode", lambda *args: seen.append(decode(*args)) or seen[0])
-    result = ours(PAIRS)
-    logits = ours.model.projection_layer.proj(seen[0])
+    """Catches pairs of positions of different sentences, one dropout mask for both, and a doubled count."""
+    r_drop_objective = objective(0.4, 5.0).train()
+    decoder_outputs: list[Tensor] = []
+    decode = r_drop_objective.model.decode
+    monkeypatch.setattr(
+        r_drop_objective.model, "decode", lambda *args: decoder_outputs.append(decode(*args)) or decoder_outputs[0]
+    )
+    result = r_drop_objective(PAIRS)
+    logits = r_drop_objective.model.projection_layer.proj(decoder_outputs[0])
     assert not torch.equal(logits[0], logits[1])
     scored = PAIRS.labels != 0
     expected = sum(
@@ -100,7 +106,7 @@ def test_every_pair_is_seen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_dropout_or_training_it_is_the_plain_loss() -> None:
-    """Catches a validation that pays for two passes or has the divergence in its loss, and one of equal passes."""
+    """Catches two passes or a divergence in validation, and a divergence of equal passes."""
     plain = objective(0.0, 0.0)(PAIRS)
     torch.testing.assert_close(objective(0.0, 5.0)(PAIRS).loss_sum, plain.loss_sum)
     torch.testing.assert_close(objective(0.4, 5.0).eval()(PAIRS).loss_sum, plain.loss_sum)
@@ -108,34 +114,34 @@ def test_without_dropout_or_training_it_is_the_plain_loss() -> None:
 
 
 def test_layers_computed_again_draw_the_same() -> None:
-    """Catches copies of a pair that get other dropout on the way back than forward."""
+    """Catches copies of a pair whose dropout masks differ between the forward and the backward pass."""
     gradients = []
-    for again in (False, True):
-        ours = objective(0.4, 5.0, activation_checkpointing=again).train()
+    for checkpointing in (False, True):
+        r_drop_objective = objective(0.4, 5.0, activation_checkpointing=checkpointing).train()
         torch.manual_seed(8)
         with CPU_FLOAT32.compute_context():
-            loss = ours(PAIRS).loss_sum
+            loss = r_drop_objective(PAIRS).loss_sum
         loss.backward()
-        gradients.append([parameter.grad for parameter in ours.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
+        gradients.append([parameter.grad for parameter in r_drop_objective.parameters()])
+    for expected, actual in zip(*gradients, strict=True):
+        torch.testing.assert_close(expected, actual)
 
 
 def test_rows_of_other_labels_are_no_pairs() -> None:
-    """Catches rows in another order, whose divergence would be of two positions."""
+    """Catches rows in another order, whose divergence would compare two positions."""
     for labels in ([1, 2], [1, 1, 2]):
         with pytest.raises(ValueError, match="must have one label"):
             smoothed_cross_entropy(torch.randn(len(labels), 4), torch.randn(5, 4), None, torch.tensor(labels), 0.1, 5.0)
 
 
 def test_two_passes_are_counted_in_the_plan() -> None:
-    """Catches a plan of half the operations."""
+    """Catches a plan with half of the operations."""
     lengths = np.array([[3, 4], [2, 2]], dtype=np.int32)
     assert objective(0.4, 5.0).operations(lengths) == 2 * objective(0.4, 0.0).operations(lengths)
 
 
 def test_other_tasks_refuse_it(tmp_path: Path) -> None:
-    """Catches a setting that is taken and does nothing."""
+    """Catches a setting that is accepted but has no effect."""
     text = write_lines(tmp_path / "text.txt", ["some words of a text"] * 50)
     tree = {
         "data": {"task": "language-model", "text": str(text)},
@@ -146,7 +152,7 @@ def test_other_tasks_refuse_it(tmp_path: Path) -> None:
 
 
 def test_without_dropout_it_is_refused(tmp_path: Path) -> None:
-    """Catches a run that does everything twice for nothing."""
+    """Catches a run that computes everything twice without effect."""
     text = [write_lines(tmp_path / side, [f"some words of text {n}" for n in range(60)]) for side in ("a", "b")]
     tree = {
         "data": {"source": str(text[0]), "target": str(text[1])},

@@ -1,4 +1,4 @@
-"""What a run will cost: operations by formula, memory by trial."""
+"""The cost of a run: operations by formula, memory by trial."""
 
 import os
 import re
@@ -47,7 +47,7 @@ GIB = 2**30
 
 
 class Pairs:
-    """Random pairs of the given lengths, EOS included."""
+    """A dataset of pairs with the given lengths, EOS included."""
 
     mix = ()
 
@@ -55,7 +55,7 @@ class Pairs:
         self.lengths = np.array(lengths, dtype=np.int32)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
-        """The padded batch."""
+        """Returns the padded batch."""
         sides = [[np.full(n - 1, 5, dtype=np.int32) for n in self.lengths[ids, side]] for side in range(2)]
         return pair_batch(*sides)
 
@@ -70,7 +70,7 @@ def state_of(dropout: float = 0.1, *, checkpointing: bool = False, vocab_size: i
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("layers", [{"N": 2}, {"N": 1, "encoder_layers": 3}])
 def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointing: bool) -> None:
-    """Catches a product that is left out, or taken with the wrong length or the wrong number of times."""
+    """Catches a product that is left out, or counted with the wrong length or too often."""
     state = state_of(checkpointing=checkpointing, d_model=24, h=2, d_ff=52, **layers)
     dataset = Pairs([(7, 5), (3, 11), (7, 2)])
     with FlopCounterMode(display=False) as counter:
@@ -82,17 +82,17 @@ def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointi
 
 @pytest.fixture
 def _by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch counts its own products alone."""
+    """Disables the compiled kernels, since PyTorch only counts its own products."""
     substitute(monkeypatch, "gemm.library", lambda: None)
 
 
 TOKENS = torch.randint(4, 31, (3, 21))
 MASK = torch.ones(3, 1, 1, 21, dtype=torch.bool)
-SIZES = {"d_model": 24, "N": 2, "h": 2, "dropout": 0.1}  # with dropout, all of a layer is computed again
+SIZES = {"d_model": 24, "N": 2, "h": 2, "dropout": 0.1}  # with dropout, whole layers are recomputed
 
 
 def other_objectives(*, checkpointing: bool) -> dict[str, tuple[Any, Any, list[list[int]]]]:
-    """Each objective but the translator's, a batch, and the lengths that its source tells."""
+    """Returns every objective but the translation objective, with a batch and the lengths in its dataset."""
 
     def model(name: str, **sizes: Any) -> torch.nn.Module:
         text = {} if name == "vit" else {"vocab_size": 31}
@@ -131,7 +131,7 @@ def other_objectives(*, checkpointing: bool) -> dict[str, tuple[Any, Any, list[l
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("name", ["next", "masked", "spans", "labels", "images", "neighbours"])
 def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, checkpointing: bool) -> None:
-    """Catches a stack that is counted as wide as the model where its heads are not, and a head left out."""
+    """Catches attention counted with the width of the model although its heads differ, and an omitted head."""
     objective, batch, lengths = other_objectives(checkpointing=checkpointing)[name]
     with FlopCounterMode(display=False) as counter:
         objective(batch).loss_sum.backward()
@@ -140,7 +140,7 @@ def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, check
 
 
 def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_positions() -> None:
-    """Catches a choice by pairs or by one side alone, and long rows whose attention nobody has tried."""
+    """Catches a choice by pairs or by one side alone, and long rows whose attention is not tried."""
     dataset = Pairs([(2, 2), (2, 2), (2, 2), (9, 2), (3, 8)])
     batches = [np.array([0, 1, 2]), np.array([3]), np.array([4, 0])]
     assert [ids.tolist() for ids in worst_batches(dataset, batches)] == [[4, 0]]
@@ -150,7 +150,7 @@ def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_pos
 
 
 def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a plan that is made and not heeded, and a largest batch that is told of and not tried."""
+    """Catches a plan that is ignored, and a largest batch that is reported but not tried."""
     state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
     config = TrainingConfig(batch_tokens=200, max_steps=10)
     tried: list[tuple[int, int]] = []
@@ -162,7 +162,7 @@ def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatc
     plan_run(state, dataset, config)
     largest = [(40, 5), (2, 39)]
     assert tried[:2] == tried[-2:] == largest
-    assert sorted(tried[2:-2]) == sorted([*largest, (20, 5)])  # and all others, since they are few
+    assert sorted(tried[2:-2]) == sorted([*largest, (20, 5)])  # and all other batches, since there are few
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
         plan_run(state, dataset, config)
@@ -188,7 +188,7 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a validation that needs more than any batch and is not told of."""
+    """Catches a validation that needs more memory than any batch and is not reported."""
     state, rehearsed = state_of(d_model=8, N=1, h=2, d_ff=12), list[int]()
 
     def peak(run: Callable[[], None]) -> int:
@@ -215,7 +215,7 @@ def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
 
 
 def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a budget beyond the paper's, and none at all where memory is short."""
+    """Catches a budget beyond the paper's, and no budget at all if memory is scarce."""
     state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
     config = TrainingConfig(batch_tokens="auto")
     for available, expected in ((10**15, 25_000), (1, 1024)):
@@ -224,14 +224,14 @@ def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a trial that takes the machine's memory before anything was refused."""
+    """Catches a trial that exhausts the machine's memory before the batch is refused."""
     state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(512, 4)] * 4000)
     tried: list[int] = []
     monkeypatch.setattr(memory, "available_bytes", lambda _: 100)
     monkeypatch.setattr(memory, "try_batch", lambda state, dataset, ids: tried.append(len(ids)))
     monkeypatch.setattr(memory, "_peak_meter", lambda _: lambda run: (run(), 10 * sum(tried[-1:]))[1])
     plan = predict_memory(state, dataset, np.arange(4000))
-    assert tried == [1, 3, 7]  # 10 bytes a row: 7 take 70, and twice as many would take 140
+    assert tried == [1, 3, 7]  # 10 bytes per row: 7 rows take 70, and twice as many would take 140
     assert plan is not None
     assert plan.rows == 4000
     assert plan.predicted >= 40_000
@@ -240,7 +240,7 @@ def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches sizes in a recipe that take the machine down with them."""
+    """Catches model sizes in a recipe that exhaust the machine's memory."""
     with torch.device("meta"):
         giant = build_transformer(100, 100, 40, 40, d_model=20_000, N=40, h=8, d_ff=80_000)
         small = build_transformer(31, 31, 40, 40, d_model=8, N=1, h=2, d_ff=12)
@@ -261,7 +261,7 @@ def test_a_model_beyond_memory_is_refused_before_it_is_made(monkeypatch: pytest.
 def test_limits_of_the_groups_around_a_process_count(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a run that takes the machine's memory for its own: the limit is that of the slice above its service."""
+    """Catches a limit of the whole machine: the limit is that of the slice above the service of the process."""
     names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
     names = names if version == 1 else ("memory.max", "memory.current", "inactive_file")
     root = tmp_path / ("memory" if version == 1 else "")
@@ -276,11 +276,11 @@ def test_limits_of_the_groups_around_a_process_count(
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     monkeypatch.setattr(memory, "PROCESS_CGROUPS", groups)
     resident = memory.available_bytes(torch.device("cpu")) - 2**29 - 4096
-    assert 0 < resident < 2**34  # what the process itself holds
+    assert 0 < resident < 2**34  # the memory of the process itself
 
 
 def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a file of Linux that is asked for elsewhere."""
+    """Catches an error on systems without Linux's files."""
     monkeypatch.setattr(memory, "MEMINFO", Path("/none"))
     state = state_of(d_model=8, N=1, h=2, d_ff=12)
     check_model_fits(state.objective, torch.device("cpu"))
@@ -289,7 +289,7 @@ def test_nothing_is_refused_where_the_system_does_not_tell(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows_are_planned_for_too(rows: int) -> None:
-    """Catches a batch of a few long pairs for which nothing is told, tried or refused."""
+    """Catches a batch of a few long pairs that is not reported, tried or refused."""
     plan = predict_memory(state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * rows), np.arange(rows))
     assert plan is not None
     assert plan.rows == rows
@@ -297,12 +297,12 @@ def test_few_rows_are_planned_for_too(rows: int) -> None:
 
 
 def ratio_to_peak(state: TrainingState, dataset: Pairs) -> float:
-    """What is told of memory over the peak of three updates, both of this process."""
+    """Returns the ratio of the predicted memory to the peak of three updates, both in this process."""
     retain_heap()
     ids = np.arange(len(dataset.lengths))
     tokens = int(dataset.lengths.max()) * len(ids)
     line = plan_run(state, dataset, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak is what is held now
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the peak to the current usage
     for _ in range(3):
         train_step(state, [dataset.fetch(ids)], 1e-3, 1.0)
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -324,12 +324,12 @@ print(ratio_to_peak(state_of(**sizes), Pairs(pairs)))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux lets a process reset its peak")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_predicted_memory_is_near_the_peak(shape: str, tmp_path: Path) -> None:
-    """Catches a part of the need that is forgotten: moments, gradients, the rows that were not tried.
+    """Catches memory that is not counted: moments, gradients, and rows that were not tried.
 
-    The heap is fragmented differently in each process, so one of three must come near.
+    The heap is fragmented differently in each process, so one of three predictions must be close.
     """
     (tmp_path / "tests_plan.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
     call = [sys.executable, "-c", PROCESS, shape]
