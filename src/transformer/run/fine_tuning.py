@@ -8,9 +8,12 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
+from transformer.config import Config
 from transformer.errors import BundleError, ConfigError
 from transformer.models import family
-from transformer.run.recipe import Recipe, make_model_config
+from transformer.run.recipe import Recipe, fill_in_training, make_model_config
+from transformer.run.start import Start, complete_recipe
+from transformer.run.task import Task
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
@@ -31,35 +34,34 @@ WARMUP_STEPS: Final = 50
 """Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
 
 
-@dataclass(frozen=True)
-class PretrainedStart:
-    """The pretrained model that a run starts from.
-
-    Attributes:
-        bundle: Weights, configuration and tokenizers of the pretrained model.
-        recipe: Recipe of the run, with unset keys inherited from the pretrained model.
-        origin: Entry for the provenance of the run's models: path, SHA-256 and longest source seen in pretraining.
-    """
+@dataclass(frozen=True, kw_only=True)
+class FineTunedStart(Start):
+    """Start from a pretrained model."""
 
     bundle: Bundle
-    recipe: Recipe
-    origin: dict[str, Any]
+
+    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+        """Loads the pretrained weights, see `load_pretrained`; a note names the parameters that are new."""
+        same_labels = self.bundle.config.model_dump().get("labels") == config.model_dump().get("labels")
+        new_parameters = load_pretrained(model, self.bundle.model.state_dict(), same_labels=same_labels)
+        return [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
 
 
-def read_pretrained(recipe: Recipe, family_kinds: Collection[str] = ("encoder-decoder",)) -> PretrainedStart | None:
-    """Loads the model that the recipe's `training.start_from` names; returns None if it is not set.
+def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -> FineTunedStart | None:
+    """Returns the start from the model that the recipe's `training.start_from` names; None if it is not set.
 
     If the recipe does not set them, the peak learning rate is 5e-5 for encoders and a tenth of the peak in pretraining
     for other models, and the warm-up lasts 50 updates.
 
     Args:
         recipe: Recipe as the user wrote it.
-        family_kinds: Kinds of model families that support the task, see `Family.kind`.
+        task: Task of the recipe.
+        allow_changed: Keys that the user allows to differ from those of an earlier run.
 
     Raises:
         BundleError: `start_from` is not a model.
-        ConfigError: The model is of another kind, a key of the recipe contradicts the model, or the schedule is
-            "paper", which determines the learning rate.
+        ConfigError: The model is of another kind, a key of the recipe contradicts the model, the schedule is "paper",
+            which determines the learning rate, or `allow_changed` names an unknown key.
     """
     training = recipe.training
     if training.start_from is None:
@@ -71,26 +73,23 @@ def read_pretrained(recipe: Recipe, family_kinds: Collection[str] = ("encoder-de
         )
     bundle = load_bundle(Path(training.start_from))
     kind = family(bundle.family).kind
-    if kind not in family_kinds:
+    if kind not in task.family_kinds:
         raise ConfigError(
             f"{bundle.folder} is a {bundle.family} model ({kind}), which this task cannot train; choose a model of "
-            f"kind {' or '.join(family_kinds)}"
+            f"kind {' or '.join(task.family_kinds)}"
         )
     tokenizer = _tokenizer_config(bundle)
     _check_same_config(recipe, bundle, tokenizer)
-    default_rate = (
-        ENCODER_LEARNING_RATE if "encoder" in family_kinds else LEARNING_RATE_FACTOR * _peak_learning_rate(bundle)
-    )
-    rate = default_rate if training.learning_rate is None else training.learning_rate
-    warmup_steps = WARMUP_STEPS if training.warmup_steps is None else training.warmup_steps
-    updated_training = training.model_copy(update={"learning_rate": rate, "warmup_steps": warmup_steps})
+    is_encoder = "encoder" in task.family_kinds
+    peak = ENCODER_LEARNING_RATE if is_encoder else LEARNING_RATE_FACTOR * _peak_learning_rate(bundle)
+    defaults = {"learning_rate": peak, "warmup_steps": WARMUP_STEPS}
     origin = {
         "model": training.start_from,
         "sha256": bundle.fingerprint,
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
     }
-    inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer)
-    return PretrainedStart(bundle, inherited.model_copy(update={"training": updated_training}), origin)
+    inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer, defaults)
+    return FineTunedStart(recipe=complete_recipe(inherited, task, allow_changed), bundle=bundle, origin=origin)
 
 
 def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
@@ -123,20 +122,17 @@ def inherit_settings(recipe: Recipe, previous: Recipe) -> Recipe:
     if previous.training.start_from is None:
         return recipe
     assert previous.model is not None
-    names = ("start_from", "learning_rate", "warmup_steps")
-    unset = [name for name in names if getattr(recipe.training, name) is None]
-    training = {name: getattr(previous.training, name) for name in unset}
-    inherited = _inherit(recipe, previous.model.model_dump(), previous.tokenizer)
-    return inherited.model_copy(update={"training": recipe.training.model_copy(update=training)})
+    training = previous.training.model_dump(include={"start_from", "learning_rate", "warmup_steps"})
+    return _inherit(recipe, previous.model.model_dump(), previous.tokenizer, training)
 
 
-def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerConfig) -> Recipe:
-    """Returns the recipe with the given model and tokenizer settings, overridden by the keys that it sets itself."""
+def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerConfig, training: dict[str, Any]) -> Recipe:
+    """Returns the recipe with the given model, tokenizer and training settings, overridden by its own keys."""
     sizes = [key for key in ("src_vocab_size", "tgt_vocab_size", "vocab_size") if key in model]
     unset_sizes = dict.fromkeys(sizes)  # the run sets them from the tokenizer
     config = make_model_config({**model, **unset_sizes, **_explicit_values(recipe.model)})
     settings = TokenizerConfig.model_validate({**tokenizer.model_dump(), **_explicit_values(recipe.tokenizer)})
-    return recipe.model_copy(update={"model": config, "tokenizer": settings})
+    return fill_in_training(recipe, training).model_copy(update={"model": config, "tokenizer": settings})
 
 
 def _check_same_config(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfig) -> None:

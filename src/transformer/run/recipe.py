@@ -215,9 +215,7 @@ class TaskDefaults(Config):
     epochs: int = 10
 
 
-def complete_by_corpus_size(
-    recipe: Recipe, pairs: int, steps_per_epoch: int | None = None, previous: Recipe | None = None
-) -> Recipe:
+def complete_by_corpus_size(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None) -> Recipe:
     """Fills in the unset keys of a translation recipe by the size of the corpus; see `complete`.
 
     Raises:
@@ -231,12 +229,10 @@ def complete_by_corpus_size(
     if family_name != "t5":
         model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
     defaults = TaskDefaults(vocab_size=size.vocab_size, model=model, epochs=size.epochs)
-    return complete(recipe, defaults, steps_per_epoch, previous)
+    return complete(recipe, defaults, steps_per_epoch)
 
 
-def complete(
-    recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None = None, previous: Recipe | None = None
-) -> Recipe:
+def complete(recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None = None) -> Recipe:
     """Fills in the unset keys of a recipe.
 
     Args:
@@ -244,7 +240,6 @@ def complete(
         defaults: Defaults of its task.
         steps_per_epoch: Number of updates per epoch, known after tokenization. If None, the length of the run and its
             schedule stay unset.
-        previous: Completed recipe of the run that is resumed. Its schedule is kept, although `max_steps` may change.
 
     Raises:
         ConfigError: A key of the recipe contradicts a default.
@@ -259,28 +254,30 @@ def complete(
         raise ConfigError("model: " + "; ".join(_describe_problem(entry) for entry in error.errors())) from error
     unset_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
     training = training.model_copy(update=unset_keys)
-    if steps_per_epoch is not None:
-        training = _fill_in_training(
-            training, defaults.epochs, steps_per_epoch, previous.training if previous else None
-        )
-    return recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
+    completed = recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
+    return completed if steps_per_epoch is None else _fill_in_length(completed, defaults.epochs, steps_per_epoch)
 
 
-def _fill_in_training(
-    training: TrainingConfig, epochs: int, steps_per_epoch: int, previous: TrainingConfig | None
-) -> TrainingConfig:
-    max_steps = training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
-    warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
+def _fill_in_length(recipe: Recipe, epochs: int, steps_per_epoch: int) -> Recipe:
+    """Fills in the unset keys that depend on the number of updates per epoch."""
+    max_steps = recipe.training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     interval = max(100, min(5000, steps_per_epoch))
-    defaults = {
-        "max_steps": max_steps,
-        "warmup_steps": previous.warmup_steps if previous else warmup_steps,
-        "decay_steps": previous.decay_steps if previous else max_steps,
-        "validate_every": interval,
-        "save_every": interval,
-    }
-    unset_keys = {key: value for key, value in defaults.items() if getattr(training, key) is None}
-    return training.model_copy(update=unset_keys)
+    return fill_in_training(
+        recipe,
+        {
+            "max_steps": max_steps,
+            "warmup_steps": max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch)),
+            "decay_steps": max_steps,
+            "validate_every": interval,
+            "save_every": interval,
+        },
+    )
+
+
+def fill_in_training(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe with the given values for those keys of `training` that are not set."""
+    unset_keys = {key: value for key, value in values.items() if getattr(recipe.training, key) is None}
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=unset_keys)})
 
 
 class CorpusSize(Config):

@@ -1,7 +1,8 @@
 """Resuming a run: finding its newest checkpoint, and checking that recipe and texts are unchanged."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,16 @@ import torch
 from torch import nn
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.errors import CheckpointError, ConfigError
-from transformer.run.recipe import Recipe, parse_recipe
+from transformer.config import Config
+from transformer.errors import CheckpointError
+from transformer.run.fine_tuning import inherit_settings
+from transformer.run.recipe import Recipe, fill_in_training, parse_recipe
+from transformer.run.start import OPTIMIZER, Start, complete_recipe
+from transformer.run.task import Task
+from transformer.runtime.machine import machine
+from transformer.training.backend import choose_backend
 from transformer.training.checkpoint import Checkpoint, CheckpointManager
+from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import EMA_KEY, swap_ema_parameters
 from transformer.training.optim.state_dict import ADAM_KEYS, restore_optimizer
 
@@ -23,123 +31,168 @@ MAY_CHANGE = frozenset(
     [*(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)), "data.prepared", "data.workers"]
 )
 """Keys that may change when a run is resumed; all others affect what a step computes."""
-OPTIMIZER = "optimizer"
-"""Name of the optimizer state in a checkpoint, also accepted by `--allow-changed`."""
-INHERITED_KEYS = frozenset(f"training.{key}" for key in ("warmup_steps", "decay_steps", "precision", "accumulation"))
-"""Keys that a resumed run inherits if the recipe does not set them."""
+INHERITED_KEYS = {"warmup_steps", "decay_steps", "precision", "accumulation"}
+"""Keys of the `training` section that a resumed run inherits if the recipe does not set them."""
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """The state from which a run is resumed.
+@dataclass(frozen=True, kw_only=True)
+class ResumedStart(Start):
+    """Start from a checkpoint.
 
     Attributes:
         checkpoint: Newest intact checkpoint.
-        bundle: Model of the checkpoint.
-        recipe: Completed recipe that the run began with.
-        inputs: SHA-256 of every input file that the run began with, by key; see `Task.checksums`.
-        warnings: Warnings for the user.
+        previous: Completed recipe of the run that is resumed.
     """
 
-    checkpoint: Checkpoint
     bundle: Bundle
-    recipe: Recipe
-    inputs: dict[str, str]
-    warnings: list[str] = field(default_factory=list)
+    checkpoint: Checkpoint
+    previous: Recipe
+
+    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+        """Loads the weights of the checkpoint; tied parameters stay tied.
+
+        Raises:
+            CheckpointError: Parameters are missing, unexpected or of another shape.
+        """
+        try:
+            model.load_state_dict(self.bundle.model.state_dict())
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:500]
+            raise CheckpointError(f"{self.checkpoint.model}: {reason}; start anew with --fresh") from error
+        return super().load_weights(model, config)
+
+    def restore_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Loads the optimizer state; if its file is missing, which must be allowed, Adam starts with an empty state.
+
+        Raises:
+            CheckpointError: The state does not match the model, or a part of it is missing.
+        """
+        if _has_optimizer_state(self.checkpoint):
+            keys = (*ADAM_KEYS, EMA_KEY) if self.previous.training.ema_decay else ADAM_KEYS
+            restore_optimizer(model, optimizer, self.checkpoint.tensors(OPTIMIZER), keys)
+            swap_ema_parameters(optimizer)  # the stored model is the running mean if there is one
 
 
-def find_resume_point(checkpoints: CheckpointManager) -> ResumePoint | None:
-    """Finds the newest intact checkpoint of a run; returns None if the run has no checkpoint at all.
+def resumed_start(
+    recipe: Recipe, task: Task, allow_changed: Collection[str], checkpoints: CheckpointManager
+) -> ResumedStart | None:
+    """Returns the start from the newest intact checkpoint of a run; None if the run has no checkpoint at all.
 
     If the best checkpoint is damaged, the best score is reset, so that the next validation sets a new one.
 
+    Args:
+        recipe: Recipe as the user wrote it.
+        task: Task of the recipe.
+        allow_changed: Keys that may differ from those that the run began with.
+        checkpoints: Checkpoints of the run.
+
     Raises:
-        CheckpointError: There are checkpoints but none is intact, or the newest does not record recipe and texts.
+        CheckpointError: There are checkpoints but none is intact, the newest does not record recipe and texts, or a
+            text or a key of the recipe has changed.
+        ConfigError: Keys of the recipe contradict each other, or `allow_changed` names an unknown key.
     """
     checkpoint = checkpoints.latest()
     if checkpoint is None:
         return None
-    progress = checkpoint.progress
-    warnings = [f"warning: {reason}; continuing from step {progress.step}" for reason in checkpoints.damaged.values()]
-    if progress.best_step is not None and not checkpoints.is_intact(progress.best_step):
-        reason = checkpoints.damaged[progress.best_step]
-        warnings.append(f"warning: {reason}; it was the best checkpoint; the best score is reset")
-        progress.best_step = progress.best_score = None
+    warnings = _damage_warnings(checkpoint.progress, checkpoints)
+    previous, inputs = _read_facts(checkpoint)
+    bundle = load_bundle(checkpoint.model)
+    _check_texts_unchanged(checkpoints.run, inputs, task.checksums, recipe, allow_changed)
+    completed = complete_recipe(continue_recipe(recipe, previous), task, allow_changed)
+    _check_recipe_unchanged(checkpoints.run, previous, completed, {*allow_changed, *inputs})
+    if not _has_optimizer_state(checkpoint):
+        warnings.append("warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state")
+    device = choose_backend(completed.training.device).device
+    warnings += environment_changes(bundle.provenance, device.type)
+    return ResumedStart(
+        recipe=completed,
+        bundle=bundle,
+        progress=checkpoint.progress,
+        origin=bundle.provenance.get("start"),
+        notes=warnings,
+        checkpoint=checkpoint,
+        previous=previous,
+    )
+
+
+def checkpoint_facts(recipe: Recipe, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the record of recipe and texts that a checkpoint stores for `resumed_start`."""
+    return {"recipe": recipe.model_dump(mode="json", exclude_none=True), "inputs": dict(inputs)}
+
+
+def _read_facts(checkpoint: Checkpoint) -> tuple[Recipe, dict[str, str]]:
+    """Returns the recipe and the SHA-256 of every input file that the run began with, see `checkpoint_facts`."""
     facts = checkpoint.metadata
     try:
-        recipe, inputs = parse_recipe(facts["recipe"], "its recipe"), dict(facts["inputs"])
+        return parse_recipe(facts["recipe"], "its recipe"), dict(facts["inputs"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{checkpoint.verified.folder} does not record the recipe and texts of its run ({error}); start anew "
             "with --fresh"
         ) from error
-    return ResumePoint(checkpoint, load_bundle(checkpoint.model), recipe, inputs, warnings)
 
 
-def checkpoint_facts(recipe: Recipe, inputs: dict[str, str]) -> dict[str, Any]:
-    """Returns the record of recipe and texts that a checkpoint stores for `find_resume_point`."""
-    return {"recipe": recipe.model_dump(mode="json", exclude_none=True), "inputs": inputs}
+def _damage_warnings(progress: Progress, checkpoints: CheckpointManager) -> list[str]:
+    """Describes the damaged checkpoints; if the best one is among them, the best score is reset."""
+    warnings = [f"warning: {reason}; continuing from step {progress.step}" for reason in checkpoints.damaged.values()]
+    if progress.best_step is not None and not checkpoints.is_intact(progress.best_step):
+        reason = checkpoints.damaged[progress.best_step]
+        warnings.append(f"warning: {reason}; it was the best checkpoint; the best score is reset")
+        progress.best_step = progress.best_score = None
+    return warnings
 
 
-def check_texts_unchanged(
-    resume_point: ResumePoint, now: dict[str, str], recipe: Recipe, allowed: Collection[str]
+def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
+    """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
+    recipe = fill_in_training(inherit_settings(recipe, previous), previous.training.model_dump(include=INHERITED_KEYS))
+    if recipe.training.batch_tokens != "auto":
+        return recipe
+    training = recipe.training.model_copy(update={"batch_tokens": previous.training.batch_tokens})
+    return recipe.model_copy(update={"training": training})
+
+
+def _check_texts_unchanged(
+    run: Path, before: Mapping[str, str], now: Mapping[str, str], recipe: Recipe, allowed: Collection[str]
 ) -> None:
-    """Checks that the contents of the texts are unchanged; their paths may differ.
-
-    Raises:
-        CheckpointError: A text was edited, added or removed.
-    """
+    """Checks that the contents of the texts are unchanged; their paths may differ."""
     paths = _flatten(recipe)
     changed = [
         f"{key} ({paths.get(key, 'no file')})"
-        for key in sorted(resume_point.inputs.keys() | now.keys())
-        if resume_point.inputs.get(key) != now.get(key) and key not in allowed
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and key not in allowed
     ]
     if changed:
         raise CheckpointError(
-            f"{_run_folder(resume_point)} was trained on other texts: {', '.join(changed)} changed; restore them, "
+            f"{run} was trained on other texts: {', '.join(changed)} changed; restore them, "
             "start anew with --fresh, or allow the change with --allow-changed KEY"
         )
 
 
-def check_recipe_unchanged(resume_point: ResumePoint, now: Recipe, allowed: Collection[str]) -> None:
-    """Checks that the recipe is unchanged, except for keys such as the length of the run, logging and devices.
-
-    Args:
-        resume_point: State of the stored run. Its texts are compared by content elsewhere, not by path here.
-        now: Completed recipe of the resumed run.
-        allowed: Further keys that the user allows to differ.
-
-    Raises:
-        CheckpointError: Another key differs.
-    """
-    before, after = _flatten(resume_point.recipe), _flatten(now)
-    exempt = {*MAY_CHANGE, *allowed, *resume_point.inputs, *(key for key in INHERITED_KEYS if after.get(key) is None)}
+def _check_recipe_unchanged(run: Path, previous: Recipe, now: Recipe, allowed: Collection[str]) -> None:
+    """Checks that the recipe is unchanged, except for keys such as the length of the run, logging and devices."""
+    before, after = _flatten(previous), _flatten(now)
     changed = [
         f"{key} was {_format_value(before.get(key))}, now {_format_value(after.get(key))}"
         for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and key not in exempt
+        if before.get(key) != after.get(key) and key not in MAY_CHANGE and key not in allowed
     ]
     if changed:
         raise CheckpointError(
-            f"{_run_folder(resume_point)} holds a run of another recipe ({'; '.join(changed)}); start anew with "
+            f"{run} holds a run of another recipe ({'; '.join(changed)}); start anew with "
             "--fresh, or allow the change with --allow-changed KEY"
         )
 
 
-def check_allowed_keys(allowed: Collection[str], recipe: Recipe) -> None:
-    """Checks the keys of `--allow-changed`: any key of a recipe except those of the tokenizer, which a run keeps.
-
-    Raises:
-        ConfigError: A key is unknown or belongs to the tokenizer.
-    """
-    known = {f"{section}.{key}" for section, keys in recipe.model_dump().items() for key in keys or {}} | {OPTIMIZER}
-    for key in allowed:
-        if key not in known or key.startswith("tokenizer."):
-            raise ConfigError(
-                f"--allow-changed {key!r} is not a key that can change in a run; name a key of the recipe, such as "
-                "training.learning_rate, but none of the tokenizer"
-            )
+def environment_changes(provenance: dict[str, Any], device: str) -> list[str]:
+    """Returns a warning if the device, its kernels or the version of torch changed since the checkpoint."""
+    before = {**provenance.get("machine", {}), **provenance.get("versions", {})}
+    if "device" not in before:  # written by an earlier version
+        return []
+    now = {**machine(), "device": device, "torch": version("torch")}
+    device_key = ("kernels" if device == "cpu" else "accelerator") if device == before["device"] else "device"
+    changed = [key for key in (device_key, "torch") if before.get(key) != now.get(key)]
+    shown = ", ".join(f"{key} {before.get(key, 'none')}, now {now.get(key, 'none')}" for key in changed)
+    return [f"warning: the environment has changed ({shown}); results may differ in the last bits"] if shown else []
 
 
 def optional_files(allowed: Collection[str]) -> list[str]:
@@ -147,35 +200,8 @@ def optional_files(allowed: Collection[str]) -> list[str]:
     return [f"{OPTIMIZER}.safetensors"] if OPTIMIZER in allowed else []
 
 
-def restore_weights(resume_point: ResumePoint, model: nn.Module) -> None:
-    """Loads the weights of the checkpoint into the model; tied parameters stay tied.
-
-    Raises:
-        CheckpointError: Parameters are missing, unexpected or of another shape.
-    """
-    try:
-        model.load_state_dict(resume_point.bundle.model.state_dict())
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:500]
-        raise CheckpointError(f"{resume_point.checkpoint.model}: {reason}; start anew with --fresh") from error
-
-
-def restore_optimizer_state(resume_point: ResumePoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Loads the optimizer state of the checkpoint, on every rank its own part.
-
-    If the file is missing, which must be allowed through `optional_files`, Adam starts with an empty state.
-
-    Raises:
-        CheckpointError: The state does not match the model, or a part of it is missing.
-    """
-    if (resume_point.checkpoint.verified.folder / f"{OPTIMIZER}.safetensors").exists():
-        keys = (*ADAM_KEYS, EMA_KEY) if resume_point.recipe.training.ema_decay else ADAM_KEYS
-        restore_optimizer(model, optimizer, resume_point.checkpoint.tensors(OPTIMIZER), keys)
-        swap_ema_parameters(optimizer)  # the stored model is the running mean if there is one
-    else:
-        resume_point.warnings.append(
-            "warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state"
-        )
+def _has_optimizer_state(checkpoint: Checkpoint) -> bool:
+    return (checkpoint.verified.folder / f"{OPTIMIZER}.safetensors").exists()
 
 
 def _flatten(recipe: Recipe) -> dict[str, Any]:
@@ -186,7 +212,3 @@ def _flatten(recipe: Recipe) -> dict[str, Any]:
 
 def _format_value(value: Any) -> str:
     return "not set" if value is None else repr(value)
-
-
-def _run_folder(resume_point: ResumePoint) -> Path:
-    return resume_point.checkpoint.verified.folder.parents[1]

@@ -82,14 +82,14 @@ class Task(ABC):
     def defaults(self, recipe: Recipe) -> TaskDefaults:
         """Returns the defaults for keys that the recipe does not set."""
 
-    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, previous: Recipe | None = None) -> Recipe:
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None) -> Recipe:
         """Fills in the unset keys of a recipe, see `transformer.run.recipe.complete`.
 
         Raises:
             ConfigError: Values contradict each other or belong to another task, or the model family does not support
                 this task.
         """
-        completed = complete(recipe, self.defaults(recipe), steps_per_epoch, previous)
+        completed = complete(recipe, self.defaults(recipe), steps_per_epoch)
         assert completed.model is not None
         check_metric(completed.training.best_metric, self.metrics)
         if completed.training.r_drop:

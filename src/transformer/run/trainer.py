@@ -14,7 +14,8 @@ from transformer.bundle import Bundle, save_bundle
 from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.run.recipe import Recipe
-from transformer.run.resume import OPTIMIZER, checkpoint_facts
+from transformer.run.resume import checkpoint_facts
+from transformer.run.start import OPTIMIZER
 from transformer.run.task import Task, TaskData
 from transformer.runtime.allocator import trim_heap
 from transformer.runtime.machine import machine
@@ -46,7 +47,6 @@ class Trainer:
     schedule: Schedule
     checkpoints: CheckpointManager
     progress: Progress
-    inputs: dict[str, str]
     notes: list[str]
     origin: dict[str, Any] | None = None
     """Provenance entry of the pretrained model; None if the run does not fine-tune one."""
@@ -88,7 +88,7 @@ class Trainer:
             }
             if self.context.is_main:
                 bundle = Bundle(self.task_data.config, self.model, self.task_data.text, self._provenance(progress))
-                facts = checkpoint_facts(self.recipe, self.inputs)
+                facts = checkpoint_facts(self.recipe, self.task.checksums)
                 self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
         if self.context.is_main and progress.best_step == progress.scored_step == progress.step:
             self._store_translations()

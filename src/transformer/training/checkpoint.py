@@ -170,7 +170,7 @@ class CheckpointManager:
                 self._remove(self.folder(step))
 
     def _clear_leftovers(self) -> None:
-        for path in (self.run / FOLDER).iterdir():
+        for path in (self.run / FOLDER).glob("*"):  # nothing if a new run has no such folder
             if LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -8,6 +8,7 @@ from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
 from transformer.run.recipe import complete_by_corpus_size, load_recipe, parse_recipe
+from transformer.run.resume import continue_recipe
 from transformer.run.train import train
 
 DATA = {"data": {"source": "a.en", "target": "a.de"}}
@@ -160,7 +161,7 @@ def test_a_resumed_run_keeps_its_schedule() -> None:
         parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10
     )
     longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
-    resumed = complete_by_corpus_size(longer, 800, 10, earlier).training
+    resumed = complete_by_corpus_size(continue_recipe(longer, earlier), 800, 10).training
     assert (resumed.max_steps, resumed.decay_steps) == (90, 50)
     assert resumed.warmup_steps == earlier.training.warmup_steps
 

@@ -48,10 +48,10 @@ class TranslationTask(Task):
         """Not implemented; `complete` chooses the defaults by the size of the corpus."""
         raise NotImplementedError
 
-    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None, previous: Recipe | None = None) -> Recipe:
+    def complete(self, recipe: Recipe, steps_per_epoch: int | None = None) -> Recipe:
         """Fills in the unset keys, see `complete_by_corpus_size`."""
         check_metric(recipe.training.best_metric, self.metrics)
-        completed = complete_by_corpus_size(recipe, self.size(), steps_per_epoch, previous)
+        completed = complete_by_corpus_size(recipe, self.size(), steps_per_epoch)
         assert completed.model is not None
         if completed.training.r_drop and not any(completed.model.model_dump().get(name) for name in DROPOUTS):
             raise ConfigError(

@@ -1,0 +1,87 @@
+"""Starts of a run from a new model, a pretrained model or a checkpoint, which all have the same form."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from transformer.bundle import Bundle
+from transformer.config import Config
+from transformer.errors import ConfigError
+from transformer.run.recipe import Recipe
+from transformer.run.task import Task
+from transformer.training.monitoring.progress import Progress
+
+OPTIMIZER = "optimizer"
+"""Name of the optimizer state in a checkpoint, also accepted by `--allow-changed`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Start of a run: this class for a new model, a subclass for a pretrained model or a checkpoint.
+
+    Attributes:
+        recipe: Recipe without unset keys, except for those that depend on the tokenized data or the device.
+        bundle: Pretrained or checkpointed model, whose tokenizers are reused; None for a new model.
+        progress: Progress of the run so far.
+        origin: Provenance entry of the pretrained model; None if the run does not fine-tune one.
+        notes: Notes and warnings, to be logged.
+    """
+
+    recipe: Recipe
+    bundle: Bundle | None
+    progress: Progress = field(default_factory=Progress)
+    origin: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list[str])
+
+    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+        """Loads the weights of `bundle` into the new model of the run.
+
+        Args:
+            model: Model with its initial parameters.
+            config: Configuration of the model.
+
+        Returns:
+            Notes to be logged.
+        """
+        del model, config
+        return []
+
+    def restore_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Loads the optimizer state of the checkpoint, on every rank its own part."""
+        del model, optimizer
+
+
+def new_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -> Start:
+    """Returns the start of a run with a new model.
+
+    Args:
+        recipe: Recipe as the user wrote it.
+        task: Task of the recipe.
+        allow_changed: Keys that the user allows to differ from those of an earlier run.
+
+    Raises:
+        ConfigError: Keys of the recipe contradict each other, or `allow_changed` names an unknown key.
+    """
+    return Start(recipe=complete_recipe(recipe, task, allow_changed), bundle=None)
+
+
+def complete_recipe(recipe: Recipe, task: Task, allow_changed: Collection[str]) -> Recipe:
+    """Fills in the unset keys of a recipe, then checks the keys of `--allow-changed`.
+
+    A key of the recipe may change, except those of the tokenizer, which a run keeps.
+
+    Raises:
+        ConfigError: Keys of the recipe contradict each other, or an allowed key is unknown or belongs to the tokenizer.
+    """
+    completed = task.complete(recipe)
+    known = {f"{section}.{key}" for section, keys in completed.model_dump().items() for key in keys or {}} | {OPTIMIZER}
+    for key in allow_changed:
+        if key not in known or key.startswith("tokenizer."):
+            raise ConfigError(
+                f"--allow-changed {key!r} is not a key that can change in a run; name a key of the recipe, such as "
+                "training.learning_rate, but none of the tokenizer"
+            )
+    return completed
