@@ -12,6 +12,7 @@ TARGETS = {
     "backend.instruction_set": "transformer.training.backend.instruction_set",
     "batches.CHUNK": "transformer.data.batches.CHUNK",
     "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",
+    "encoding.BlockEncoder.encode": "transformer.data.encoding.BlockEncoder.encode",
     "gemm.library": "transformer.kernels.gemm.library",
     "inputs.CorpusFile.read": "transformer.data.inputs.CorpusFile.read",
     "linear.gelu": "transformer.training.cpu_ops.linear.gelu",

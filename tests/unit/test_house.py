@@ -30,7 +30,7 @@ ARROWS = {
     "tokenizers": {"config", "text"},
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
-    "data": {"config", "interfaces", "storage", "text", "tokenizers"},
+    "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
     "decoding": {"interfaces", "kernels", "runtime", "tokenizers"},
     "bundle": {"config", "inference", "kernels", "models", "storage", "tokenizers"},
     "training": {

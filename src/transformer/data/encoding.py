@@ -1,9 +1,11 @@
 """Encoding of blocks of pairs to token ids, and the checks that need one pair alone: the parallel part of the work."""
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +13,13 @@ from numpy.typing import NDArray
 from transformer.data.duplicates import pair_digests
 from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.ragged import Ragged
+from transformer.data.readers import Pair
+from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
 from transformer.tokenizers.pair import TokenizerPair
+
+BLOCK_PAIRS: Final = 2048
+SMALL_PAIRS: Final = 10_000
+"""Size below which a corpus is encoded faster than worker processes start."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +51,7 @@ class EncodedBlock:
 
 @dataclass(frozen=True)
 class BlockEncoder:
-    """Encodes and filters blocks; can be sent to a worker process as JSON.
+    """Encodes and filters blocks.
 
     Attributes:
         tokenizers: Tokenizers of both sides.
@@ -64,8 +72,9 @@ class BlockEncoder:
         sides = (self.tokenizers.source, self.tokenizers.target)
         self._fallback.extend(np.array(side.fallback_bytes()) for side in sides)
 
-    def encode(self, sources: Sequence[str], targets: Sequence[str]) -> EncodedBlock:
+    def encode(self, block: list[Pair]) -> EncodedBlock:
         """Encodes the pairs of a block and drops those that the filter rejects."""
+        sources, targets = zip(*block, strict=True)
         source, target = (
             Ragged(*side.encode_flat(texts))
             for side, texts in ((self.tokenizers.source, sources), (self.tokenizers.target, targets))
@@ -89,23 +98,32 @@ class BlockEncoder:
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns JSON values from which `from_json` recreates the encoder."""
-        return {
-            "tokenizers": self.tokenizers.to_files(),
-            "pair_filter": self.pair_filter.__dict__,
-            "find_duplicates": self.find_duplicates,
-            "held_out": sorted(self.held_out),
-            "test_sources": sorted(self.test_sources),
-        }
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "BlockEncoder":
-        """Creates an encoder from the values of `to_json`."""
-        return cls(
-            TokenizerPair.from_files(values["tokenizers"]),
-            PairFilter(**values["pair_filter"]),
-            values["find_duplicates"],
-            frozenset(values["held_out"]),
-            frozenset(values["test_sources"]),
-        )
+def worker_count(requested: int | None, pairs: int) -> int:
+    """Returns the number of processes to start: the requested number, else one per core, or 0 for a small corpus.
+
+    It is always 0 where processes cannot be forked.
+    """
+    if not CAN_FORK or (requested is None and pairs < SMALL_PAIRS):
+        return 0
+    return requested or len(os.sched_getaffinity(0))
+
+
+def encode_blocks(encoder: BlockEncoder, blocks: Iterable[list[Pair]], workers: int) -> Generator[EncodedBlock]:
+    """Yields the encoded blocks in their order, whatever the number of processes.
+
+    This uses processes instead of threads, because most of the work outside the tokenizer holds the GIL.
+
+    Args:
+        encoder: Encoder of the blocks.
+        blocks: Blocks of pairs, read a few ahead of the results.
+        workers: Number of processes; 0 encodes in the calling process.
+
+    Raises:
+        WorkerError: A process was killed, e.g. for lack of memory.
+    """
+    if workers:
+        with closing(WorkerPool(encoder.encode, workers, "set data.workers lower")) as pool:
+            yield from pool.map(blocks, ahead=2 * workers)
+    else:
+        yield from map(encoder.encode, blocks)

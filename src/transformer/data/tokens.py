@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder
-from transformer.data.encoding import BlockEncoder, EncodedBlock
+from transformer.data.encoding import BLOCK_PAIRS, BlockEncoder, EncodedBlock, encode_blocks, worker_count
 from transformer.data.filters import DataReport, PairFilter
 from transformer.data.inputs import training_files
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
-from transformer.data.workers import BLOCK_PAIRS, encode_blocks, worker_count
 from transformer.errors import DataError
 from transformer.text.lines import read_lines
 from transformer.tokenizers.pair import TokenizerPair

@@ -4,30 +4,20 @@ For small matrix products, this is faster than sharing each product among thread
 they share the model's memory, and each computes on one thread.
 """
 
-import multiprocessing
-import os
-import signal
-import sys
-import time
-import warnings
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import count
-from threading import Thread
+from functools import partial
+from itertools import chain, count
 from typing import Final
-from weakref import WeakSet
 
 import torch
 
 from transformer.decoding.config import Request, Search
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.search import search_all
-from transformer.errors import WorkerError
 from transformer.interfaces import GenerativeModel
-from transformer.runtime.allocator import freeze_gc, retain_heap, trim_heap
+from transformer.runtime.allocator import retain_heap, trim_heap
+from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 MAX_DEFAULT_WORKERS: Final = 8
@@ -38,11 +28,11 @@ TRIM_INTERVAL: Final = 16
 
 def default_workers() -> int:
     """Returns the number of torch's threads, up to 8, if processes can be forked safely; otherwise 1."""
-    may_fork = sys.platform == "linux" and not torch.cuda.is_initialized()
+    may_fork = CAN_FORK and not torch.cuda.is_initialized()
     return min(torch.get_num_threads(), MAX_DEFAULT_WORKERS) if may_fork else 1
 
 
-class Workers:
+class Workers(WorkerPool[list[Request], list[list[Hypothesis]]]):
     """Processes that search with one model; they start with the first search and run until they are closed.
 
     Args:
@@ -57,15 +47,12 @@ class Workers:
         self, model: GenerativeModel, search: Search, n: int, special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
     ) -> None:
         self.model, self.search, self.n, self.special_tokens = model, search, n, special_tokens
-        self._submitted: WeakSet[Future[list[list[Hypothesis]]]] = WeakSet()
-        self._owner_pid = os.getpid()
-        context = multiprocessing.get_context("fork")
-        arguments = model, search, special_tokens, self._owner_pid
-        self._pool = ProcessPoolExecutor(n, context, initializer=_initialize_worker, initargs=arguments)
+        search_batch = partial(_search_batch, model, search, special_tokens)
+        super().__init__(search_batch, n, "use fewer --workers", _initialize_worker)
 
     def matches(self, model: GenerativeModel, search: Search, n: int) -> bool:
         """Whether these workers belong to this process and have the same model, options and number."""
-        return (self.model, self.search, self.n, self._owner_pid) == (model, search, n, os.getpid())
+        return self.is_open and (self.model, self.search, self.n) == (model, search, n)
 
     def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Same as `transformer.decoding.search_each`, but batch by batch; the processes start at once, not lazily.
@@ -75,60 +62,8 @@ class Workers:
         Raises:
             WorkerError: A process was killed, e.g. for lack of memory, or the workers were closed.
         """
-        with warnings.catch_warnings(), self._closed_on_error():
-            # Python warns of forking a process that has threads; no worker uses any of them.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            batches = make_batches(requests, batch_tokens // self.search.beam)
-            futures = deque(self._pool.submit(_search_batch, batch) for batch in batches)
-        self._submitted.update(futures)
-        return self._results(futures)
-
-    def _results(self, futures: deque[Future[list[list[Hypothesis]]]]) -> Iterator[tuple[int, list[Hypothesis]]]:
-        index = count()
-        with self._closed_on_error():
-            while futures:
-                for hypotheses in futures.popleft().result():
-                    yield next(index), hypotheses
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a submitted batch is not finished yet."""
-        return not all(future.done() for future in self._submitted)
-
-    @contextmanager
-    def _closed_on_error(self) -> Generator[None]:
-        is_done = False
-        try:
-            yield
-            is_done = True
-        except (BrokenProcessPool, CancelledError) as error:
-            raise WorkerError(
-                "the worker processes were closed or replaced before this text was finished; finish it first"
-                if self._owner_pid < 0
-                else "a worker process was killed, perhaps for lack of memory; use fewer --workers"
-            ) from error
-        finally:
-            if not is_done:
-                self.close()
-
-    def close(self) -> None:
-        """Kills the processes at once."""
-        is_owner, self._owner_pid = self._owner_pid == os.getpid(), -1
-        if is_owner:
-            self._kill()
-
-    def _kill(self) -> None:
-        """Kills the processes and waits for the threads of the pool, which would otherwise run when Python exits.
-
-        Such a thread may be reading a message that a killed process has written only partly. It sees the end of the
-        pipe only if this process has closed its copy of the other end.
-        """
-        self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
-        if not self._pool._broken:  # if it is, the pool's thread saw a process end, and closes this pipe itself
-            self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
-        self._pool.shutdown(cancel_futures=True)
+        batches = self.map(make_batches(requests, batch_tokens // self.search.beam))
+        return enumerate(chain.from_iterable(batches))
 
 
 def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[Request]]:
@@ -148,36 +83,21 @@ def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[
         yield batch
 
 
-_arguments: list[tuple[GenerativeModel, Search, SpecialTokenIds]] = []
-"""In a worker: its model, the options of the search, and the special tokens."""
 _batch_numbers = count(1)
 """In a worker: the numbers of its batches."""
 _inference_mode = torch.inference_mode()
 """In a worker: the inference mode that it runs in from start to end."""
 
 
-def _initialize_worker(model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, parent: int) -> None:
-    """Makes a forked process a worker with one thread, which leaves Ctrl-C to its parent and exits with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
-    Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+def _initialize_worker() -> None:
     torch.set_num_threads(1)
     retain_heap()
-    freeze_gc()
     _inference_mode.__enter__()
-    _arguments[:] = [(model, search, special_tokens)]
 
 
-def _exit_with_parent(parent: int) -> None:
-    """Exits this process soon after its parent has ended for any reason."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
-def _search_batch(requests: Sequence[Request]) -> list[list[Hypothesis]]:
-    model, search, special_tokens = _arguments[0]
+def _search_batch(
+    model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, requests: Sequence[Request]
+) -> list[list[Hypothesis]]:
     batch_tokens = search.beam * sum(len(request.source) for request in requests) * len(requests)  # all at once
     results = search_all(model, requests, search, batch_tokens=batch_tokens, special_tokens=special_tokens)
     if next(_batch_numbers) % TRIM_INTERVAL == 0:

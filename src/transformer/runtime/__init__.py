@@ -1,1 +1,1 @@
-"""Process and machine: memory allocator and description of the hardware."""
+"""Process and machine: memory allocator, worker processes and description of the hardware."""

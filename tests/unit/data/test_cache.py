@@ -1,8 +1,11 @@
 """Prepared data: it is created once, reused, never incomplete, and independent of how it is created."""
 
 import json
+import multiprocessing
+import os
 import re
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -11,13 +14,13 @@ import pytest
 
 from samples import write_lines
 from substitution import substitute
-from transformer.data import workers
 from transformer.data.cache import PreparedDataCache
 from transformer.data.config import DataConfig
+from transformer.data.encoding import SMALL_PAIRS, worker_count
 from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.data.progress import show_progress
-from transformer.data.workers import SMALL_PAIRS, worker_count
-from transformer.errors import DataError
+from transformer.data.readers import Pair
+from transformer.errors import DataError, WorkerError
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -205,14 +208,21 @@ def test_a_file_that_changes_meanwhile_is_refused(settings: DataConfig, tmp_path
     assert not list((tmp_path / "x").glob("survey-*"))
 
 
-def test_a_process_that_ends_early_is_told(
+def test_a_process_that_is_killed_is_told(
     settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches an endless wait for a process that was killed."""
-    monkeypatch.setattr(workers, "COMMAND", ["sh", "-c", "exit 7"])
-    with pytest.raises(DataError, match=r"a worker process ended early, with code 7; .* set data.workers lower"):
+    """Catches an endless wait for a process that was killed, and a store that it leaves."""
+
+    def killed(_: object, block: list[Pair]) -> None:
+        assert len(block) == 101
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    substitute(monkeypatch, "encoding.BlockEncoder.encode", killed)  # forked processes have it too
+    message = r"a worker process was killed, perhaps for lack of memory; set data\.workers lower"
+    with pytest.raises(WorkerError, match=message):
         prepared(settings.model_copy(update={"workers": 2}), tmp_path / "x")
     assert not list((tmp_path / "x").glob("*tokens-*/*"))
+    assert not multiprocessing.active_children()
 
 
 def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_path: Path) -> None:
@@ -225,6 +235,7 @@ def test_a_refusal_within_the_text_ends_the_processes(settings: DataConfig, tmp_
     with pytest.raises(DataError, match=r"a.en, line 501, byte 1: 0xff is not UTF-8"):
         CorpusBuilder(settings.model_copy(update={"workers": 2}), 1, tmp_path / "x").prepare(tokenizers, (60, 60))
     assert not list((tmp_path / "x").glob("*tokens-*/*"))
+    assert not multiprocessing.active_children()
 
 
 def test_small_corpora_are_encoded_at_once() -> None:

@@ -193,7 +193,7 @@ def test_processes_end_in_the_middle_of_a_message() -> None:
 import time
 from transformer.decoding import Request, Search, Workers, worker_pool
 
-def answer_at_length(requests):
+def answer_at_length(*_):
     return bytes(100_000_000)
 
 worker_pool._search_batch = answer_at_length  # forked processes have it too
