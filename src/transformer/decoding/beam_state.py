@@ -203,6 +203,16 @@ class BeamState:
                 Hypothesis(tokens[: sentence.length], score, finished=True, ranking_score=ranking_score)
             )
 
+    def advance(self, active: Candidates, search: Search) -> "tuple[list[SentenceState], BeamState | None]":
+        """Appends the next token to every hypothesis that stays active, and drops the sentences that are done.
+
+        Returns:
+            The sentences that are done, and the state of the others; None if no sentence remains.
+        """
+        self.append_tokens(active, search)
+        done = [sentence for sentence in self.sentences if sentence.done]
+        return done, self.drop_finished(active.beam_indices)
+
     def append_tokens(self, active: Candidates, search: Search) -> None:
         """Appends the next token to every hypothesis that stays active, and marks the sentences that are done."""
         best: list[list[float]] = active.ranking_scores.unflatten(1, (search.groups, -1)).amax(dim=2).tolist()

@@ -70,13 +70,6 @@ def log_probabilities(logits: Float[Tensor, "*rows V"], never: tuple[int, ...]) 
     return log_p
 
 
-def scatter_to_vocabulary(
-    logits: Float[Tensor, "N W C"], ids: Int[Tensor, " C"], vocab_size: int
-) -> Float[Tensor, "N W V"]:
-    """Expands the logits of some tokens to the whole vocabulary, with -inf for all other tokens."""
-    return logits.new_full((*logits.shape[:2], vocab_size), -torch.inf).index_copy_(2, ids, logits)
-
-
 @dataclass(frozen=True)
 class TopK:
     """The K best tokens of each hypothesis: no more than K of one hypothesis can be among the K best of a sentence.
@@ -90,6 +83,11 @@ class TopK:
     tokens: Int[Tensor, "N W K"]
     log_p: Float[Tensor, "N W K"]
     processed_log_p: Float[Tensor, "N W K"]
+
+    @classmethod
+    def unprocessed(cls, log_p: Float[Tensor, "N W K"], tokens: Int[Tensor, "N W K"]) -> "TopK":
+        """Returns the best tokens of a model if no logits processor applies."""
+        return cls(tokens, log_p, log_p)
 
 
 def top_k_processed(log_p: Float[Tensor, "N W V"], processed_log_p: Float[Tensor, "N W V"], k: int) -> TopK:

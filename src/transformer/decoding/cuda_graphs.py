@@ -168,9 +168,7 @@ class GraphedSearcher:
                         slots = cast(SlotMap, remaining.state).slots
                         finished, active = finished.select(slots), active.select(slots)
                     remaining.collect_finished(finished, slice(0, self.search.beam), 0)
-                    remaining.append_tokens(active, self.search)
-                    if done := [sentence for sentence in remaining.sentences if sentence.done]:
-                        remaining = remaining.drop_finished(active.beam_indices)
+                    done, remaining = remaining.advance(active, self.search)
                 for sentence in done:
                     yield sentence.index, sentence.hypotheses(self.search)
                 if remaining is None:

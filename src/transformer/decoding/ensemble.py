@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer.decoding.search_model import SearchModel, as_search_model
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
 
@@ -29,7 +30,7 @@ class EnsembleState:
         )
 
 
-class Ensemble:
+class Ensemble(SearchModel):
     """Models over one vocabulary whose predictions are averaged at every step.
 
     Args:
@@ -46,7 +47,7 @@ class Ensemble:
             raise ConfigError("an ensemble has no model; give one or more")
         if average not in ("log_probability", "probability"):
             raise ConfigError(f"average={average!r} is unknown; choose 'log_probability' or 'probability'")
-        self.models = list(models)
+        self.models = [as_search_model(model) for model in models]
         self.average = average
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> EnsembleState:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer.decoding.shortlist import Projection, SupportsOutputSubset
+from transformer.decoding.search_model import SingleModel
+from transformer.interfaces import GenerativeModel
 from transformer.tokenizers.base import Tokenizer
 
 Retokenize = Callable[[Tensor], Tensor]
@@ -37,7 +38,7 @@ def make_retokenizer(source: Tokenizer, target: Tokenizer, max_tokens: int) -> R
     return retokenize
 
 
-class RetokenizingModel:
+class RetokenizingModel(SingleModel):
     """A member of an ensemble whose source tokenizer differs from the ensemble's; the target tokenizer is shared.
 
     Args:
@@ -46,23 +47,12 @@ class RetokenizingModel:
         pad: Padding id of the model's source tokenizer.
     """
 
-    def __init__(self, model: SupportsOutputSubset, retokenize: Retokenize, pad: int) -> None:
-        self.model, self.retokenize, self.pad = model, retokenize, pad
+    def __init__(self, model: GenerativeModel, retokenize: Retokenize, pad: int) -> None:
+        super().__init__(model)
+        self.retokenize, self.pad = retokenize, pad
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
         """Implements `GenerativeModel.begin`; the mask is computed from the converted tokens."""
         del src_mask
         retokenized = self.retokenize(src)
         return self.model.begin(retokenized, (retokenized != self.pad)[:, None, None], limit)
-
-    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        """Implements `GenerativeModel.step`."""
-        return self.model.step(tokens, state)
-
-    def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
-        """Implements `SupportsOutputSubset.step_hidden`."""
-        return self.model.step_hidden(tokens, state)
-
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Projection:
-        """Implements `SupportsOutputSubset.output_subset`."""
-        return self.model.output_subset(ids)

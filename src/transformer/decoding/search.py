@@ -5,30 +5,26 @@ At every step, each hypothesis is continued with each token. Of all continuation
 it is done, and waiting sentences may take its place.
 
 The parts of `SequenceGenerator` of fairseq or `generate` of transformers are here: `decode_step` is the body of the
-loop, `top_k_tokens` the step of the model, `apply_logits_processors` the list of processors. `expand` and `prune` rank
-hypotheses, `BeamState` stores them.
+loop, `SearchModel.top_k` the step of the model, `apply_logits_processors` the list of processors. `expand` and `prune`
+rank hypotheses. `BeamState` stores them, appends their tokens and drops the sentences that are done.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
-from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from transformer.decoding.beam_state import BeamState, SentenceState, eos_id_of
 from transformer.decoding.candidates import (
     Candidates,
-    TopK,
     expand,
     log_probabilities,
     prune,
-    scatter_to_vocabulary,
     top_k_processed,
 )
 from transformer.decoding.config import Request, Search
@@ -42,10 +38,9 @@ from transformer.decoding.constrained import (
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.logits_processors import LogitsProcessor, force_prefixes, make_logits_processors
 from transformer.decoding.sampling import Sampling, draw
-from transformer.decoding.shortlist import ShortlistModel, SupportsOutputSubset, active_shortlist, best_shortlisted
+from transformer.decoding.search_model import SearchModel, as_search_model
 from transformer.errors import ConfigError
-from transformer.interfaces import GenerativeModel, State
-from transformer.kernels import PackedLinear, best_tokens
+from transformer.interfaces import GenerativeModel
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 LogP = Float[Tensor, "N W V"]
@@ -84,18 +79,19 @@ def search_each(
     queue = RequestQueue(enumerate(requests), batch_tokens // search.beam, refill_below)
     beams: BeamState | None = None
     processors = make_logits_processors(search, eos_id_of(special_tokens))
+    search_model = as_search_model(model)
     while True:
         done = list[SentenceState]()
         with ensure_inference_mode():
             while not done:
                 if admitted := queue.admit(beams):
-                    new_beams = BeamState.begin(model, admitted, search, device or torch.device("cpu"), special_tokens)
+                    new_beams = BeamState.begin(
+                        search_model, admitted, search, device or torch.device("cpu"), special_tokens
+                    )
                     beams = new_beams if beams is None else beams.join(new_beams)
                 if beams is None:
                     return
-                beam_indices = decode_step(model, beams, search, processors)
-                done = [sentence for sentence in beams.sentences if sentence.done]
-                beams = beams.drop_finished(beam_indices)
+                done, beams = decode_step(search_model, beams, search, processors)
         for sentence in done:
             yield sentence.index, sentence.hypotheses(search)
 
@@ -140,12 +136,13 @@ def stream_tokens(
     if search.beam != 1:
         raise ConfigError(f"beam={search.beam} cannot stream, since the best hypothesis is known last; choose 1")
     processors = make_logits_processors(search, eos_id_of(special_tokens))
+    search_model, done = as_search_model(model), list[SentenceState]()
     with ensure_inference_mode():
-        beams = BeamState.begin(model, [(0, request)], search, device or torch.device("cpu"), special_tokens)
+        beams = BeamState.begin(search_model, [(0, request)], search, device or torch.device("cpu"), special_tokens)
     (sentence,) = beams.sentences
-    while not sentence.done:
+    while not done:
         with ensure_inference_mode():
-            decode_step(model, beams, search, processors)
+            done, _ = decode_step(search_model, beams, search, processors)
         if not any(sentence.finished):
             yield int(beams.tokens[0, 0])
 
@@ -160,24 +157,25 @@ def ensure_inference_mode() -> AbstractContextManager[object]:
 
 
 def decode_step(
-    model: GenerativeModel, beams: BeamState, search: Search, processors: Sequence[LogitsProcessor]
-) -> Int[Tensor, "N W"]:
-    """Appends one token to every active hypothesis; returns the index of the hypothesis that each one continues."""
+    model: SearchModel, beams: BeamState, search: Search, processors: Sequence[LogitsProcessor]
+) -> tuple[list[SentenceState], BeamState | None]:
+    """Appends one token to every active hypothesis.
+
+    Returns:
+        The sentences that are done, and the state of the others; None if no sentence remains.
+    """
     if is_unprocessed(beams, search):
         active = select_unprocessed(model, beams, search)
     else:
         logits, beams.state = model.step(beams.tokens.flatten(), beams.state)
-        logits, shortlist = logits.unflatten(0, beams.tokens.shape), active_shortlist(beams.state)
-        if shortlist is not None:
-            logits = scatter_to_vocabulary(logits, shortlist.ids, shortlist.vocab_size)
+        logits = logits.unflatten(0, beams.tokens.shape)
         log_p = log_probabilities(logits, beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown))
         processed_log_p = apply_logits_processors(log_p, beams, processors)
         if search.sampling:
             active = sample_candidates(beams, log_p, processed_log_p, search.sampling)
         else:
             active = select_candidates(beams, log_p, processed_log_p, search)
-    beams.append_tokens(active, search)
-    return active.beam_indices
+    return beams.advance(active, search)
 
 
 def is_unprocessed(beams: BeamState, search: Search) -> bool:
@@ -194,55 +192,15 @@ def is_unprocessed(beams: BeamState, search: Search) -> bool:
     )
 
 
-def select_unprocessed(model: GenerativeModel, beams: BeamState, search: Search) -> Candidates:
+def select_unprocessed(model: SearchModel, beams: BeamState, search: Search) -> Candidates:
     """Steps the model and selects candidates from its most probable tokens; same result as `select_candidates`."""
     is_early = beams.sentences[0].length < search.min_tokens
     early_eos = (beams.eos_id,) if is_early and beams.eos_id >= 0 else ()
     never = (*beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), *early_eos)
-    top_k, beams.state = top_k_tokens(model, beams.tokens, beams.state, 2 * search.beam, never)
+    top_k, beams.state = model.top_k(beams.tokens, beams.state, 2 * search.beam, never)
     candidates = expand(top_k, beams.scores, beams.ranking_scores, 2 * search.beam)
     beams.collect_finished(candidates, slice(0, search.beam), 0)
     return prune(candidates, search.beam, beams.eos_id)
-
-
-def top_k_tokens(
-    model: GenerativeModel, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]
-) -> tuple[TopK, State]:
-    """Steps the model and returns the k most probable next tokens of each hypothesis, and the next state.
-
-    Args:
-        model: Model; if it supports output subsets or has a shortlist, the full logits are never stored.
-        tokens: Last token of each hypothesis.
-        state: State before the step.
-        k: Number of tokens per hypothesis. If there are fewer, the others have the log-probability -inf or are left
-            out.
-        never: Tokens that are excluded.
-    """
-    projection = cast(SupportsOutputSubset, model).output_subset(None) if hasattr(model, "output_subset") else None
-    if isinstance(model, ShortlistModel):
-        mask = token_mask(never, model.shortlist.vocab_size, tokens.device)
-        log_p, best, state = model.step_top_k(tokens, state, k, mask)
-    elif isinstance(projection, PackedLinear):
-        size = projection.columns
-        x, state = cast(SupportsOutputSubset, model).step_hidden(tokens.flatten(), state)
-        log_p, best = projection.top_k(x, min(k, size), token_mask(never, size, x.device))
-    else:
-        logits, state = model.step(tokens.flatten(), state)
-        if (lists := active_shortlist(state)) is not None:
-            mask = token_mask(never, lists.vocab_size, logits.device)
-            log_p, best = best_shortlisted(logits, lists.ids, k, mask)
-        else:
-            log_p, best = best_tokens(logits, min(k, logits.size(1)), token_mask(never, logits.size(1), logits.device))
-    log_p, best = (x.view(*tokens.shape, -1) for x in (log_p, best))
-    return TopK(best, log_p, log_p), state
-
-
-@lru_cache(maxsize=8)
-def token_mask(tokens: tuple[int, ...], vocab_size: int, device: torch.device) -> Bool[Tensor, " V"]:
-    """Returns a mask over the vocabulary that is True for some tokens."""
-    return torch.zeros(vocab_size, dtype=torch.bool, device=device).index_fill_(
-        0, torch.tensor(tokens, dtype=torch.long, device=device), True
-    )
 
 
 def is_forcing_prefix(beams: BeamState) -> bool:

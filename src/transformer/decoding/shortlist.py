@@ -6,36 +6,20 @@ the same technique a lexical shortlist, CTranslate2 a vocabulary map.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.ensemble import EnsembleState
+from transformer.decoding.candidates import TopK
+from transformer.decoding.search_model import SearchModel, SingleModel, token_mask
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
-from transformer.kernels import MAX_TOP_K, ShortlistProjection, best_tokens
+from transformer.kernels import MAX_TOP_K, PackedLinear, ShortlistProjection, best_tokens
 from transformer.tokenizers.special_tokens import EOS_ID, PAD_ID
-
-Projection = Callable[[Tensor], Tensor]
-
-
-class SupportsOutputSubset(GenerativeModel, Protocol):
-    """A model that can compute the logits of a subset of the vocabulary.
-
-    Its `step` equals `step_hidden` followed by `output_subset(None)`.
-    """
-
-    def step_hidden(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B D"], Any]:
-        """Same as `step`, but without the projection to the vocabulary."""
-        ...
-
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Projection:
-        """Returns the projection to some tokens, or to all tokens if `ids` is None."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -68,13 +52,13 @@ class ShortlistBatch:
     Attributes:
         tokens: Concatenated lists, each in ascending order.
         starts: Start of each list in `tokens`, followed by the end of the last one.
-        model: Model whose tokens they are.
+        projection: Linear layer to the logits of the whole vocabulary.
         vocab_size: Size of the target vocabulary.
     """
 
     tokens: Int[Tensor, " T"]
     starts: Int[Tensor, " L"]
-    model: SupportsOutputSubset
+    projection: Any
     vocab_size: int
 
     def __len__(self) -> int:
@@ -90,7 +74,7 @@ class ShortlistBatch:
         lists = [*self.tokens.split(self.sizes), *other.tokens.split(other.sizes)]
         sizes = torch.tensor([len(lists[index]) for index in indices], device=self.tokens.device)
         starts = F.pad(sizes.cumsum(dim=0), (1, 0))
-        return ShortlistBatch(torch.cat([lists[index] for index in indices]), starts, self.model, self.vocab_size)
+        return replace(self, tokens=torch.cat([lists[index] for index in indices]), starts=starts)
 
     @cached_property
     def ids(self) -> Int[Tensor, " C"]:
@@ -98,9 +82,9 @@ class ShortlistBatch:
         return self.tokens.unique()
 
     @cached_property
-    def projection(self) -> Projection:
-        """The output projection to `ids`."""
-        return self.model.output_subset(self.ids)
+    def projection_to_ids(self) -> Callable[[Tensor], Tensor]:
+        """The projection to the logits of `ids`."""
+        return select_outputs(self.projection, self.ids)
 
     @cached_property
     def forbidden(self) -> Bool[Tensor, "N C"]:
@@ -136,15 +120,15 @@ class ShortlistState:
         return ShortlistState(self.inner.join(other.inner), lists, list_of)
 
 
-class ShortlistModel:
-    """A model whose logits are those of a shortlist; `active_shortlist` returns the tokens that they belong to.
+class ShortlistModel(SearchModel):
+    """A model that generates the tokens of a shortlist; the logits of all others are -inf.
 
     Each sentence has its own tokens: its translation does not depend on the other sentences of the batch, and its score
     only in the last bits. Scores are those of the distribution over the shortlist, and thus slightly higher than the
     model's.
 
     Args:
-        model: Model in evaluation mode.
+        model: Model in evaluation mode, with a `projection_layer`.
         shortlist: Shortlist of the model's vocabularies.
         fused: Whether to use a kernel that computes the best tokens of each list at once, which needs a copy of the
             output weights. Otherwise, as in an ensemble, a step computes the tokens of all sentences for each sentence.
@@ -155,9 +139,10 @@ class ShortlistModel:
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
 
-    def __init__(self, model: SupportsOutputSubset, shortlist: Shortlist, *, fused: bool = True) -> None:
-        self.model, self.shortlist = model, shortlist
-        self.output_weights = ShortlistProjection.from_projection(model.output_subset(None)) if fused else None
+    def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist, *, fused: bool = True) -> None:
+        self.model = model if isinstance(model, SingleModel) else SingleModel(model)
+        self.shortlist = shortlist
+        self.output_weights = ShortlistProjection.from_projection(self.model.projection) if fused else None
         size = (
             shortlist.vocab_size
             if self.output_weights is None
@@ -174,49 +159,44 @@ class ShortlistModel:
         """Implements `GenerativeModel.begin`."""
         allowed = self.shortlist.of(src)
         starts = F.pad(allowed.sum(dim=1).cumsum(dim=0), (1, 0))
-        lists = ShortlistBatch(allowed.nonzero()[:, 1].contiguous(), starts, self.model, self.shortlist.vocab_size)
+        tokens = allowed.nonzero()[:, 1].contiguous()
+        lists = ShortlistBatch(tokens, starts, self.model.projection, self.shortlist.vocab_size)
         list_of = torch.arange(len(src), device=src.device)
         return ShortlistState(self.model.begin(src, src_mask, limit), lists, list_of)
 
-    def step(self, tokens: Int[Tensor, " B"], state: ShortlistState) -> tuple[Float[Tensor, "B C"], ShortlistState]:
-        """Returns the logits of the union of all lists, with -inf for tokens that the row's own list lacks."""
-        x, inner = self.model.step_hidden(tokens, state.inner)
-        logits = state.lists.projection(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
-        return logits, replace(state, inner=inner)
+    def step(self, tokens: Int[Tensor, " B"], state: ShortlistState) -> tuple[Float[Tensor, "B V"], ShortlistState]:
+        """Implements `GenerativeModel.step`; the logits are -inf for tokens that the row's own list lacks."""
+        logits, state = self._listed_logits(tokens, state)
+        size, ids = state.lists.vocab_size, state.lists.ids
+        return logits.new_full((len(logits), size), -torch.inf).index_copy_(1, ids, logits), state
 
-    def step_top_k(
-        self, tokens: Int[Tensor, "N W"], state: ShortlistState, k: int, never: Bool[Tensor, " V"]
-    ) -> tuple[Float[Tensor, "N W k"], Int[Tensor, "N W k"], ShortlistState]:
-        """Returns the log-probabilities and ids of the k most probable tokens of each row, and the next state.
-
-        Args:
-            tokens: Last tokens of each sentence's W consecutive rows.
-            state: State before the step.
-            k: Number of tokens per row, best first. If a list has fewer tokens, the others have the log-probability
-                -inf, or are left out at the end of all rows.
-            never: Mask that is True for tokens that are never generated.
-        """
+    def top_k(
+        self, tokens: Int[Tensor, "N W"], state: ShortlistState, k: int, never: tuple[int, ...]
+    ) -> tuple[TopK, ShortlistState]:
+        """Implements `SearchModel.top_k`; each sentence has W consecutive rows."""
+        mask = token_mask(never, self.shortlist.vocab_size, tokens.device)
         if self.output_weights is None or k > MAX_TOP_K:
-            logits, state = self.step(tokens.flatten(), state)
-            log_p, best = best_shortlisted(logits, state.lists.ids, k, never)
-            return log_p.unflatten(0, tokens.shape), best.unflatten(0, tokens.shape), state
-        x, inner = self.model.step_hidden(tokens.flatten(), state.inner)
+            logits, state = self._listed_logits(tokens.flatten(), state)
+            ids = state.lists.ids
+            log_p, indices = best_tokens(logits, min(k, len(ids)), mask[ids])
+            return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in (log_p, ids[indices]))), state
+        x, inner = self.model.hidden_model.step(tokens.flatten(), state.inner)
         lists, list_of = state.lists, state.list_of[:: tokens.size(1)]
         x = x.unflatten(0, tokens.shape)
-        log_p, best = self.output_weights.top_k(x, lists.tokens, lists.starts, list_of, k, never)
-        return log_p, best, replace(state, inner=inner)
+        best = self.output_weights.top_k(x, lists.tokens, lists.starts, list_of, k, mask)
+        return TopK.unprocessed(*best), replace(state, inner=inner)
+
+    def _listed_logits(
+        self, tokens: Int[Tensor, " B"], state: ShortlistState
+    ) -> tuple[Float[Tensor, "B C"], ShortlistState]:
+        """Steps; returns the logits of the union of all lists, with -inf for tokens that the row's own list lacks."""
+        x, inner = self.model.hidden_model.step(tokens, state.inner)
+        logits = state.lists.projection_to_ids(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
+        return logits, replace(state, inner=inner)
 
 
-def best_shortlisted(
-    logits: Float[Tensor, "B C"], ids: Int[Tensor, " C"], k: int, never: Bool[Tensor, " V"]
-) -> tuple[Float[Tensor, "B k"], Int[Tensor, "B k"]]:
-    """Same as `best_tokens`, but for the logits of the tokens `ids`; returns fewer than k if there are fewer."""
-    log_p, indices = best_tokens(logits, min(k, len(ids)), never[ids])
-    return log_p, ids[indices]
-
-
-def active_shortlist(state: State) -> ShortlistBatch | None:
-    """Returns the shortlists that a model's logits are limited to; None if they cover the whole vocabulary."""
-    if isinstance(state, EnsembleState):
-        return active_shortlist(state.states[0])
-    return state.lists if isinstance(state, ShortlistState) else None
+def select_outputs(linear: Any, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
+    """Returns a linear layer, packed or not, restricted to some of its outputs."""
+    if isinstance(linear, PackedLinear):
+        return linear.select(ids)
+    return partial(F.linear, **{name: parameter[ids] for name, parameter in linear.named_parameters()})
