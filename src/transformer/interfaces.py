@@ -98,36 +98,6 @@ class State(Protocol):
         """Returns the state of the given rows, in the given order; rows may repeat or be left out."""
         ...
 
-    def join(self, other: Any) -> "State":
-        """Concatenates the rows of this state and another one; they may be at different positions."""
-        ...
-
-
-@runtime_checkable
-class GraphCapturableState(State, Protocol):
-    """A state whose steps do not need the CPU, so that they can be captured as a CUDA graph.
-
-    Attributes:
-        longest: Number of positions that the longest row has filled.
-    """
-
-    longest: int
-
-    def tensors(self) -> list[Tensor]:
-        """Returns all tensors that a step reads, in an order that depends only on the model.
-
-        Caches are included only if something is written to them.
-        """
-        ...
-
-    def reorder_cache(self, rows: Int[Tensor, " R"]) -> "GraphCapturableState":
-        """Same as `select`, but each row replaces one of the same sentence and at the same position."""
-        ...
-
-    def resized(self, positions: int) -> "GraphCapturableState":
-        """Returns the same state with a capacity of `positions` positions in total."""
-        ...
-
 
 @runtime_checkable
 class GenerativeModel(Protocol):

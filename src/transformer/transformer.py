@@ -1,6 +1,5 @@
 """The model of "Attention Is All You Need" on one page."""
 
-from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -23,7 +22,6 @@ from transformer.blocks import (
     initialize_xavier_uniform,
 )
 from transformer.blocks.attention import Mask
-from transformer.blocks.cache import INITIAL_CAPACITY
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
@@ -117,7 +115,7 @@ class Transformer(nn.Module):
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
-        layers = self.decoder.begin(self.encode(src, src_mask), min(limit, INITIAL_CAPACITY))
+        layers = self.decoder.begin(self.encode(src, src_mask))
         return DecoderCache(layers, src_mask, positions=torch.zeros_like(src[:, 0]))
 
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
@@ -126,20 +124,10 @@ class Transformer(nn.Module):
         The logits equal, up to rounding, those of `forward` at the last position over all tokens so far with a causal
         mask. `state` is modified in place and must not be used again.
         """
-        x, state = self.step_hidden(tokens, state)
-        return self.project(x), state
-
-    def step_hidden(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B D"], DecoderCache]:
-        """Same as `step`, but returns the decoder's output before the projection."""
-        state.ensure_capacity()
         x = self.tgt_pos(self.tgt_embed(tokens[:, None]), state.positions)
         x = self.decoder.step(x, state)[:, 0]
         state.advance()
-        return x, state
-
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
-        """Returns the projection to the tokens `ids` only; None selects all tokens."""
-        return self.projection_layer.output_subset(ids)
+        return self.project(x), state
 
 
 def build_transformer(

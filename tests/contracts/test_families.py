@@ -17,6 +17,7 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.config import Config
 from transformer.decoding import GREEDY, Request, search_all
+from transformer.decoding.search_model import without_projection
 from transformer.inference.cpu import pack
 from transformer.models import family, family_names
 from transformer.tokenizers.config import TokenizerConfig
@@ -218,8 +219,8 @@ def test_a_step_is_its_hidden_state_projected(named: Named, prepare: Callable[[n
     src, tgt, mask = batch()
     model = prepare(named[1])
     logits, _ = model.step(tgt[:, 0], model.begin(src, mask, T))
-    hidden, _ = model.step_hidden(tgt[:, 0], model.begin(src, mask, T))
-    torch.testing.assert_close(model.output_subset(None)(hidden), logits, atol=1e-5, rtol=1e-5)
+    hidden, _ = without_projection(model).step(tgt[:, 0], model.begin(src, mask, T))
+    torch.testing.assert_close(model.projection_layer.proj(hidden), logits, atol=1e-5, rtol=1e-5)
 
 
 @writing_presets

@@ -31,7 +31,7 @@ ARROWS = {
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
     "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
-    "decoding": {"interfaces", "kernels", "runtime", "tokenizers"},
+    "decoding": {"blocks", "interfaces", "kernels", "runtime", "tokenizers"},
     "bundle": {"config", "inference", "kernels", "models", "storage", "tokenizers"},
     "training": {
         "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",

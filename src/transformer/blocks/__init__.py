@@ -12,6 +12,7 @@ Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) 
 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
 from transformer.blocks.cache import CausalCache, DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
 from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.dropout import Dropout
 from transformer.blocks.embedding import InputEmbedding, PatchEmbedding
@@ -35,12 +36,15 @@ from transformer.blocks.positional import (
     sinusoid,
 )
 from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.readout import ReadoutEncoder, ReadoutLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.blocks.rotary import RotaryAttention, RotaryPositions
 
 __all__ = [
     "ACTIVATIONS",
     "CausalCache",
+    "CausalDecoder",
+    "CausalDecoderLayer",
     "Decoder",
     "DecoderCache",
     "DecoderLayer",
@@ -61,6 +65,8 @@ __all__ = [
     "PositionalEncoding",
     "ProjectionLayer",
     "RMSNormalization",
+    "ReadoutEncoder",
+    "ReadoutLayer",
     "RelativePositionBias",
     "ResidualConnection",
     "RotaryAttention",

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.blocks.cache import KeyValueCache
 from transformer.blocks.dropout import drop_out
+from transformer.blocks.overrides import overridable
 from transformer.errors import ConfigError
 
 MAX_UNFUSED_LENGTH: Final = 256
@@ -21,6 +21,7 @@ Mask = Bool[Tensor, "..."] | Int[Tensor, "..."]
 Bias = Float[Tensor, "..."]
 
 
+@overridable
 def attention(
     query: Float[Tensor, "B H T E"],
     key: Float[Tensor, "B H S E"],
@@ -37,9 +38,6 @@ def attention(
     a CPU, provided that there is neither dropout nor a learned bias). For short sentences on a CPU, the backward pass
     of that kernel takes several times as long as that of the plain formula (`docs/experiments/training-speed.md`).
 
-    Like the functions of torch, this one can be overridden within a context (`torch.overrides`). Training on a CPU
-    makes use of that.
-
     Args:
         query: Queries Q, one per target position and head.
         key: Keys K, one per source position and head.
@@ -52,10 +50,6 @@ def attention(
 
     Source: Vaswani et al. 2017, Sec. 3.2.1, Eq. 1.
     """
-    if has_torch_function((query, key, value)):
-        return handle_torch_function(
-            attention, (query, key, value), query, key, value, mask, dropout, bias=bias, scale=scale
-        )
     if query.device.type != "cpu" or key.size(-2) > MAX_UNFUSED_LENGTH:
         allowed = None if mask is None else mask.bool()
         if bias is not None:
@@ -162,17 +156,22 @@ class MultiHeadAttention(nn.Module):
             bias: Bias added to the scaled scores; broadcasts to (B, h, T, S).
         """
         if query is key and key is value:
-            queries, keys, values = (self._split_heads(x) for x in fused_linear(query, (self.W_q, self.W_k, self.W_v)))
-            source = KeyValueCache(self.apply_positions(keys), values)
-            return self._attend_heads(self.apply_positions(queries), source, mask, bias)
+            queries, keys, values = self.queries_keys_values(query)
+            return self._attend_heads(queries, KeyValueCache(keys, values), mask, bias)
         return self.attend(query, self.keys_values(key, value), mask, bias)
 
-    def keys_values(
-        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
-    ) -> KeyValueCache:
-        """Returns the keys and values of every head, as a cache stores them; `positions` as in `apply_positions`."""
-        keys = self.apply_positions(self._split_heads(self.W_k(key)), positions)
-        return KeyValueCache(keys, self._split_heads(self.W_v(value)))
+    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the queries, keys and values of every head for self-attention, each of shape (B, h, T, d_k)."""
+        queries, keys, values = fused_linear(x, (self.W_q, self.W_k, self.W_v))
+        return self._split_heads(queries), self._split_heads(keys), self._split_heads(values)
+
+    def queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B {self.h} T E"]:
+        """Returns the queries of every head."""
+        return self._split_heads(self.W_q(query))
+
+    def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
+        """Returns the keys and values of every head, as a cache stores them."""
+        return KeyValueCache(self._split_heads(self.W_k(key)), self._split_heads(self.W_v(value)))
 
     def attend(
         self,
@@ -180,23 +179,9 @@ class MultiHeadAttention(nn.Module):
         source: KeyValueCache,
         mask: Mask | None = None,
         bias: Bias | None = None,
-        positions: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Same as `forward`, but with projected keys and values; `positions` as in `apply_positions`."""
-        queries = self.apply_positions(self._split_heads(self.W_q(query)), positions)
-        return self._attend_heads(queries, source, mask, bias)
-
-    def apply_positions(
-        self, x: Float[Tensor, "B H T E"], positions: Int[Tensor, " B"] | None = None
-    ) -> Float[Tensor, "B H T E"]:
-        """Encodes positions in queries or keys. Here this changes nothing; `RotaryAttention` rotates them.
-
-        Args:
-            x: Queries or keys of every head.
-            positions: Position of the first query or key of each row; default: 0.
-        """
-        del positions
-        return x
+        """Same as `forward`, but with projected keys and values."""
+        return self._attend_heads(self.queries(query), source, mask, bias)
 
     def step(
         self,
@@ -215,9 +200,9 @@ class MultiHeadAttention(nn.Module):
             mask: Those of the first T cached positions that each row may attend to.
             bias: Bias added to the scaled scores, as in `forward`.
         """
-        new = self.keys_values(x, x, positions)
-        cache.write(new.keys, new.values, positions)
-        return self.attend(x, cache.first(mask.size(-1)), mask, bias, positions)
+        length = mask.size(-1)
+        cache.write(self.keys_values(x, x), positions, length)
+        return self.attend(x, cache.first(length), mask, bias)
 
     def attention_weights(
         self,
@@ -227,8 +212,8 @@ class MultiHeadAttention(nn.Module):
         bias: Bias | None = None,
     ) -> Float[Tensor, "B {self.h} T S"]:
         """Returns the weights that `forward` uses (without dropout), for inspection."""
-        queries, keys = (self.apply_positions(self._split_heads(x)) for x in (self.W_q(query), self.W_k(key)))
-        return attention_weights(queries, self._repeat_kv(keys), mask, bias=bias, scale=self.scale)
+        keys = self._repeat_kv(self.keys_values(key, key).keys)
+        return attention_weights(self.queries(query), keys, mask, bias=bias, scale=self.scale)
 
     def _attend_heads(
         self, queries: Float[Tensor, "B H T E"], source: KeyValueCache, mask: Mask | None, bias: Bias | None
@@ -246,14 +231,12 @@ class MultiHeadAttention(nn.Module):
         return x if self.kv_heads == self.h else x.repeat_interleave(self.h // self.kv_heads, dim=1)
 
 
+@overridable
 def fused_linear(x: Float[Tensor, "B T D"], layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """Applies several linear layers to one input as a single matrix product.
 
-    In training, x is then rounded only once, and its gradient is summed only once. Like `attention`, the function can
-    be overridden within a context.
+    In training, x is then rounded only once, and its gradient is summed only once.
     """
-    if has_torch_function((x,)):
-        return handle_torch_function(fused_linear, (x,), x, layers)
     biases: list[Tensor] = [layer.bias for layer in layers if cast("Tensor | None", layer.bias) is not None]
     outputs = F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None)
     return outputs.split([layer.out_features for layer in layers], dim=-1)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import cast
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.residual import Norm, ResidualConnection
+from transformer.blocks.residual import Norm, residual_connections
+from transformer.blocks.stack import LayerStack
 
 
 class DecoderLayer(nn.Module):
@@ -44,9 +44,7 @@ class DecoderLayer(nn.Module):
         self.self_attention_block = self_attention_block
         self.cross_attention_block = cross_attention_block
         self.feed_forward_block = feed_forward_block
-        self.residual_connections = nn.ModuleList(
-            ResidualConnection(d_model, dropout, order=order, norm=norm) for _ in range(3)
-        )
+        self.residual_connections = residual_connections(3, d_model, dropout, order, norm)
 
     def forward(
         self,
@@ -62,10 +60,10 @@ class DecoderLayer(nn.Module):
         x = attend_source(x, lambda x: self.cross_attention_block(x, encoder_output, encoder_output, src_mask))
         return feed_forward(x, self.feed_forward_block)
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
-        """Returns an empty cache for `capacity` target positions, together with the keys and values of the source."""
+    def begin(self, encoder_output: Float[Tensor, "B S D"]) -> LayerCache:
+        """Returns an empty cache of the target, together with the keys and values of the source."""
         source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
-        return LayerCache(type(source).empty(source.keys, capacity), source)
+        return LayerCache(type(source).empty(source.keys), source)
 
     def step(
         self,
@@ -90,24 +88,11 @@ class DecoderLayer(nn.Module):
         return self.cross_attention_block.attend(by_sentence, source, cache.src_mask).flatten(0, 1)[:, None]
 
 
-class Decoder(nn.Module):
-    """A stack of N decoder layers and a final norm.
-
-    Args:
-        layers: The layers, first to last.
-        norm: Normalization of the last layer's output, with the same default as in `Encoder`.
-        position_bias: Module that computes the self-attention bias shared by all layers, or None.
+class Decoder(LayerStack):
+    """A stack of N decoder layers and a final norm; for the arguments, see `LayerStack`.
 
     Source: Vaswani et al. 2017, Sec. 3.1.
     """
-
-    def __init__(
-        self, layers: nn.ModuleList, norm: nn.Module | None = None, *, position_bias: nn.Module | None = None
-    ) -> None:
-        super().__init__()
-        self.layers = layers
-        self.norm = LayerNormalization(cast(DecoderLayer, layers[0]).d_model) if norm is None else norm
-        self.position_bias = position_bias
 
     def forward(
         self,
@@ -117,22 +102,18 @@ class Decoder(nn.Module):
         tgt_mask: Mask | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Returns the decoder's output at every target position; for the masks, see `MultiHeadAttention`."""
-        bias = None
-        if self.position_bias is not None:
-            bias = self.position_bias(torch.arange(x.size(1), device=x.device)[None], x.size(1))
+        bias = self.self_attention_bias(x)
         for layer in self.layers:
             x = layer(x, encoder_output, src_mask, tgt_mask, bias)
         return self.norm(x)
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> list[LayerCache]:
+    def begin(self, encoder_output: Float[Tensor, "B S D"]) -> list[LayerCache]:
         """Returns one empty cache per layer; see `DecoderLayer.begin`."""
-        return [layer.begin(encoder_output, capacity) for layer in cast(Iterable[DecoderLayer], self.layers)]
+        return [layer.begin(encoder_output) for layer in cast(Iterable[DecoderLayer], self.layers)]
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
         """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""
-        self_mask, bias = cache.self_mask, None
-        if self.position_bias is not None:
-            bias = self.position_bias(cache.positions[:, None], self_mask.size(-1))
+        self_mask, bias = cache.self_mask, self.step_bias(cache)
         for index, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
             x = layer.step(x, cache, index, self_mask, bias)
         return self.norm(x)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.blocks.dropout import Dropout, drop_out
+from transformer.blocks.overrides import overridable
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -44,10 +44,11 @@ class FeedForwardBlock(nn.Module):
         return feed_forward(x, self.linear_1, self.activation, p, self.linear_2)
 
 
+@overridable
 def feed_forward(
     x: Float[Tensor, "B T D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
 ) -> Float[Tensor, "B T D"]:
-    """Computes the feed-forward network as one function; like `attention`, it can be overridden within a context.
+    """Computes the feed-forward network as one function.
 
     Args:
         x: Input of the network.
@@ -56,8 +57,6 @@ def feed_forward(
         p: Probability of zeroing an element after the activation.
         linear_2: Second linear layer, W_2 and b_2.
     """
-    if has_torch_function((x,)):
-        return handle_torch_function(feed_forward, (x,), x, linear_1, activation, p, linear_2)
     return linear_2(drop_out(activation(linear_1(x)), p))
 
 

@@ -1,10 +1,6 @@
 """The projection of the decoder's output to the vocabulary."""
 
-from collections.abc import Callable
-from functools import partial
-
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 
@@ -28,10 +24,3 @@ class ProjectionLayer(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Returns the logits at every position."""
         return self.proj(x)
-
-    def output_subset(self, ids: Int[Tensor, " M"] | None) -> Callable[[Tensor], Tensor]:
-        """Returns a projection to the tokens `ids` only, for a search; None selects all tokens."""
-        if ids is None:
-            return self.proj
-        selected = {name: parameter[ids] for name, parameter in self.proj.named_parameters()}
-        return partial(F.linear, **selected)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function
 
 from transformer.blocks.dropout import Dropout
 from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.overrides import overridable
 from transformer.errors import ConfigError
 
 Norm = Callable[[int], nn.Module]
@@ -42,28 +42,27 @@ class ResidualConnection(nn.Module):
         self.norm = norm(d_model)
 
     def forward(
-        self,
-        x: Float[Tensor, "B S D"],
-        sublayer: Callable[[Float[Tensor, "B S D"]], Float[Tensor, "B T D"]],
-        n_queries: int | None = None,
+        self, x: Float[Tensor, "B T D"], sublayer: Callable[[Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
     ) -> Float[Tensor, "B T D"]:
         """Returns the sum of `x` and the output of `sublayer`, normalized as `order` says.
 
         Args:
             x: Input of the sub-layer, to which its output is added.
             sublayer: Sub-layer, a function of its input.
-            n_queries: Number of leading positions that `sublayer` returns; default: all.
         """
-        residual = x if n_queries is None else x[:, :n_queries]
         if self.order == "pre":
-            return self.dropout.add_dropout(residual, sublayer(self.norm(x)))
-        return add_norm(residual, sublayer(x), self.dropout, self.norm)
+            return self.dropout.add_dropout(x, sublayer(self.norm(x)))
+        return add_norm(x, sublayer(x), self.dropout, self.norm)
 
 
+def residual_connections(n: int, d_model: int, dropout: float, order: str, norm: Norm) -> nn.ModuleList:
+    """Returns the residual connections of a layer with n sub-layers; see `ResidualConnection`."""
+    return nn.ModuleList(ResidualConnection(d_model, dropout, order=order, norm=norm) for _ in range(n))
+
+
+@overridable
 def add_norm(
     x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"], dropout: Dropout, norm: nn.Module
 ) -> Float[Tensor, "B T D"]:
-    """Returns norm(`x` + dropout(`y`)); like `attention`, it can be overridden within a context."""
-    if has_torch_function((x, y)):
-        return handle_torch_function(add_norm, (x, y), x, y, dropout, norm)
+    """Returns norm(`x` + dropout(`y`))."""
     return norm(dropout.add_dropout(x, y))

@@ -1,10 +1,11 @@
 """Rotary positions: queries and keys are rotated by angles that depend on their positions."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer.blocks.attention import MultiHeadAttention
+from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
+from transformer.blocks.cache import KeyValueCache
 from transformer.errors import ConfigError
 
 
@@ -66,7 +67,7 @@ class RotaryPositions(nn.Module):
 
 
 class RotaryAttention(MultiHeadAttention):
-    """Self-attention with rotary positions.
+    """Self-attention whose queries and keys are rotated by their positions; see `RotaryPositions`.
 
     Args:
         d_model: Width of queries, keys, values and the output.
@@ -92,8 +93,44 @@ class RotaryAttention(MultiHeadAttention):
         super().__init__(d_model, h, dropout, d_k=d_k, kv_heads=kv_heads, bias=bias)
         self.rotation = rotation
 
-    def apply_positions(
-        self, x: Float[Tensor, "B H T E"], positions: Int[Tensor, " B"] | None = None
-    ) -> Float[Tensor, "B H T E"]:
-        """Rotates queries or keys by their positions; see `RotaryPositions`."""
-        return self.rotation(x, positions)
+    def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Implements `MultiHeadAttention.queries_keys_values`, at the positions 0 .. T - 1."""
+        queries, keys, values = super().queries_keys_values(x)
+        return self.rotation(queries), self.rotation(keys), values
+
+    def queries(
+        self, query: Float[Tensor, "B T D"], positions: Int[Tensor, " B"] | None = None
+    ) -> Float[Tensor, "B {self.h} T E"]:
+        """Implements `MultiHeadAttention.queries`; `positions` as in `RotaryPositions.forward`."""
+        return self.rotation(super().queries(query), positions)
+
+    def keys_values(
+        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
+    ) -> KeyValueCache:
+        """Implements `MultiHeadAttention.keys_values`; `positions` as in `RotaryPositions.forward`."""
+        source = super().keys_values(key, value)
+        return KeyValueCache(self.rotation(source.keys, positions), source.values)
+
+    def attend(
+        self,
+        query: Float[Tensor, "B T D"],
+        source: KeyValueCache,
+        mask: Mask | None = None,
+        bias: Bias | None = None,
+        positions: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Implements `MultiHeadAttention.attend`; `positions` as in `RotaryPositions.forward`."""
+        return self._attend_heads(self.queries(query, positions), source, mask, bias)
+
+    def step(
+        self,
+        x: Float[Tensor, "B 1 D"],
+        cache: KeyValueCache,
+        positions: Int[Tensor, " B"],
+        mask: Bool[Tensor, "B 1 1 T"],
+        bias: Bias | None = None,
+    ) -> Float[Tensor, "B 1 D"]:
+        """Implements `MultiHeadAttention.step`."""
+        length = mask.size(-1)
+        cache.write(self.keys_values(x, x, positions), positions, length)
+        return self.attend(x, cache.first(length), mask, bias, positions)

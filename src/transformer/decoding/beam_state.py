@@ -19,6 +19,7 @@ from transformer.decoding.candidates import Candidates, normalized_score, rank
 from transformer.decoding.config import Request, Search
 from transformer.decoding.constrained import count_occurrences
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.incremental_state import join_states
 from transformer.decoding.sampling import random_stream
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
@@ -166,7 +167,7 @@ class BeamState:
             uniform = _concatenate_padded(self.uniform, other.uniform)
         return BeamState(
             [*self.sentences, *other.sentences],
-            self.state.join(other.state),
+            join_states(self.state, other.state),
             torch.cat([self.tokens, other.tokens]),
             scores,
             scores if is_unprocessed else torch.cat([self.ranking_scores, other.ranking_scores]),

@@ -19,12 +19,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer.blocks.cache import CausalCache, DecoderCache
 from transformer.decoding.beam_state import BeamState, eos_id_of
 from transformer.decoding.candidates import Candidates, TopK, expand, prune
 from transformer.decoding.config import Request, Search
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.incremental_state import reorder_rows, resize_caches, state_tensors
 from transformer.decoding.search import search_each
-from transformer.interfaces import GenerativeModel, GraphCapturableState
+from transformer.interfaces import GenerativeModel
 from transformer.kernels import best_tokens
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
@@ -117,7 +119,7 @@ class GraphedSearcher:
             beams = BeamState.begin(
                 self.model, list(enumerate(padded)), self.search, self.device, self.special_tokens, pad_to=length
             )
-            if not isinstance(beams.state, GraphCapturableState):
+            if not isinstance(beams.state, CausalCache | DecoderCache):
                 self._can_capture = False
                 return None
             limit = max(request.limit for request in batch)
@@ -220,13 +222,14 @@ class GraphedBatch:
         max_tokens: int,
         capturer: "GraphCapturer | None",
     ) -> None:
-        state = cast(GraphCapturableState, beams.state)
+        state = cast(CausalCache | DecoderCache, beams.state)
         self.model, self.search, self.eos_id = model, search, eos_id_of(special_tokens)
         self.longest, self.max_tokens = state.longest, max_tokens
-        self.state, self.tokens, self.scores = state.resized(self.longest + max_tokens), beams.tokens, beams.scores
-        with_caches = self.state.resized(self.longest + max_tokens)
+        self.state = resize_caches(state, self.longest + max_tokens)
+        self.tokens, self.scores = beams.tokens, beams.scores
+        with_caches = replace(self.state)
         with_caches.longest = self.longest + 1  # `tensors` includes caches only if something is written
-        self.nbytes = sum(x.nbytes for x in with_caches.tensors())
+        self.nbytes = sum(x.nbytes for x in state_tensors(with_caches))
         n, width = self.scores.shape
         self.first_rows = width * torch.arange(n, device=self.scores.device)[:, None]
         self.special_tokens = special_tokens
@@ -238,9 +241,12 @@ class GraphedBatch:
 
     def load(self, beams: BeamState) -> None:
         """Overwrites the sentences with others of the same shape."""
-        state = cast(GraphCapturableState, beams.state)
-        state = state.resized(self.longest + self.max_tokens) if self.longest else state  # else caches are empty
-        for fixed, new in zip(self._tensors(self.state), [*state.tensors(), beams.tokens, beams.scores], strict=True):
+        state = cast(CausalCache | DecoderCache, beams.state)
+        if self.longest:  # otherwise the caches are empty
+            state = resize_caches(state, self.longest + self.max_tokens)
+        for fixed, new in zip(
+            self._tensors(self.state), [*state_tensors(state), beams.tokens, beams.scores], strict=True
+        ):
             fixed.copy_(new)
 
     def launch(self, begun: int, steps: int) -> "StepResults":
@@ -261,7 +267,7 @@ class GraphedBatch:
     def _run_steps(self, begun: int, steps: int, *, keep: bool = True) -> None:
         """Runs steps and records what they selected; `keep` copies the new state to the fixed tensors."""
         width = self.scores.size(1)
-        state = self.state.resized(self.longest + begun + steps)
+        state = resize_caches(self.state, self.longest + begun + steps)
         state.longest = self.longest + begun
         tokens, scores = self.tokens, self.scores
         for step in range(steps):
@@ -273,16 +279,16 @@ class GraphedBatch:
             active = prune(candidates, width, self.eos_id)
             tokens, scores = active.tokens, active.scores
             if width > 1:
-                state = state.reorder_cache((self.first_rows + active.beam_indices).flatten())
+                state = reorder_rows(state, (self.first_rows + active.beam_indices).flatten())
             is_eos = candidates.tokens[:, :width] == self.eos_id
             self.sums[step, 0] = candidates.ranking_scores[:, :width].masked_fill(~is_eos, -torch.inf)
             self.sums[step, 1] = scores
             for row, indices in enumerate((candidates.beam_indices[:, :width], active.beam_indices, tokens)):
                 self.ids[step, row] = indices
         if keep:
-            fixed_state = self.state.resized(self.longest + begun + steps)
+            fixed_state = resize_caches(self.state, self.longest + begun + steps)
             fixed_state.longest = state.longest
-            for fixed, new in zip(self._tensors(fixed_state), [*state.tensors(), tokens, scores], strict=True):
+            for fixed, new in zip(self._tensors(fixed_state), [*state_tensors(state), tokens, scores], strict=True):
                 if fixed.data_ptr() != new.data_ptr():
                     fixed.copy_(new)
 
@@ -298,8 +304,8 @@ class GraphedBatch:
             self._never = early, late
         return self._never[length >= self.search.min_tokens]
 
-    def _tensors(self, state: GraphCapturableState) -> list[Tensor]:
-        return [*state.tensors(), self.tokens, self.scores]
+    def _tensors(self, state: CausalCache | DecoderCache) -> list[Tensor]:
+        return [*state_tensors(state), self.tokens, self.scores]
 
 
 class GraphCapturer:

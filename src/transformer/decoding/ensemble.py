@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from transformer.decoding.incremental_state import join_states
 from transformer.decoding.search_model import SearchModel, as_search_model
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
@@ -26,7 +27,7 @@ class EnsembleState:
     def join(self, other: "EnsembleState") -> "EnsembleState":
         """Concatenates the rows of both, model by model."""
         return EnsembleState(
-            tuple(state.join(other_state) for state, other_state in zip(self.states, other.states, strict=True))
+            tuple(join_states(state, other_state) for state, other_state in zip(self.states, other.states, strict=True))
         )
 
 

@@ -5,8 +5,8 @@ At every step, each hypothesis is continued with each token. Of all continuation
 it is done, and waiting sentences may take its place.
 
 The parts of `SequenceGenerator` of fairseq or `generate` of transformers are here: `decode_step` is the body of the
-loop, `SearchModel.top_k` the step of the model, `apply_logits_processors` the list of processors. `expand` and `prune`
-rank hypotheses. `BeamState` stores them, appends their tokens and drops the sentences that are done.
+loop, `SearchModel.top_k` the step of the model, `apply_logits_processors` the list of processors. Hypotheses are ranked
+by `expand` and `prune`. `BeamState` stores them, appends their tokens and drops the sentences that are done.
 """
 
 from collections import deque

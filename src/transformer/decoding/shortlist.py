@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.candidates import TopK
+from transformer.decoding.incremental_state import join_states
 from transformer.decoding.search_model import SearchModel, SingleModel, token_mask
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
@@ -117,7 +118,7 @@ class ShortlistState:
         """Concatenates the rows of both, and keeps the lists that they use."""
         used, list_of = torch.cat([self.list_of, other.list_of + len(self.lists)]).unique(return_inverse=True)
         lists = self.lists.join(other.lists, used.tolist())
-        return ShortlistState(self.inner.join(other.inner), lists, list_of)
+        return ShortlistState(join_states(self.inner, other.inner), lists, list_of)
 
 
 class ShortlistModel(SearchModel):

@@ -1,6 +1,4 @@
-"""Decoder-only language models: the stack of the paper's encoder with a causal mask."""
-
-from collections.abc import Callable
+"""Decoder-only language models."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,14 +6,12 @@ from torch import Tensor, nn
 
 from transformer.blocks import (
     CausalCache,
-    Encoder,
+    CausalDecoder,
     InputEmbedding,
-    KeyValueCache,
     MultiHeadAttention,
     ProjectionLayer,
     causal_mask,
 )
-from transformer.blocks.cache import INITIAL_CAPACITY
 from transformer.blocks.positional import Positions
 from transformer.errors import ConfigError
 
@@ -33,7 +29,7 @@ class LanguageModel(nn.Module):
     """
 
     def __init__(
-        self, embed: InputEmbedding, positions: Positions, decoder: Encoder, projection_layer: ProjectionLayer
+        self, embed: InputEmbedding, positions: Positions, decoder: CausalDecoder, projection_layer: ProjectionLayer
     ) -> None:
         super().__init__()
         self.embed = embed
@@ -97,10 +93,9 @@ class LanguageModel(nn.Module):
         positions = src_mask.sum(dim=(1, 2, 3))
         if not src.size(1):  # a pass over one dummy token determines the shapes and dtypes of the caches
             _, first = self.decoder.begin(self.positions(self.embed(torch.zeros_like(positions)[:, None])))
-            caches = [type(cache).empty(cache.keys, min(limit, INITIAL_CAPACITY)) for cache in first]
-            return CausalCache(caches, positions)
+            return CausalCache([type(cache).empty(cache.keys) for cache in first], positions)
         _, caches = self.decoder.begin(self.positions(self.embed(src)), causal_mask(src.size(1), src.device))
-        return CausalCache([_owned(cache) for cache in caches], positions, int(positions.max()))
+        return CausalCache(caches, positions, int(positions.max()))
 
     def step(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B V"], CausalCache]:
         """Returns the logits after one more token per row, and the state for the next step.
@@ -108,22 +103,7 @@ class LanguageModel(nn.Module):
         The logits equal, up to rounding, those of `forward` at the last position over all tokens so far. `state` is
         modified in place and must not be used again.
         """
-        x, state = self.step_hidden(tokens, state)
-        return self.project(x), state
-
-    def step_hidden(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B D"], CausalCache]:
-        """Same as `step`, but returns the decoder's output before the projection."""
-        state.ensure_capacity()
         x = self.positions(self.embed(tokens[:, None]), state.positions)
         x = self.decoder.step(x, state)[:, 0]
         state.advance()
-        return x, state
-
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> Callable[[Tensor], Tensor]:
-        """Returns the projection to the tokens `ids` only; None selects all tokens."""
-        return self.projection_layer.output_subset(ids)
-
-
-def _owned(cache: KeyValueCache) -> KeyValueCache:
-    """Copies a cache into larger memory that steps can write to."""
-    return cache.grow(INITIAL_CAPACITY)
+        return self.project(x), state

@@ -8,14 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.blocks import (
-    Encoder,
-    EncoderLayer,
+    CausalCache,
+    CausalDecoder,
+    CausalDecoderLayer,
     FeedForwardBlock,
     GatedFeedForward,
     LearnedPositions,
     LinearBias,
     MultiHeadAttention,
     PatchEmbedding,
+    ReadoutEncoder,
+    ReadoutLayer,
     RelativePositionBias,
     RMSNormalization,
     RotaryAttention,
@@ -23,6 +26,7 @@ from transformer.blocks import (
     attention,
     causal_mask,
 )
+from transformer.decoding.incremental_state import join_states
 from transformer.errors import ConfigError
 
 B, T, S, D = 3, 5, 7, 12
@@ -160,25 +164,22 @@ def test_linear_biases_have_the_slopes_of_the_paper() -> None:
 def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
     """Catches a bias at the wrong position after rows of different lengths were selected and joined."""
     torch.manual_seed(0)
-    layers = (EncoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0) for _ in range(2))
-    stack = Encoder(nn.ModuleList(layers), position_bias=bias).eval()
+    layers = (CausalDecoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0) for _ in range(2))
+    stack = CausalDecoder(nn.ModuleList(layers), position_bias=bias).eval()
     x = torch.randn(B, T, D)
     expected = stack(x, causal_mask(T))
-    from transformer.blocks import CausalCache
-
     lengths = torch.tensor([2, 3, 1])
     _, caches = stack.begin(x[:, :3], causal_mask(3))
-    state = CausalCache([cache.grow(1) for cache in caches], lengths, 3)
+    state = CausalCache(caches, lengths, 3)
     order = torch.tensor([2, 0, 1])
     state = state.select(order)
     rows = torch.arange(B)
     for _ in range(2):
-        state.ensure_capacity()
         positions = state.positions
         actual = stack.step(x[order][rows, positions][:, None], state)
         torch.testing.assert_close(actual[:, 0], expected[order][rows, positions], atol=1e-5, rtol=1e-4)
         state.advance()
-    joined = state.select(torch.tensor([0])).join(state.select(torch.tensor([0])))
+    joined = join_states(state.select(torch.tensor([0])), state.select(torch.tensor([0])))
     assert joined.positions.tolist() == [3, 3]
 
 
@@ -186,8 +187,8 @@ def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
 @pytest.mark.parametrize("bias", [LinearBias(2), None])
 def test_the_first_positions_are_those_of_the_whole(order: str, bias: nn.Module | None) -> None:
     """Catches a mask or bias of other positions, keys truncated like queries, and a residual of the wrong rows."""
-    layers = (EncoderLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0, order=order) for _ in "ab")
-    stack = Encoder(nn.ModuleList(layers), position_bias=bias).eval()
+    layers = (ReadoutLayer(D, MultiHeadAttention(D, 2), FeedForwardBlock(D, 13, 0.0), 0.0, order=order) for _ in "ab")
+    stack = ReadoutEncoder(nn.ModuleList(layers), position_bias=bias).eval()
     x, mask = torch.randn(B, T, D), torch.rand(B, 1, T, T) < 0.7
     torch.testing.assert_close(stack(x, mask, 2), stack(x, mask)[:, :2])
 

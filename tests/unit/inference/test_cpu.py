@@ -11,23 +11,26 @@ from torch import Tensor, nn
 
 from transformer.blocks import (
     ACTIVATIONS,
-    Encoder,
-    EncoderLayer,
+    CausalDecoder,
+    CausalDecoderLayer,
     FeedForwardBlock,
     GatedFeedForward,
     InputEmbedding,
     LearnedPositions,
     MultiHeadAttention,
     ProjectionLayer,
+    ReadoutEncoder,
+    ReadoutLayer,
     RelativePositionBias,
     causal_mask,
     padding_mask,
 )
 from transformer.decoding import Request, Search, search_all
+from transformer.decoding.incremental_state import join_states
 from transformer.errors import ConfigError
 from transformer.inference.cpu import choose_precision, chunking, describe_precision, pack, packed_bytes
 from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
-from transformer.inference.cpu.fused_layers import PackedEncoderLayer
+from transformer.inference.cpu.fused_layers import PackedCausalDecoderLayer
 from transformer.kernels import PRECISIONS, Precision, Weight, unavailable_reason
 from transformer.models.language_model import LanguageModel
 from transformer.transformer import build_transformer
@@ -68,21 +71,27 @@ def test_encoding_in_chunks_equals_encoding_at_once(
 ) -> None:
     """Catches rows under the mask of others, a last chunk that is lost, a bias of some rows alone, keys as values."""
     bias = RelativePositionBias(3, 8, 20, bidirectional=True)
-    blocks = [EncoderLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0) for _ in range(2)]
-    encoder = nn.ModuleList([Encoder(nn.ModuleList(blocks), position_bias=bias)]).eval()
-    for parameter in encoder.parameters():
+    layers, causal_layers = (
+        nn.ModuleList(layer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0) for _ in range(2))
+        for layer in (ReadoutLayer, CausalDecoderLayer)
+    )
+    encoder = ReadoutEncoder(layers, position_bias=bias)
+    stacks = nn.ModuleList([encoder, CausalDecoder(causal_layers, position_bias=bias)]).eval()
+    for parameter in stacks.parameters():
         nn.init.normal_(parameter.data, std=0.3)
     src = torch.tensor([[1] * n + [0] * (7 - n) for n in (7, 3, 5, 1, 6)])
     mask = {"nothing": None, "padding": padding_mask(src), "what comes later": causal_mask(7)}[hidden]
     x = torch.randn(5, 7, 48)
-    expected, (_, caches) = encoder[0](x, mask, first), encoder[0].begin(x, mask)
+    expected, causal, (_, caches) = encoder(x, mask, first), stacks[1](x, mask), stacks[1].begin(x, mask)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(chunking, "TOKENS_PER_THREAD", 2 * 7)
-    packed, rows = pack(encoder, "float32")[0], list[int]()
-    packed.layers[0].register_forward_hook(lambda _, inputs, output: rows.append(len(output)))
-    torch.testing.assert_close(packed(x, mask, first), expected, atol=1e-4, rtol=1e-4)
-    assert rows == [2, 2, 1]
-    for cache, expected_cache in zip(packed.begin(x, mask)[1], caches, strict=True):
+    packed, rows = pack(stacks, "float32"), list[int]()
+    for stack in packed:
+        stack.layers[0].register_forward_hook(lambda _, inputs, output: rows.append(len(output)))
+    torch.testing.assert_close(packed[0](x, mask, first), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(packed[1](x, mask), causal, atol=1e-4, rtol=1e-4)
+    assert rows == [2, 2, 1] * 2
+    for cache, expected_cache in zip(packed[1].begin(x, mask)[1], caches, strict=True):
         torch.testing.assert_close(cache.keys, expected_cache.keys, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(cache.values, expected_cache.values, atol=1e-4, rtol=1e-4)
 
@@ -117,13 +126,13 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
 ) -> None:
     """Catches a step that looks for a source, takes the norm of another place, or leaves the activation out."""
 
-    def layer() -> EncoderLayer:
+    def layer() -> CausalDecoderLayer:
         network = (GatedFeedForward if gated else FeedForwardBlock)(48, 70, 0.0, activation=ACTIVATIONS[activation])
-        return EncoderLayer(48, MultiHeadAttention(48, 3), network, 0.0)
+        return CausalDecoderLayer(48, MultiHeadAttention(48, 3), network, 0.0)
 
     embed, projection = InputEmbedding(48, 101), ProjectionLayer(48, 101)
     bias = RelativePositionBias(3, 8, 20, bidirectional=False) if biased else None
-    decoder = Encoder(nn.ModuleList(layer() for _ in range(2)), position_bias=bias)
+    decoder = CausalDecoder(nn.ModuleList(layer() for _ in range(2)), position_bias=bias)
     model = LanguageModel(embed, LearnedPositions(48, 50, 0.0), decoder, projection).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter.data, std=0.3)
@@ -132,7 +141,7 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
     packed = pack(model, precision)
     assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
     is_fused = unavailable_reason() is None and not gated
-    assert all((type(layer) is PackedEncoderLayer) == is_fused for layer in packed.decoder.layers)
+    assert all((type(layer) is PackedCausalDecoderLayer) == is_fused for layer in packed.decoder.layers)
     state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
     for t in range(4, 45):
         logits, state = packed.step(tokens[:, t], state)
@@ -177,7 +186,7 @@ def test_rows_that_share_a_cache_step_as_if_each_had_its_own(seed: int) -> None:
             expected, actual = expected.select(rows), actual.select(rows)
         elif action < 0.65 and expected.width == actual.width == 1 and n < 6:
             expected, actual = (
-                state.join(of.begin(src, mask, 50)) for of, state in ((model, expected), (packed, actual))
+                join_states(state, of.begin(src, mask, 50)) for of, state in ((model, expected), (packed, actual))
             )
 
 
@@ -272,7 +281,7 @@ def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
     """Catches an indirection table that is expected in a layer that has none, as when only some layers are fused."""
     caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (IndirectKVCache, PackedCache)]
     rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
-    for selected, (keys, values) in zip(IndirectKVCache.selected(caches, rows, 3, 3), before, strict=True):
+    for selected, (keys, values) in zip([cache.select(rows, 3, 3) for cache in caches], before, strict=True):
         cache = selected.materialize() if isinstance(selected, IndirectKVCache) else selected
         assert torch.equal(cache.keys[:, :, :3], keys[rows, :, :3])
         assert torch.equal(cache.values[:, :, :3], values[rows, :, :3])

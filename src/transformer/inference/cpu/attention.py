@@ -56,12 +56,9 @@ class PackedAttention(nn.Module):
         source = KeyValueCache(self._split_heads(keys), self._split_heads(values))
         return self._attend_heads(queries, source, mask, bias, is_whole=True)
 
-    def keys_values(
-        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], positions: Int[Tensor, " B"] | None = None
-    ) -> KeyValueCache:
+    def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
         """Projects the keys and values of every head, for a cache."""
         assert key is value
-        del positions  # these projections do not depend on them
         shape = key.size(0), self.h, key.size(1), self.d_k
         caches = [torch.empty(shape, dtype=self.cache_dtype, device="cpu") for _ in ("keys", "values")]
         chunks = n_chunks(key)
@@ -77,10 +74,8 @@ class PackedAttention(nn.Module):
         source: KeyValueCache,
         mask: Mask | None = None,
         bias: Bias | None = None,
-        positions: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Same as `forward`, but with keys and values that are projected already."""
-        del positions
         return self._attend_heads(self.W_q(query), source, mask, bias)
 
     def step(
@@ -93,6 +88,7 @@ class PackedAttention(nn.Module):
     ) -> Float[Tensor, "B 1 D"]:
         """Implements `MultiHeadAttention.step`."""
         queries, keys, values = self.self_projection(x).chunk(QUERIES_KEYS_VALUES, dim=-1)
+        cache.reserve(mask.size(-1))
         append_to_cache(keys[:, 0], cache.keys, positions)
         append_to_cache(values[:, 0], cache.values, positions)
         return self._attend_heads(queries, cache.first(mask.size(-1)), mask, bias)

@@ -1,8 +1,8 @@
 """Key-value caches of packed layers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from functools import lru_cache
+from typing import Final
 
 import torch
 from jaxtyping import Bool, Int
@@ -24,6 +24,7 @@ class PackedCache(KeyValueCache):
 
     def describe_self_attention(self, positions: int, last: Int[Tensor, " B"]) -> AttentionArgs:
         """Describes attention of one new position per row to the first `positions`, up to the row's `last` one."""
+        self.reserve(positions)
         if self._descriptor is None:
             self._descriptor = self._describe()
         self._descriptor.positions, self._descriptor.last = positions, last.data_ptr()
@@ -38,8 +39,15 @@ class PackedCache(KeyValueCache):
     def _describe(self) -> AttentionArgs:
         return attention_args(self.keys, self.values, 0, 1)
 
+    def grow(self, positions: int) -> None:
+        """Implements `KeyValueCache.grow`; the arguments refer to the old memory."""
+        super().grow(positions)
+        self._descriptor = None
+
     def select(self, rows: Int[Tensor, " R"], length: int, shortest: int = 0) -> KeyValueCache:
         """Implements `KeyValueCache.select`."""
+        if not length:
+            return super().select(rows, length, shortest)
         keys, values = (reorder_cache(cached, rows, length) for cached in (self.keys, self.values))
         if keys is None or values is None:
             return super().select(rows, length, shortest)
@@ -66,17 +74,8 @@ class IndirectKVCache(PackedCache):
         """Implements `KeyValueCache.select`."""
         if shortest < length or rows.numel() > self.keys.size(0):
             return PackedCache.select(self.materialize(), rows, length, shortest)
-        cache_indirection = self.cache_indirection
-        cache_indirection = (
-            _row_indices(self.keys.size(0)).expand(-1, self.keys.size(2))
-            if cache_indirection is None
-            else cache_indirection
-        )
-        cache_indirection = cache_indirection.index_select(0, rows)
-        cache_indirection[:, length:] = _row_indices(rows.numel())
-        return self._with_indirection(cache_indirection)
-
-    def _with_indirection(self, cache_indirection: Int[Tensor, "R L"]) -> "IndirectKVCache":
+        stored_rows, capacity = self.keys.size(0), self.keys.size(2)
+        cache_indirection = _select_rows(self.cache_indirection, rows, length, stored_rows, capacity)
         other = IndirectKVCache(self.keys, self.values, cache_indirection)
         if self._descriptor is not None and self.cache_indirection is not None:
             other._descriptor = descriptor = self._descriptor
@@ -86,18 +85,6 @@ class IndirectKVCache(PackedCache):
                 len(cache_indirection),
             )
         return other
-
-    @classmethod
-    def selected(
-        cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " R"], length: int, shortest: int
-    ) -> list[KeyValueCache]:
-        """Implements `KeyValueCache.selected`; the layers share one indirection table."""
-        before = cast(IndirectKVCache, caches[0]).cache_indirection
-        first = cast(IndirectKVCache, caches[0].select(rows, length, shortest))
-        shared = [cache for cache in caches if isinstance(cache, IndirectKVCache) and cache.cache_indirection is before]
-        if first.cache_indirection is None or len(shared) < len(caches):
-            return [first, *(cache.select(rows, length, shortest) for cache in caches[1:])]
-        return [first, *(cache._with_indirection(first.cache_indirection) for cache in shared[1:])]
 
     def materialize(self) -> "IndirectKVCache":
         """Copies every position of a row into its own row; returns this cache, without indirection."""
@@ -113,18 +100,31 @@ class IndirectKVCache(PackedCache):
         """Implements `KeyValueCache.first`, after `materialize`."""
         return super(IndirectKVCache, self.materialize()).first(length)
 
-    def grow(self, positions: int) -> KeyValueCache:
+    def grow(self, positions: int) -> None:
         """Implements `KeyValueCache.grow`, after `materialize`."""
-        return super(IndirectKVCache, self.materialize()).grow(positions)
+        super(IndirectKVCache, self.materialize()).grow(positions)
 
     def _describe(self) -> AttentionArgs:
         return attention_args(self.keys, self.values, 0, 1, cache_indirection=self.cache_indirection)
 
-    def join(self, other: KeyValueCache) -> KeyValueCache:
-        """Implements `KeyValueCache.join`, after `materialize`."""
-        return super(IndirectKVCache, self.materialize()).join(
-            other.materialize() if isinstance(other, IndirectKVCache) else other
-        )
+
+@lru_cache(maxsize=1)  # the layers share one table: the first computes it, the others find it here
+def _select_rows(
+    table: Int[Tensor, "R L"] | None, rows: Int[Tensor, " N"], length: int, stored_rows: int, capacity: int
+) -> Int[Tensor, "N L"]:
+    """Returns the indirection table of selected rows, whose positions from `length` on are their own.
+
+    Args:
+        table: Table before the selection; None if every row stores its own positions.
+        rows: Indices of the selected rows.
+        length: Number of positions in use.
+        stored_rows: Number of rows of the cache.
+        capacity: Number of positions of the cache.
+    """
+    table = _row_indices(stored_rows).expand(-1, capacity) if table is None else table
+    table = table.index_select(0, rows)
+    table[:, length:] = _row_indices(rows.numel())
+    return table
 
 
 _ROW_INDICES: Final[list[Tensor]] = []

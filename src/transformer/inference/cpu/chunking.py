@@ -4,11 +4,15 @@ Intermediate results are as large as the batch and short-lived. Freeing them fra
 gaps are reused.
 """
 
+from collections.abc import Callable
+from itertools import repeat
 from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from transformer.blocks.attention import Mask
 
 TOKENS_PER_THREAD: Final = 1024
 """Maximum number of tokens per thread and chunk, if no row has more; 512 to 2048 are as fast as a whole batch."""
@@ -18,3 +22,23 @@ def n_chunks(x: Float[Tensor, "B S D"]) -> int:
     """Returns the number of chunks of rows that are computed one after the other."""
     max_tokens = TOKENS_PER_THREAD * torch.get_num_threads()
     return max(1, min(x.size(0), -(-x.size(0) * x.size(1) // max_tokens)))
+
+
+def compute_in_chunks(
+    forward: Callable[[Tensor, Mask | None], Tensor], x: Float[Tensor, "B S D"], mask: Mask | None
+) -> Float[Tensor, "B T D"]:
+    """Returns `forward(x, mask)`, computed in chunks of rows."""
+    chunks = n_chunks(x)
+    if chunks == 1:
+        return forward(x, mask)
+    is_shared = mask is None or mask.dim() <= x.dim() or mask.size(0) == 1
+    masks = repeat(mask) if mask is None or is_shared else mask.chunk(chunks)
+    result: Tensor | None = None
+    row = 0
+    for chunk, chunk_mask in zip(x.chunk(chunks), masks, strict=False):
+        out = forward(chunk, chunk_mask)
+        result = out.new_empty(x.size(0), *out.shape[1:]) if result is None else result
+        result[row : row + len(out)] = out
+        row += len(out)
+    assert result is not None
+    return result

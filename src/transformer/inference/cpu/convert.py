@@ -6,22 +6,26 @@ from typing import Final, TypeVar
 from torch import Tensor, nn
 
 from transformer.blocks.attention import MultiHeadAttention
+from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
 from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.encoder import Encoder, EncoderLayer
+from transformer.blocks.encoder import Encoder
 from transformer.blocks.feed_forward import FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.attention import PackedAttention
-from transformer.inference.cpu.fused_layers import PackedDecoderLayer, PackedEncoderLayer, can_be_fused
+from transformer.inference.cpu.fused_layers import PackedCausalDecoderLayer, PackedDecoderLayer, can_be_fused
 from transformer.inference.cpu.layers import (
+    PackedCausalDecoder,
     PackedEmbedding,
     PackedEncoder,
     PackedFeedForward,
     PackedGatedFeedForward,
     PackedNormalization,
     PackedProjection,
+    PackedReadoutEncoder,
     PackedResidual,
 )
 from transformer.inference.cpu.weights import WeightPacker
@@ -38,6 +42,12 @@ PACKED_BLOCKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
     ProjectionLayer: PackedProjection,
 }
 """The packed class of each block; all other blocks stay unchanged."""
+PACKED_STACKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
+    Encoder: PackedEncoder,
+    ReadoutEncoder: PackedReadoutEncoder,
+    CausalDecoder: PackedCausalDecoder,
+}
+"""The packed class of each stack of layers."""
 
 
 def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weight] | None = None) -> Model:
@@ -64,10 +74,10 @@ def _pack(module: nn.Module, weights: WeightPacker) -> None:
         _pack(child, weights)
         if type(child) is DecoderLayer and can_be_fused(child):
             setattr(module, name, PackedDecoderLayer(child))
-        if type(child) is EncoderLayer and can_be_fused(child):
-            setattr(module, name, PackedEncoderLayer(child))
-        if type(child) is Encoder:
-            setattr(module, name, PackedEncoder(child))
+        if type(child) is CausalDecoderLayer and can_be_fused(child):
+            setattr(module, name, PackedCausalDecoderLayer(child))
+        if (packed_stack := PACKED_STACKS.get(type(child))) is not None:
+            setattr(module, name, packed_stack(child))
 
 
 def _is_supported(block: nn.Module) -> bool:

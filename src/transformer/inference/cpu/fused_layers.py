@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from transformer.blocks.attention import Bias, Mask
 from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.causal import CausalDecoderLayer
 from transformer.blocks.decoder import DecoderLayer
-from transformer.blocks.encoder import EncoderLayer
 from transformer.inference.cpu.attention import PackedAttention
 from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
 from transformer.inference.cpu.layers import PackedFeedForward, PackedNormalization, PackedResidual
 from transformer.kernels import LayerStep
 
-Layer = EncoderLayer | DecoderLayer
+Layer = CausalDecoderLayer | DecoderLayer
 
 
 class FusedLayer(nn.Module):
@@ -30,13 +30,13 @@ class FusedLayer(nn.Module):
         self._step = _layer_step(layer)
 
 
-class PackedEncoderLayer(FusedLayer, EncoderLayer):
-    """Same as `EncoderLayer`, but with a fused step, for decoder-only models."""
+class PackedCausalDecoderLayer(FusedLayer, CausalDecoderLayer):
+    """Same as `CausalDecoderLayer`, but with a fused step."""
 
     def begin(
         self, x: Float[Tensor, "B S D"], mask: Mask | None = None, bias: Bias | None = None
     ) -> tuple[Float[Tensor, "B S D"], KeyValueCache]:
-        """Implements `EncoderLayer.begin`; without a bias, the cache is an `IndirectKVCache`."""
+        """Implements `CausalDecoderLayer.begin`; without a bias, the cache is an `IndirectKVCache`."""
         x, cache = super().begin(x, mask, bias)
         return x, cache if bias is not None else IndirectKVCache(cache.keys, cache.values)
 
@@ -48,7 +48,7 @@ class PackedEncoderLayer(FusedLayer, EncoderLayer):
         mask: Bool[Tensor, "B 1 1 T"],
         bias: Bias | None = None,
     ) -> Float[Tensor, "B 1 D"]:
-        """Implements `EncoderLayer.step`, attending up to each row's position; with a bias, it runs block by block."""
+        """Implements `CausalDecoderLayer.step`, up to each row's position; with a bias, it runs block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
         return self._step(x, cast(IndirectKVCache, cache).describe_self_attention(mask.size(3), positions))
@@ -57,9 +57,9 @@ class PackedEncoderLayer(FusedLayer, EncoderLayer):
 class PackedDecoderLayer(FusedLayer, DecoderLayer):
     """Same as `DecoderLayer`, but with a fused step."""
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
+    def begin(self, encoder_output: Float[Tensor, "B S D"]) -> LayerCache:
         """Implements `DecoderLayer.begin`; the self-attention cache is an `IndirectKVCache`."""
-        cache = super().begin(encoder_output, capacity)
+        cache = super().begin(encoder_output)
         target = cache.self_attention
         return LayerCache(IndirectKVCache(target.keys, target.values), cache.cross_attention)
 

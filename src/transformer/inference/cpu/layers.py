@@ -1,22 +1,24 @@
 """Packed versions of all other blocks."""
 
 from collections.abc import Callable
-from itertools import repeat
+from functools import partial
 from typing import Final
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks.attention import Mask
+from transformer.blocks.causal import CausalDecoder
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.encoder import Encoder
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
+from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
-from transformer.inference.cpu.chunking import n_chunks
+from transformer.inference.cpu.chunking import compute_in_chunks
 from transformer.inference.cpu.weights import WeightPacker
-from transformer.kernels import PackedLinear, add_norm
+from transformer.kernels import add_norm
 
 FUSED_ACTIVATIONS: Final[dict[Activation, str]] = {activation: name for name, activation in ACTIVATIONS.items()}
 """Activations that the kernel of a product computes, with their names."""
@@ -78,14 +80,11 @@ class PackedResidual(nn.Module):
         assert isinstance(block.norm, LayerNormalization)
         self.norm = PackedNormalization(block.norm, weights)
 
-    def forward(
-        self, x: Float[Tensor, "B S D"], sublayer: Callable[[Tensor], Tensor], n_queries: int | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B T D"]:
         """Implements `ResidualConnection.forward`."""
-        residual = x if n_queries is None else x[:, :n_queries]
         if self.order == "pre":
-            return residual + sublayer(self.norm(x))
-        return self.norm(residual, sublayer(x))
+            return x + sublayer(self.norm(x))
+        return self.norm(x, sublayer(x))
 
 
 class PackedEmbedding(nn.Module):
@@ -112,28 +111,52 @@ class PackedProjection(nn.Module):
         """Returns one logit per token of the vocabulary."""
         return self.proj(x)
 
-    def output_subset(self, ids: Int[Tensor, " C"] | None) -> PackedLinear:
-        """Implements `ProjectionLayer.output_subset`."""
-        return self.proj if ids is None else self.proj.select(ids)
-
 
 class PackedEncoder(Encoder):
-    """Same as `Encoder`, but chunked, so that activations take the same memory for batches of any size."""
+    """Same as `Encoder`, but large batches are computed in chunks.
+
+    Args:
+        encoder: Encoder of packed blocks.
+    """
 
     def __init__(self, encoder: Encoder) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update(vars(encoder))
+
+    def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
+        """Implements `Encoder.forward`."""
+        return compute_in_chunks(super().forward, x, src_mask)
+
+
+class PackedReadoutEncoder(ReadoutEncoder):
+    """Same as `ReadoutEncoder`, but large batches are computed in chunks.
+
+    Args:
+        encoder: Encoder of packed blocks.
+    """
+
+    def __init__(self, encoder: ReadoutEncoder) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(vars(encoder))
 
     def forward(
         self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
     ) -> Float[Tensor, "B T D"]:
-        """Implements `Encoder.forward`."""
-        chunks = n_chunks(x)
-        if chunks == 1:
-            return super().forward(x, src_mask, n_queries)
-        is_shared = src_mask is None or src_mask.dim() <= x.dim() or src_mask.size(0) == 1
-        masks = repeat(src_mask) if src_mask is None or is_shared else src_mask.chunk(chunks)
-        encoded = x.new_empty(x.size(0), x.size(1) if n_queries is None else n_queries, x.size(2))
-        for out, chunk, mask in zip(encoded.chunk(chunks), x.chunk(chunks), masks, strict=False):
-            out.copy_(super().forward(chunk, mask, n_queries))
-        return encoded
+        """Implements `ReadoutEncoder.forward`."""
+        return compute_in_chunks(partial(super().forward, n_queries=n_queries), x, src_mask)
+
+
+class PackedCausalDecoder(CausalDecoder):
+    """Same as `CausalDecoder`, but large batches are computed in chunks.
+
+    Args:
+        decoder: Decoder of packed blocks.
+    """
+
+    def __init__(self, decoder: CausalDecoder) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update(vars(decoder))
+
+    def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
+        """Implements `CausalDecoder.forward`."""
+        return compute_in_chunks(super().forward, x, src_mask)

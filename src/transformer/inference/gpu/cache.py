@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -23,10 +22,6 @@ class FusedCache(KeyValueCache):
 
     cache_indirection: Int[Tensor, "B L"] | None = None
 
-    def tensors(self) -> list[Tensor]:
-        """Implements `KeyValueCache.tensors`."""
-        return [*super().tensors(), *([] if self.cache_indirection is None else [self.cache_indirection])]
-
     def with_indirection(self) -> "FusedCache":
         """Returns the same cache with an indirection table in which every row refers to itself."""
         return replace(self, cache_indirection=self._identity_indirection(self.keys.size(2)))
@@ -41,21 +36,17 @@ class FusedCache(KeyValueCache):
         cache_indirection = None if self.cache_indirection is None else self.cache_indirection[:, :length]
         return FusedCache(self.keys[:, :, :length], self.values[:, :, :length], cache_indirection)
 
-    def grow(self, positions: int) -> "FusedCache":
+    def grow(self, positions: int) -> None:
         """Implements `KeyValueCache.grow`."""
-        cache_indirection = (
-            None
-            if self.cache_indirection is None
-            else torch.cat([self.cache_indirection, self._identity_indirection(positions)], dim=1)
-        )
-        keys, values = (F.pad(x, (0, 0, 0, positions)) for x in (self.keys, self.values))
-        return FusedCache(keys, values, cache_indirection)
+        super().grow(positions)
+        if self.cache_indirection is not None:
+            self.cache_indirection = torch.cat([self.cache_indirection, self._identity_indirection(positions)], dim=1)
 
     @classmethod
     def reorder_cache(
         cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
     ) -> list[KeyValueCache]:
-        """Implements `KeyValueCache.reorder_cache`; only the indirection table changes."""
+        """Implements `SupportsReordering.reorder_cache`: only the indirection table changes, which the layers share."""
         first = caches[0]
         assert isinstance(first, FusedCache)
         assert first.cache_indirection is not None

@@ -70,15 +70,16 @@ class FusedDecoderLayer(DecoderLayer):
     def _residual(self, number: int) -> ResidualConnection:
         return cast(ResidualConnection, self.residual_connections[number])
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"], capacity: int) -> LayerCache:
+    def begin(self, encoder_output: Float[Tensor, "B S D"]) -> LayerCache:
         """Implements `DecoderLayer.begin`; the self-attention cache is a `FusedCache`."""
-        cache = super().begin(encoder_output, capacity)
+        cache = super().begin(encoder_output)
         target = cache.self_attention
         return LayerCache(FusedCache(target.keys, target.values).with_indirection(), cache.cross_attention)
 
     def fused_step(self, x: Float[Tensor, "R D"], cache: DecoderCache, index: int) -> Float[Tensor, "R D"]:
         """Same as `DecoderLayer.step`, but for rows that are all at the same position."""
         target, source = cast(FusedCache, cache.layers[index].self_attention), cache.layers[index].cross_attention
+        target.reserve(cache.longest + 1)
         attention, network = self.self_attention_block, cast(FeedForwardBlock, self.feed_forward_block)
         y = self._first_input(x)
         qkv = F.linear(y, self._qkv_weight, self._qkv_bias)

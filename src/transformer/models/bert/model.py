@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from transformer.blocks import (
     ACTIVATIONS,
     Dropout,
-    Encoder,
-    EncoderLayer,
     FeedForwardBlock,
     InputEmbedding,
     LayerNormalization,
     LearnedPositions,
     MultiHeadAttention,
     ProjectionLayer,
+    ReadoutEncoder,
+    ReadoutLayer,
     initialize_normal,
 )
 from transformer.errors import ConfigError
@@ -88,7 +88,7 @@ class Bert(nn.Module):
     def __init__(
         self,
         embed: BertEmbedding,
-        encoder: Encoder,
+        encoder: ReadoutEncoder,
         pooler: nn.Linear | None,
         masked_head: MaskedHead | None,
         next_sentence_head: nn.Linear | None,
@@ -184,10 +184,10 @@ def build(config: BertConfig) -> Bert:
         raise ConfigError("model.vocab_size is not set; give the tokenizer's vocabulary size")
     d_model, norm = config.d_model, partial(LayerNormalization, eps=config.eps)
 
-    def layer() -> EncoderLayer:
+    def layer() -> ReadoutLayer:
         attention = MultiHeadAttention(d_model, config.h, config.attention_dropout)
         network = FeedForwardBlock(d_model, config.d_ff, 0.0, activation=ACTIVATIONS[config.activation])
-        return EncoderLayer(d_model, attention, network, config.dropout, order="post", norm=norm)
+        return ReadoutLayer(d_model, attention, network, config.dropout, order="post", norm=norm)
 
     embed = BertEmbedding(
         InputEmbedding(d_model, config.vocab_size, scale=1.0),
@@ -204,7 +204,7 @@ def build(config: BertConfig) -> Bert:
     dropout = config.dropout if config.head_dropout is None else config.head_dropout
     model = Bert(
         embed,
-        Encoder(nn.ModuleList(layer() for _ in range(config.N)), nn.Identity()),
+        ReadoutEncoder(nn.ModuleList(layer() for _ in range(config.N)), nn.Identity()),
         nn.Linear(d_model, d_model) if config.pooler else None,
         masked,
         nn.Linear(d_model, 2) if config.next_sentence else None,

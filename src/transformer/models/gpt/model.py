@@ -7,8 +7,8 @@ from torch import nn
 
 from transformer.blocks import (
     ACTIVATIONS,
-    Encoder,
-    EncoderLayer,
+    CausalDecoder,
+    CausalDecoderLayer,
     FeedForwardBlock,
     InputEmbedding,
     LayerNormalization,
@@ -35,7 +35,7 @@ def build(config: GptConfig) -> LanguageModel:
     norm = partial(LayerNormalization, eps=config.eps)
     d_ff = config.d_ff or 4 * config.d_model
 
-    def layer(number: int) -> EncoderLayer:
+    def layer(number: int) -> CausalDecoderLayer:
         scale = math.sqrt(config.h / config.d_model) if config.scale_by_width else 1.0
         scale = scale / number if config.scale_by_layer else scale
         is_usual = config.scale_by_width and not config.scale_by_layer
@@ -43,13 +43,13 @@ def build(config: GptConfig) -> LanguageModel:
             config.d_model, config.h, config.attention_dropout, scale=None if is_usual else scale
         )
         network = FeedForwardBlock(config.d_model, d_ff, 0.0, activation=ACTIVATIONS[config.activation])
-        return EncoderLayer(config.d_model, attention, network, config.dropout, norm=norm)
+        return CausalDecoderLayer(config.d_model, attention, network, config.dropout, norm=norm)
 
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
     model = LanguageModel(
         InputEmbedding(config.d_model, config.vocab_size, scale=1.0),
         LearnedPositions(config.d_model, config.seq_len, dropout),
-        Encoder(nn.ModuleList(layer(number) for number in range(1, config.N + 1)), norm(config.d_model)),
+        CausalDecoder(nn.ModuleList(layer(number) for number in range(1, config.N + 1)), norm(config.d_model)),
         ProjectionLayer(config.d_model, config.vocab_size, bias=False),
     )
     if config.share_embeddings:

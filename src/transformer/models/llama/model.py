@@ -5,8 +5,8 @@ from functools import partial
 from torch import nn
 
 from transformer.blocks import (
-    Encoder,
-    EncoderLayer,
+    CausalDecoder,
+    CausalDecoderLayer,
     GatedFeedForward,
     InputEmbedding,
     NoPositions,
@@ -34,18 +34,18 @@ def build(config: LlamaConfig) -> LanguageModel:
     norm = partial(RMSNormalization, eps=config.eps)
     rotation = RotaryPositions(config.d_k or config.d_model // config.h, config.seq_len, config.base)
 
-    def layer() -> EncoderLayer:
+    def layer() -> CausalDecoderLayer:
         attention = RotaryAttention(
             config.d_model, config.h, rotation, config.attention_dropout, d_k=config.d_k, kv_heads=config.kv_heads,
             bias="all" if config.attention_bias else "none",
         )  # fmt: skip
         network = GatedFeedForward(config.d_model, config.d_ff, 0.0, bias=config.network_bias)
-        return EncoderLayer(config.d_model, attention, network, config.dropout, norm=norm)
+        return CausalDecoderLayer(config.d_model, attention, network, config.dropout, norm=norm)
 
     model = LanguageModel(
         InputEmbedding(config.d_model, config.vocab_size, scale=1.0),
         NoPositions(config.seq_len, config.dropout),
-        Encoder(nn.ModuleList(layer() for _ in range(config.N)), norm(config.d_model)),
+        CausalDecoder(nn.ModuleList(layer() for _ in range(config.N)), norm(config.d_model)),
         ProjectionLayer(config.d_model, config.vocab_size, bias=False),
     )
     if config.share_embeddings:

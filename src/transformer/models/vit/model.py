@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from transformer.blocks import (
     ACTIVATIONS,
-    Encoder,
-    EncoderLayer,
     FeedForwardBlock,
     LayerNormalization,
     LearnedPositions,
     MultiHeadAttention,
     PatchEmbedding,
+    ReadoutEncoder,
+    ReadoutLayer,
     initialize_xavier_uniform,
 )
 from transformer.blocks.initialization import INIT_STD
@@ -41,7 +41,7 @@ class Vit(nn.Module):
         self,
         patches: PatchEmbedding,
         positions: LearnedPositions,
-        encoder: Encoder,
+        encoder: ReadoutEncoder,
         pooler: nn.Sequential | None,
         label_head: nn.Linear | None,
         image_size: tuple[int, int],
@@ -95,17 +95,17 @@ def build(config: VitConfig) -> Vit:
     d_model, norm = config.d_model, partial(LayerNormalization, eps=config.eps)
     bias = "all" if config.attention_bias else "output"
 
-    def layer() -> EncoderLayer:
+    def layer() -> ReadoutLayer:
         attention = MultiHeadAttention(d_model, config.h, config.attention_dropout, bias=bias)
         network = FeedForwardBlock(d_model, config.d_ff, 0.0, activation=ACTIVATIONS[config.activation])
-        return EncoderLayer(d_model, attention, network, config.dropout, norm=norm)
+        return ReadoutLayer(d_model, attention, network, config.dropout, norm=norm)
 
     rows, columns = (image // patch for image, patch in zip(config.image_size, config.patch_size, strict=True))
     after = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "gelu": nn.GELU()}[config.pooler_activation]
     model = Vit(
         PatchEmbedding(d_model, config.patch_size, config.channels),
         LearnedPositions(d_model, rows * columns + 1, config.dropout),
-        Encoder(nn.ModuleList(layer() for _ in range(config.N)), norm(d_model)),
+        ReadoutEncoder(nn.ModuleList(layer() for _ in range(config.N)), norm(d_model)),
         nn.Sequential(nn.Linear(d_model, config.pooler_size), after) if config.pooler_size else None,
         nn.Linear(d_model, len(config.labels)) if config.labels else None,
         config.image_size,

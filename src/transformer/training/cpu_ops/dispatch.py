@@ -12,8 +12,8 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
-from transformer.blocks.attention import MAX_UNFUSED_LENGTH, Bias, Mask, fused_linear
-from transformer.blocks.dropout import Dropout, add_dropout, drop_out, levels
+from transformer.blocks.attention import MAX_UNFUSED_LENGTH, Bias, Mask, attention_weights, fused_linear
+from transformer.blocks.dropout import Dropout, add_dropout, drop_out
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.residual import add_norm
@@ -21,7 +21,7 @@ from transformer.kernels import normalization
 from transformer.kernels.attention_autograd import AttentionInputs, supports_attention_inputs
 from transformer.kernels.elementwise import gelu
 from transformer.kernels.gemm import supports_tensors
-from transformer.training.cpu_ops.dropout import cpu_add_dropout, cpu_dropout, draw_seed
+from transformer.training.cpu_ops.dropout import cpu_add_dropout, cpu_dropout, draw_seed, levels
 from transformer.training.cpu_ops.linear import (
     BF16_COPY,
     GradientAccumulator,
@@ -121,6 +121,9 @@ def cpu_attention(
     if is_short and has_plain_scores and is_supported:
         out: Tensor = _Attention.apply(query, key, value, mask, scale, dropout)  # pyright: ignore[reportAssignmentType]
         return out
+    if is_short and dropout and query.device.type == "cpu":
+        weights = cpu_dropout(attention_weights(query, key, mask, bias=bias, scale=scale), dropout)
+        return weights.to(value.dtype) @ value
     return attention(query, key, value, mask, dropout, bias=bias, scale=scale)
 
 

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from transformer.blocks.attention import fused_linear
-from transformer.blocks.dropout import LEVELS, levels
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation
 from transformer.kernels import elementwise
 from transformer.kernels.elementwise import column_sums, gelu
 from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
-from transformer.training.cpu_ops.dropout import cpu_dropout, draw_seed
+from transformer.training.cpu_ops.dropout import LEVELS, cpu_dropout, draw_seed, levels
 
 FUSED_ACTIVATIONS: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
 """Activations of feed-forward networks that are computed as one autograd function."""

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.overrides import handle_torch_function, has_torch_function
 
+from transformer.blocks.overrides import overridable
 from transformer.kernels import cross_entropy
 from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
 
@@ -23,6 +23,7 @@ BLOCK_ELEMENTS: Final = 1 << 19
 """Elements of a chunk, or of the weight, that are processed at a time: 2 MiB in float32, which fit into the cache."""
 
 
+@overridable
 def smoothed_cross_entropy(
     hidden: Float[Tensor, "N D"],
     weight: Float[Tensor, "V D"],
@@ -53,14 +54,8 @@ def smoothed_cross_entropy(
     Raises:
         ValueError: The divergence is not 0 and the rows are not pairs with the same label.
 
-    Can be overridden within a `TorchFunctionMode`, like `blocks.attention`.
-
     Source: Szegedy et al. 2016, Sec. 7, with uniform u; Vaswani et al. 2017, Sec. 5.4; Liang et al. 2021, Sec. 2.1.
     """
-    if has_torch_function((hidden,)):
-        return handle_torch_function(
-            smoothed_cross_entropy, (hidden,), hidden, weight, bias, labels, epsilon, divergence
-        )
     if divergence and not torch.equal(labels[::2], labels[1::2]):
         raise ValueError("rows 2i and 2i + 1 must have one label")
     target = epsilon, divergence
