@@ -120,9 +120,10 @@ def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Pat
     published(pieces, tmp_path / "hf", 6.0)
     translator = make_translator(read_published(tmp_path / "hf"))
     encode = translator.tokenizers.source.encode_batch
-    splits, segments = translator._split_lines([">>deu<< " + "one two three. " * 40], None, 0)  # pyright: ignore[reportPrivateUsage]
-    assert len(splits[0].pieces) == len(segments) > 1
-    assert all(text.startswith(">>deu<< one") for text in splits[0].pieces)
+    (line,) = translator.segmenter.segment([">>deu<< " + "one two three. " * 40])
+    segments = line.segments
+    assert len(line.split.pieces) == len(segments) > 1
+    assert all(text.startswith(">>deu<< one") for text in line.split.pieces)
     language = encode([">>deu<<"])[0][0]
     assert all(segment.tokens[0] == language and segment.tokens.count(language) == 1 for segment in segments)
     assert all(len(segment.tokens) <= translator.max_source_tokens for segment in segments)
@@ -186,8 +187,8 @@ def test_an_imported_model_is_fine_tuned_and_goes_on(
     write_published(tuned, tmp_path / "again")
     reference = MarianMTModel.from_pretrained(tmp_path / "again")
     tokenizer = MarianTokenizer.from_pretrained(tmp_path / "again")
-    translator = make_translator(tuned, search=Search(1, retry_degenerate=False, allow_unknown=True, no_repeat_ngram=1))
-    translator.max_target_tokens = 29
+    search = Search(1, retry_degenerate=False, allow_unknown=True, no_repeat_ngram=1)
+    translator = make_translator(tuned, search=search, max_target_tokens=29)
     for line in LINES[:3]:
         (actual,) = translator.translations([line])
         expected = reference.generate(

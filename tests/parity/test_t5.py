@@ -143,15 +143,12 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     encode = translator.tokenizers.source.encode
     (plain,) = translator.translations([line.strip()])
     assert any("a prefix for the model only precedes its first part" in flag for flag in plain.flags)
-    translator.task = "w8 w9 "
-    (split, empty, unsplit) = translator.translations([line.strip(), "", "w1"])
+    (split, empty, unsplit) = translator.with_options(task="w8 w9 ").translations([line.strip(), "", "w1"])
     assert len(split.sources) > 1
     assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*split.sources, *unsplit.sources))
     assert not any("only precedes its first part" in flag for flag in split.flags)
     assert empty.text == ""
-    translator.task = "w8 " * 9
     with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):
-        translator.translations([line])
-    translator.terminology = Terminology(protected=("tags",))
+        translator.with_options(task="w8 " * 9).translations([line])
     with pytest.raises(ConfigError, match="which a task shifts"):
-        translator.translations(["w1"])
+        translator.with_options(task="w8 ", terminology=Terminology(protected=("tags",)))

@@ -27,11 +27,10 @@ class Ours(Engine):
                 beam=case["beam"], length_penalty=length_normalization(1.0), max_tokens=case["limit"],
                 retry_degenerate=False, allow_unknown=True,
             )  # fmt: skip
-            translator = load(
-                self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"]
-            )
-            translator.max_source_tokens = case["longest"]
-            self.translators[case["beam"]] = translator
+            self.translators[case["beam"]] = load(
+                self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"],
+                max_source_tokens=case["longest"],
+            )  # fmt: skip
         results = self.translators[case["beam"]].translations(list(read_lines(Path(case["input"]))))
         Path(case["output"]).write_bytes("".join(f"{result.text}\n" for result in results).encode())
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from transformer.pipelines.translation.translator import Translation
+    from transformer.pipelines.translation.results import Translation
 
 Format = Literal["text", "jsonl"]
 Formatter = Callable[[int, str, "Translation"], str]

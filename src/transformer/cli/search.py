@@ -78,13 +78,11 @@ class Loading:
         """Loads the translator of a model."""
         from transformer.pipelines.auto import load_translator  # loads torch
 
-        translator = load_translator(
+        return load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist,
-            deterministic=self.deterministic, device=self.device, **options,
+            deterministic=self.deterministic, device=self.device, task=self.task, **options,
         )  # fmt: skip
-        translator.task = self.task
-        return translator
 
 
 def loading_of(

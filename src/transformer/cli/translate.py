@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from transformer.cli.lexicon import TerminologyOptions
     from transformer.cli.search import Loading
     from transformer.decoding import Search
-    from transformer.pipelines.translation.translator import Translation, Translator
+    from transformer.pipelines.translation.results import Translation
+    from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
 
     SideOutput = Callable[[int, Translator, Translation], None]

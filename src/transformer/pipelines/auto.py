@@ -12,8 +12,9 @@ from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.pipelines.device import choose_device_plan
-from transformer.pipelines.translation.terminology import Terminology, renamed_lexicon
+from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
+from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -29,14 +30,12 @@ def load(
     path: Path | str,
     *,
     search: Search = GREEDY,
-    terminology: Terminology | None = None,
     ensemble: Sequence[Path | str] = (),
     precision: str = "auto",
     workers: int | None = None,
     shortlist: Path | str | None = None,
-    deterministic: bool = False,
     device: str = "auto",
-    lexicon: Terminology | None = None,
+    **options: Any,
 ) -> Any:
     """Loads a bundle, the best model of a run folder, or a published folder, as the pipeline for its task.
 
@@ -48,7 +47,6 @@ def load(
     Args:
         path: Folder of the model.
         search: Options of the search for translations, e.g. `Search(beam=4)`.
-        terminology: Phrases that translations must contain and must not contain.
         ensemble: Further models with the same target tokenizer. Their predictions are averaged with the first model's.
         precision: Precision of the weights: "float32", "bf16" or "int8". "auto" is the fastest on this machine, see
             `choose_device_plan`.
@@ -56,60 +54,47 @@ def load(
             up to 8.
         shortlist: File written by `transformer shortlist`. It restricts each translation to likely target tokens given
             its source, for speed.
-        deterministic: Whether results are independent of the batch, see `Translator`.
         device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
             a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
-        lexicon: Deprecated name of `terminology`.
+        **options: Further options of a translator, see `TranslatorConfig`: `terminology` (deprecated name: `lexicon`),
+            `task`, `deterministic`, `max_source_tokens` (by default, the longest source seen in training), and others.
 
     Raises:
-        ConfigError: The precision or the device is unknown, or `workers` is below 1; a shortlist is combined with a
-            terminology that requires phrases; or an option for CPUs is combined with a GPU.
+        ConfigError: The precision or the device is unknown, or another option is invalid; a shortlist is combined with
+            a terminology that requires phrases; or an option for CPUs is combined with a GPU.
         DataError: The shortlist file is invalid, or belongs to other tokenizers.
         BundleError: The folder is not a model, is incomplete, or has changed since it was written; or the target
             tokenizers of the models differ.
     """
-    terminology = renamed_lexicon(terminology, lexicon)
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers={workers} is below 1; choose 1, or more to translate in several processes")
+    options = renamed_lexicon(options)
+    config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **options)
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
-        if terminology not in (None, Terminology()) or ensemble or shortlist or deterministic:
+        if config != TranslatorConfig(search=search, workers=config.workers) or ensemble or shortlist:
             raise ConfigError(
-                f"a {bundle.family} model does not translate; leave out terminology, ensemble, shortlist and "
+                f"a {bundle.family} model does not translate; leave out terminology, task, ensemble, shortlist and "
                 f"deterministic, and see `transformer info {path}`"
             )
         if device == "cuda":
             raise ConfigError(f"device='cuda', but a {bundle.family} model only runs on the CPU; leave it out")
         return _load_pipeline(bundle, precision, search)
-    needs_cpu = precision == "int8" or bundle.precision != "float32" or shortlist is not None or (workers or 1) > 1
+    needs_cpu = precision == "int8" or bundle.precision != "float32" or shortlist is not None or config.workers > 1
     plan = choose_device_plan("cpu" if device == "auto" and needs_cpu else device, precision)
-    if plan.is_gpu and (shortlist is not None or (workers or 1) > 1):
+    if plan.is_gpu and (shortlist is not None or config.workers > 1):
         raise ConfigError("shortlist and workers only apply to CPUs; leave them out, or choose device='cpu'")
-    other_bundles = [read_model(Path(folder), plan.precision) for folder in ensemble]
-    for other in other_bundles:
-        if other.tokenizers.target.to_json() != bundle.tokenizers.target.to_json():
-            raise BundleError(
-                f"{other.folder} and {bundle.folder} have different target tokenizers; train the models with the "
-                "same one"
-            )
-    for member_bundle in (bundle, *other_bundles):
+    bundles = [bundle, *(read_model(Path(folder), plan.precision) for folder in ensemble)]
+    for member_bundle in bundles:
         plan.prepare(member_bundle)
-    others = [make_translator(other) for other in other_bundles]
-    first_source = bundle.tokenizers.source
-    sources = (other.tokenizers.source for other in others)
-    sources = (first_source if source.to_json() == first_source.to_json() else source for source in sources)
-    models = list(zip((other.model for other in others), sources, strict=True))
     if shortlist is not None:
         check_special_token_ids(bundle.tokenizers)
-    loaded_shortlist = None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers)
-    translator = make_translator(
-        bundle, search=search, terminology=terminology, ensemble=models, shortlist=loaded_shortlist
+    n = 1 if plan.is_gpu else default_workers() if workers is None else workers
+    return make_translator(
+        *bundles,
+        shortlist=None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers),
+        search=search,
+        workers=n,
+        **{"description": plan.describe(n), **options},
     )
-    translator.deterministic = deterministic
-    translator.workers = 1 if plan.is_gpu else default_workers() if workers is None else workers
-    translator.description = plan.describe(translator.workers)
-    translator.max_source_tokens = min(member.max_source_tokens for member in (translator, *others))
-    return translator
 
 
 def load_translator(path: Path | str, **options: Any) -> Translator:
@@ -156,13 +141,37 @@ def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator
     return pipeline
 
 
-def make_translator(bundle: Bundle, **options: Any) -> Translator:
-    """Creates the translator of a bundle; the options are those of `Translator`.
+def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translator:
+    """Creates the translator of a bundle, or of an ensemble of several; the options are those of `Translator`.
+
+    Lines are by default split where they are longer than the longest source that all models saw in training.
 
     Raises:
-        BundleError: The model does not translate.
+        BundleError: A model does not translate, or the target tokenizers differ.
     """
+    source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    ensemble: list[tuple[Transformer, Tokenizer]] = []
+    for other in others:
+        if other.tokenizers.target.to_json() != target.to_json():
+            raise BundleError(
+                f"{other.folder} and {bundle.folder} have different target tokenizers; train the models with the "
+                "same one"
+            )
+        other_source = other.tokenizers.source
+        is_same = other_source.to_json() == source.to_json()
+        ensemble.append((_translation_model(other), source if is_same else other_source))
+    options.setdefault("max_source_tokens", min(map(_max_source_tokens, (bundle, *others))))
+    return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **options)
+
+
+def _translation_model(bundle: Bundle) -> Transformer:
+    """Returns the model of a bundle after a check that it translates."""
     if not isinstance(bundle.model, Transformer):
         raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
-    longest = int(bundle.provenance.get("max_source_tokens", bundle.model.src_pos.seq_len))
-    return Translator(bundle.model, bundle.tokenizers, max_source_tokens=max(longest, MIN_SOURCE_LIMIT), **options)
+    return bundle.model
+
+
+def _max_source_tokens(bundle: Bundle) -> int:
+    """Returns the length of the longest source seen in training, or the number of positions if it is unknown."""
+    longest = int(bundle.provenance.get("max_source_tokens", _translation_model(bundle).src_pos.seq_len))
+    return max(longest, MIN_SOURCE_LIMIT)

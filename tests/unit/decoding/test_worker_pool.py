@@ -114,11 +114,12 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
     """Catches workers that continue an earlier search, that were killed, or that belong to the parent of a fork."""
     translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
     greedy = translator.translate(lines)
-    translator.search = Search(beam=2, min_tokens=9, retry_degenerate=False)
+    wide = translator.with_options(search=Search(beam=2, min_tokens=9, retry_degenerate=False))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
-        assert translator.translate(lines) != greedy
-    pool = translator._pool
+        assert wide.translate(lines) != greedy
+    wide.close()
+    pool = translator.searcher._pool
     assert pool is not None
     for process in list((pool._pool._processes or {}).values()):
         process.kill()
@@ -128,9 +129,11 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
         time.sleep(0.01)
     with pytest.raises(WorkerError):
         translator.translate(lines)
-    translator.search = Search()
     assert translator.translate(lines) == greedy
-    assert not Workers.matches(translator._pool, translator.generator, Search(beam=3), 2)  # pyright: ignore
+    pool = translator.searcher._pool
+    assert pool is not None
+    assert pool.matches(translator.searcher.generator, translator.search, 2)
+    assert not pool.matches(translator.searcher.generator, Search(beam=3), 2)
     child = os.fork()
     if child == 0:  # a child of the process that made the workers
         code = 1
@@ -148,7 +151,7 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     texts = [["one two three"] * 1500, ["four", "", "five six"], ["seven eight"] * 1500]
     expected = [translator.translations(lines) for lines in texts]
     pending = [translator.begin(lines) for lines in texts]
-    pool = translator._pool
+    pool = translator.searcher._pool
     assert pool is not None
     batches = list(pool._submitted)
     assert batches

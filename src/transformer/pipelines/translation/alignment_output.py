@@ -10,7 +10,8 @@ from torch import Tensor
 
 from transformer.decoding import Tokens
 from transformer.pipelines.translation.alignment import Links, scaled
-from transformer.pipelines.translation.translator import Translation, Translator
+from transformer.pipelines.translation.results import Translation
+from transformer.pipelines.translation.translator import Translator
 
 
 def attention_weights(translator: Translator, translation: Translation) -> list[Float[Tensor, "N H T S"]]:

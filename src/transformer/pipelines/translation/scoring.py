@@ -52,7 +52,7 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     limits = min(model.src_pos.seq_len for model in models), translator.max_target_tokens
     results: dict[int, PairScore] = {}
     fitting: list[int] = []
-    source_lengths = translator.source_lengths([source for source, _ in pairs], sources)
+    source_lengths = translator.segmenter.source_lengths([source for source, _ in pairs], sources)
     for index, lengths in enumerate(zip(source_lengths, map(len, targets), strict=True)):
         flags = [
             f"the {name} has {length + 1} tokens, more than the model's {limit}"

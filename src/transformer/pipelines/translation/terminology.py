@@ -1,7 +1,6 @@
 """Terminology: terms, placeholders and tags that a translation must contain or must not contain, given its source."""
 
 import re
-import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -190,20 +189,6 @@ class TerminologyCounts:
         """Returns a summary on one line."""
         terms, spans = f"{self.satisfied_terms:,} of {self.terms:,}", f"{self.satisfied_spans:,} of {self.spans:,}"
         return f"glossary: {terms} terms; protected: {spans} spans"
-
-
-def renamed_lexicon(terminology: Terminology | None, lexicon: Terminology | None) -> Terminology | None:
-    """Returns the terminology, which callers may still pass by its old keyword `lexicon`, with a deprecation warning.
-
-    Raises:
-        ConfigError: Both keywords are used.
-    """
-    if lexicon is None:
-        return terminology
-    if terminology is not None:
-        raise ConfigError("lexicon is the old name of terminology; give terminology alone")
-    warnings.warn("lexicon is deprecated; use terminology instead", DeprecationWarning, stacklevel=3)
-    return lexicon
 
 
 def _contains(text: str, phrase: str) -> bool:

@@ -15,7 +15,9 @@ from transformer.data.progress import Progress
 from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
-from transformer.pipelines.translation.translator import BATCH_TOKENS, EXTRA_TOKENS, Translator
+from transformer.pipelines.translation.config import BATCH_TOKENS
+from transformer.pipelines.translation.segmentation import EXTRA_TOKENS
+from transformer.pipelines.translation.translator import Translator
 from transformer.reporting.record import translation_lines
 from transformer.run.recipe import Recipe, TaskDefaults, complete_by_corpus_size
 from transformer.run.task import Scores, Task, TaskData, check_metric, set_vocab_sizes
@@ -152,9 +154,10 @@ class TranslationTask(Task):
         assert task_data.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
         search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
-        translator = Translator(model, task_data.text, max_source_tokens=longest, search=search)
-        translator.max_target_tokens = translator.max_target_tokens if limit is None else limit
-        translator.batch_tokens = min(translator.batch_tokens, training.budget_at_once)
+        translator = Translator(
+            model, task_data.text, max_source_tokens=longest, max_target_tokens=limit, search=search
+        )
+        translator = translator.with_options(batch_tokens=min(translator.batch_tokens, training.budget_at_once))
         translations: dict[int, str] = {}
         for lines in batches:
             trim_heap()

@@ -176,10 +176,12 @@ def test_a_source_that_is_long_for_one_model_is_split_for_all(tiny_run: Path, tm
     """Catches more tokens than a model has positions, where another one needs fewer for the same words."""
     other = another(tiny_run, tmp_path / "other", **other_source(tiny_run))
     together = load(tiny_run, ensemble=[other], precision="float32")
-    sizes = [[len(tokenizer.encode(word)) for word in ("one", "seven")] for tokenizer in together._sources]
+    sizes = [[len(tokenizer.encode(word)) for word in ("one", "seven")] for tokenizer in together.segmenter.sources]
     assert sizes[1][1] > sizes[0][1], "this test needs tokenizers that differ"
     max_positions = min(model.src_pos.seq_len for model in together.models)
-    line = "seven " * next(n for n in range(1, 999) if len(together._sources[1].encode("seven " * n)) >= max_positions)
+    line = "seven " * next(
+        n for n in range(1, 999) if len(together.segmenter.sources[1].encode("seven " * n)) >= max_positions
+    )
     assert len(together.tokenizers.source.encode(line)) < max_positions
     (scored,) = score_pairs(together, [(line, "one")])
     assert math.isnan(scored.score), "a source that exceeds the positions of one model has no score"
@@ -187,7 +189,7 @@ def test_a_source_that_is_long_for_one_model_is_split_for_all(tiny_run: Path, tm
     assert len(translation.sources) > 1
     for tokens in translation.sources:
         text = together.tokenizers.source.decode(tokens)
-        assert len(together._sources[1].encode(text)) < together.max_source_tokens
+        assert len(together.segmenter.sources[1].encode(text)) < together.max_source_tokens
 
 
 @pytest.mark.parametrize("tokenizers", SOURCES)

@@ -149,7 +149,7 @@ def test_search_and_check_agree_on_what_counts(tiny_run: Path, line: str, span: 
     """Catches a number or address that counts although it ends a word or another number (`sechs5`)."""
     terminology = Terminology(protected=["numbers", "urls"])
     translator = load(tiny_run, search=Search(8), terminology=terminology)
-    constraints = translator._constraint_tokenizer.constraints(line)
+    constraints = translator.segmenter.constraint_tokenizer.constraints(line)
     (constraint,) = (constraint for constraint in constraints if constraint.joined)
     (joined,), tokenizer = constraint.joined, translator.tokenizers.target
     outcomes = set[bool]()

@@ -9,38 +9,42 @@ import torch
 
 from samples import digit_pairs
 from substitution import substitute
-from transformer.blocks import causal_mask
 from transformer.bundle import Bundle
-from transformer.decoding import Hypothesis, Request, Sampling, Search
+from transformer.decoding import GREEDY, Hypothesis, Request, Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models.transformer.config import TransformerConfig
 from transformer.pipelines.auto import load, make_translator
-from transformer.pipelines.translation.results import Segment, longest_first
-from transformer.pipelines.translation.translator import EXTRA_TOKENS, Translator
-
-
-class Echo(Translator):
-    """A translator whose search returns the source, which exposes everything around the search."""
-
-    def _search(self, segments: Sequence[Segment], search: Search) -> Iterator[tuple[int, list[Hypothesis]]]:
-        sources = [segments[index].tokens for index in longest_first(segments)]
-        self.searched = [*getattr(self, "searched", []), *sources]
-        for rank, tokens in enumerate(sources):
-            yield rank, [Hypothesis(tokens[:-1], -1.0, finished=len(tokens) != 4, ranking_score=-1.0)]
+from transformer.pipelines.translation.config import BATCH_TOKENS
+from transformer.pipelines.translation.segmentation import Segmenter
+from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.translator import Translator
 
 
 @pytest.fixture
-def echo(tiny_run: Path) -> Echo:
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
+    """The sources that were searched for; each is its own translation, which exposes everything around the search."""
+    sources: list[Sequence[int]] = []
+
+    def echo(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for index, request in enumerate(requests):
+            sources.append(request.source)
+            finished = len(request.source) != 4
+            yield index, [Hypothesis(request.source[:-1], -1.0, finished=finished, ranking_score=-1.0)]
+
+    substitute(monkeypatch, "segment_search.search_each", echo)
+    return sources
+
+
+@pytest.fixture
+def echo(tiny_run: Path, searched: list[Sequence[int]]) -> Translator:
     translator = load(tiny_run)
-    echo = Echo(translator.model, translator.tokenizers, max_source_tokens=12)
-    echo.batch_tokens = 40
-    return echo
+    return Translator(translator.model, translator.tokenizers, max_source_tokens=12, batch_tokens=40)
 
 
 ODD = ["", "one two", "   ", "three", "a\x00b", "nine\u2028x", "zero " * 30, "[EOS] </s>", "🙂", "one. two. three"]
 
 
-def test_n_lines_in_n_lines_out_in_order(echo: Echo) -> None:
+def test_n_lines_in_n_lines_out_in_order(echo: Translator) -> None:
     """Catches lines lost, moved by sorting, or invented for empty input."""
     translations = echo.translations(ODD)
     assert [" ".join(t.text.split()) for t in translations] == [" ".join(line.split()) for line in ODD]
@@ -52,25 +56,25 @@ def test_n_lines_in_n_lines_out_in_order(echo: Echo) -> None:
         echo.translate("one two")
 
 
-def test_long_lines_are_split_and_flagged_never_cut(echo: Echo) -> None:
+def test_long_lines_are_split_and_flagged_never_cut(echo: Translator, searched: list[Sequence[int]]) -> None:
     """Catches text that is dropped at the model's limit."""
     clean, cut = echo.translations(["zero one two. three four. five six seven. eight", "one " * 40])
     assert clean.text == "zero one two. three four. five six seven. eight"
     assert clean.flags == ()
     assert cut.text.split() == ["one"] * 40
     assert cut.flags == ("longer than 12 tokens without a sentence end; cut within a sentence",)
-    assert max(map(len, echo.searched)) <= 12
-    assert all(tokens[-1] == 2 for tokens in echo.searched)
+    assert max(map(len, searched)) <= 12
+    assert all(tokens[-1] == 2 for tokens in searched)
 
 
-def test_an_unfinished_translation_is_flagged(echo: Echo) -> None:
+def test_an_unfinished_translation_is_flagged(echo: Translator) -> None:
     """Catches a translation that was cut at the limit and looks complete."""
     texts = [text for text in ("one", "two", "x", "y 1", "a b c") if len(echo.tokenizers.source.encode(text)) == 3]
     assert texts
     assert echo.translations(texts[:1])[0].flags == ("the translation did not end and was cut at the limit",)
 
 
-def test_line_ends_in_a_translation_become_spaces(echo: Echo) -> None:
+def test_line_ends_in_a_translation_become_spaces(echo: Translator) -> None:
     """Catches a model that writes a line feed and shifts every later line."""
     assert echo.translate(["a\rb"]) == ["a b"]
 
@@ -100,60 +104,14 @@ def test_a_beam_finds_what_scores_higher(tiny_run: Path) -> None:
     assert sum(gain < -1e-4 for gain in gains) <= 1
 
 
-def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a limit that ignores the source's length, or exceeds the target positions."""
-    limits: list[int] = []
-
-    def no_search(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
-        for index, request in enumerate(requests):
-            limits.append(request.limit)
-            yield index, [Hypothesis([], 0.0, finished=True, ranking_score=0.0)]
-
-    substitute(monkeypatch, "translator.search_each", no_search)
-    translator = load(tiny_run)
-    translator.translate(["one"])
-    tokens = len(translator.tokenizers.source.encode("one")) + 1
-    assert limits == [tokens + EXTRA_TOKENS]
-    translator.max_target_tokens = 20
-    translator.translate(["one"])
-    assert limits[1] == 20
-    load(tiny_run, search=Search(max_tokens=7)).translate(["one"])
-    assert limits[2] == 8, "seven tokens and EOS"
-    load(tiny_run, search=Search(min_tokens=30)).translate(["one"])
-    assert limits[3] == 31 + EXTRA_TOKENS
-    load(tiny_run, search=Search(min_tokens=95)).translate(["one"])
-    assert limits[4] == 96, "all positions of the model"
-    with pytest.raises(ConfigError, match="min_tokens=96 exceeds 95; choose fewer"):
-        load(tiny_run, search=Search(min_tokens=96))
-    with pytest.raises(ConfigError, match="max_tokens=3 is below the minimum of 5; choose more"):
-        Search(min_tokens=5, max_tokens=3)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
-def test_deterministic_is_the_same_to_the_last_bit(tiny_run: Path, precision: str) -> None:
-    """Catches scores that depend on other lines, on their order, on a line with a prefix, or on threads."""
-    lines = ["one two three", "seven", "four five nine one two", "one two three", "nine"]
-    translator = load(tiny_run, search=Search(3, coverage=0.1), precision=precision, workers=1, deterministic=True)
-    alone = [translator.translations([line])[0].alternatives for line in lines]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3 - threads)
-    try:
-        assert [translation.alternatives for translation in translator.translations(lines)] == alone
-        back = translator.translations([*lines[::-1], "two"], prefixes=[""] * 5 + ["8 8"])
-        assert [translation.alternatives for translation in back[:5]] == alone[::-1]
-        assert torch.get_num_threads() == 3 - threads
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_progress_is_reported(echo: Echo) -> None:
+def test_progress_is_reported(echo: Translator) -> None:
     """Catches a progress bar that never reaches its end, or goes beyond it where a line is split."""
     done: list[int] = []
     echo.translations(["one", "zero " * 30, "two", ""], done.append)
     assert done == [1, 1, 1, 1]
 
 
-def test_only_models_that_translate_become_translators(echo: Echo) -> None:
+def test_only_models_that_translate_become_translators(echo: Translator) -> None:
     """Catches an attribute error deep inside a search."""
     tokenizers = echo.tokenizers
     bundle = Bundle(TransformerConfig(d_model=8, h=2), torch.nn.Linear(2, 2), tokenizers)
@@ -197,84 +155,64 @@ def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
     assert together[0] != together[3], "the same line at another index uses other random numbers"
 
 
-def test_far_too_long_translations_are_flagged(tiny_run: Path) -> None:
-    """Catches a paragraph invented for a short line, without a loop and with an EOS."""
-    lines = ["one", "two seven"]
-    sampler = load(tiny_run, search=Search(4, sampling=Sampling(temperature=20.0, seed=1), min_tokens=0))
-    for line in lines * 10:
-        (translation,) = sampler.translations([line])
-        source, (best, *_) = len(translation.sources[0]), translation.alternatives
-        if best.finished:
-            is_flagged = "the translation is far longer than its source" in translation.flags
-            assert is_flagged == (len(best.tokens[0]) > 4 * source + 5)
-    (requested,) = load(tiny_run, search=Search(min_tokens=30, no_repeat_ngram=2)).translations(["one"])
-    assert not any("far longer" in flag for flag in requested.flags), (
-        "a translation of the requested length is not too long"
-    )
+def test_options_are_changed_in_a_copy(tiny_run: Path) -> None:
+    """Catches a copy that changes its original, loses an option, or bans what an earlier terminology banned."""
+    banning = load(tiny_run, search=Search(3), terminology=Terminology(banned=["1"]), workers=1)
+    changed = banning.with_options(terminology=Terminology(), search=Search(2, min_tokens=3), max_source_tokens=10**6)
+    assert (changed.model, changed.search.banned, changed.search.beam) == (banning.model, (), 2)
+    assert changed.batch_tokens == banning.batch_tokens == 2 * BATCH_TOKENS
+    assert changed.max_source_tokens == changed.model.src_pos.seq_len
+    assert changed.description == banning.description
+    assert banning.search.banned
+    assert banning.with_options(search=GREEDY).batch_tokens == BATCH_TOKENS
+    assert banning.max_source_tokens < changed.max_source_tokens, "by default, what training has seen"
+    lines = [source for source, _ in digit_pairs(9)]
+    expected = load(tiny_run, search=Search(2, min_tokens=3), workers=1).translations(lines)
+    assert [each.alternatives for each in changed.translations(lines)] == [each.alternatives for each in expected]
 
 
-def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a loop that is returned without a flag, and a retry that is missing or worse than the loop."""
-    searches: list[tuple[Search, int]] = []
-
-    def looping(
-        _: Any, requests: Iterator[Request], search: Search, **__: Any
-    ) -> Iterator[tuple[int, list[Hypothesis]]]:
-        batch = list(requests)
-        searches.append((search, len(batch)))
-        for index, request in enumerate(batch):
-            is_retry = search.no_repeat_ngram and len(request.source) > 3
-            loops = not is_retry and len(request.source) > 2
-            yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, ranking_score=-1.0)]
-
-    substitute(monkeypatch, "translator.search_each", looping)
-    translator = load(tiny_run)
-    sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
-    assert sizes == [2, 3, 4], "this test needs lines of different lengths"
-    translations = translator.translations(["one", "one two", "one two three"])
-    assert [bool(translation.flags) for translation in translations] == [False, True, True]
-    assert translations[2].flags[0].endswith("searched again without repeated 3-grams")
-    assert translations[1].flags == ("the translation repeats itself",)
-    assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
-    unguarded = load(tiny_run, search=Search(retry_degenerate=False)).translations(["one two three"])
-    assert unguarded[0].alternatives[0].pieces == translations[1].alternatives[0].pieces
+def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Sequence[int]]) -> None:
+    """Catches an option that is set without effect, and a task that can no longer be set as the documentation said."""
+    for name in ("workers", "deterministic", "search", "terminology", "batch_tokens", "max_source_tokens"):
+        with pytest.raises(AttributeError):
+            setattr(echo, name, getattr(echo, name))
+    with pytest.warns(DeprecationWarning, match="setting Translator.task is deprecated"):
+        echo.task = "one "
+    assert echo.task == echo.with_options().task == "one "
+    (translation,) = echo.translations(["two. three. four. five. six. seven. eight"])
+    lead = echo.tokenizers.source.encode("one")
+    assert len(searched) > 1
+    assert all(list(source[: len(lead)]) == lead for source in searched)
+    assert len(translation.sources) == len(searched)
 
 
-def test_translations_cut_on_request_are_searched_once(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a guard that mistakes the limit of `max_tokens` for a degenerate search, and searches twice."""
-    counts: list[int] = []
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 0}, "workers=0 is below 1; choose 1"),
+        ({"search": Search(min_tokens=20), "max_target_tokens": 20}, "min_tokens=20 exceeds 19; choose fewer"),
+        ({"task": "a: ", "terminology": Terminology(protected=["tags"])}, "which a task shifts; leave one out"),
+        (
+            {"search": Search(sampling=Sampling()), "terminology": Terminology(protected=["urls"])},
+            "need a beam; leave out groups and sampling",
+        ),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
+    """Catches a mistake that is only noticed, or ignored, after the model has been read."""
+    with pytest.raises(ConfigError, match=message):
+        load("no such folder", **options)
 
-    def cut(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
-        counts.append(len(list(requests)))
-        yield from (
-            (index, [Hypothesis([5, 6], -1.0, finished=False, ranking_score=-1.0)]) for index in range(counts[-1])
-        )
 
-    substitute(monkeypatch, "translator.search_each", cut)
-    for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
-        counts.clear()
-        translations = load(tiny_run, search=search).translations(["one", "one two"])
-        assert counts == searched
-        assert all("cut at the limit" in flag for translation in translations for flag in translation.flags)
+def test_an_unknown_option_is_refused(tiny_run: Path) -> None:
+    """Catches a misspelt option that has no effect."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'deterministc'"):
+        load(tiny_run, deterministc=True)
 
 
-@pytest.mark.parametrize("search", [Search(max_tokens=3), Search(4, max_tokens=3, n_best=4)])
-def test_cut_translations_have_max_tokens(tiny_run: Path, search: Search) -> None:
-    """Catches an extra token without EOS, a score that counts it, and an EOS after the last token that is missed."""
-    lines = [source for source, _ in digit_pairs(30)]
-    translator = load(tiny_run, search=search, precision="float32")
-    finished: set[tuple[int, bool]] = set()
-    for line in lines:
-        (translation,) = translator.translations([line])
-        for alternative in translation.alternatives:
-            (tokens,) = alternative.tokens
-            finished.add((len(tokens), alternative.finished))
-            assert len(tokens) == 3 if not alternative.finished else len(tokens) <= 3
-            special_tokens = translator.special_tokens
-            steps = [*tokens, special_tokens.eos] if alternative.finished else tokens
-            tgt = torch.tensor([[special_tokens.bos, *steps[:-1]]])
-            with torch.no_grad():
-                logits = translator.model(torch.tensor([translation.sources[0]]), tgt, None, causal_mask(tgt.size(1)))
-            log_p = logits[0].log_softmax(-1)[range(len(steps)), list(steps)]
-            assert alternative.score == pytest.approx(log_p.sum().item(), abs=1e-3)
-    assert {(3, True), (3, False)} <= finished, "some translations must end right after the last token"
+def test_a_lost_line_is_an_error(echo: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a segmenter that loses a line, by which all further lines would have the translations of others."""
+    segment = Segmenter.segment
+    monkeypatch.setattr(Segmenter, "segment", lambda self, lines, *rest: segment(self, lines, *rest)[1:])
+    with pytest.raises(RuntimeError, match="3 lines became 2 translations"):
+        echo.translations(["one", "two", "three"])

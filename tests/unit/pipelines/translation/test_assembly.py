@@ -1,0 +1,101 @@
+"""Assembly: one translation per line, with what the reader should know. No model is needed."""
+
+from typing import Any, cast
+
+import pytest
+
+from transformer.decoding import Hypothesis, Search
+from transformer.pipelines.translation.assembly import Assembler
+from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.pipelines.translation.inline_tags import TagFreeLine
+from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE
+from transformer.pipelines.translation.segment_search import SearchedSegment
+from transformer.pipelines.translation.segmentation import Segment, SegmentedLine
+from transformer.pipelines.translation.terminology import Terminology
+from transformer.text.sentence_splitting import SplitLine
+from transformer.tokenizers.config import TokenizerConfig
+from transformer.tokenizers.pair import TokenizerPair
+
+TOKENIZERS = TokenizerPair.train(lambda: ["one two"] * 9, lambda: ["1 2 3"] * 9, TokenizerConfig(vocab_size=300))
+
+
+def assembler(**options: Any) -> Assembler:
+    config = TranslatorConfig(max_source_tokens=8, max_target_tokens=96, **options)
+    return Assembler(config, TOKENIZERS, aligner=cast(Any, None))  # it is asked for the places of tags alone
+
+
+def segment(text: str, prefix: tuple[int, ...] = ()) -> Segment:
+    return Segment([*TOKENIZERS.source.encode(text), 2], prefix, limit=20, number=0, required=())
+
+
+def line_of(text: str, *pieces: str, **split: Any) -> SegmentedLine:
+    return SegmentedLine(text, TagFreeLine(text), SplitLine([*pieces], **split), tuple(map(segment, pieces)))
+
+
+def searched(source: Segment, *texts: str, finished: bool = True, retried: bool = False) -> SearchedSegment:
+    hypotheses = [
+        Hypothesis(TOKENIZERS.target.encode(text), -1.5 - rank, finished=finished, ranking_score=-1.5 - rank)
+        for rank, text in enumerate(texts)
+    ]
+    return SearchedSegment(source, hypotheses, retried)
+
+
+def test_segments_are_joined_rank_by_rank() -> None:
+    """Catches a best segment beside the second best of another, a lost segment, and scores of a part of the line."""
+    line = line_of("one. two", "one.", "two", words=[0, 1])
+    first, second = line.segments
+    found = assembler().assemble(line, [searched(first, "1 2", "2 2"), searched(second, "3", "1", "2")])
+    assert [alternative.text for alternative in found.alternatives] == ["1 2 3", "2 2 1"]
+    assert [alternative.score for alternative in found.alternatives] == [-3.0, -5.0]
+    assert found.sources == (tuple(first.tokens), tuple(second.tokens))
+    assert found.words == ([0, 1], [0, 1, 2])
+    assert found.flags == ()
+
+
+def test_a_line_without_segments_stays_empty() -> None:
+    """Catches an empty line that is lost."""
+    found = assembler().assemble(line_of(""), [])
+    assert found.alternatives == (EMPTY_ALTERNATIVE,)
+    assert (found.text, found.flags, found.sources, found.words) == ("", (), (), None)
+
+
+def test_flags_say_what_happened_to_any_segment() -> None:
+    """Catches a flag of the first segment alone, and one of another kind in its place."""
+    line = line_of("one two", "one", "two", is_clean=False)
+    first, second = line.segments
+    ends = searched(first, "1")
+
+    def flags(other: SearchedSegment, **options: Any) -> tuple[str, ...]:
+        cut, *others = assembler(**options).assemble(line, [ends, other]).flags
+        assert cut == "longer than 8 tokens without a sentence end; cut within a sentence"
+        return tuple(others)
+
+    assert flags(searched(second, "2")) == ()
+    assert flags(searched(second, "2", finished=False)) == ("the translation did not end and was cut at the limit",)
+    assert flags(searched(second, "1 2 3 " * 9)) == ("the translation is far longer than its source",)
+    (retried,) = flags(searched(second, "2", retried=True))
+    assert retried == "the first translation looped or did not end; searched again without repeated 3-grams"
+    assert flags(searched(second, "2"), terminology=Terminology(banned=["2"])) == ("the banned phrase '2' occurs",)
+
+
+def test_a_repetition_is_flagged_unless_the_source_repeats_too() -> None:
+    """Catches a loop that no flag names, and a chant that is taken for one."""
+    for text, flags in (("one two " * 3, ("the translation repeats itself",)), ("one " * 12, ())):
+        line = line_of(text, text)
+        assert assembler().assemble(line, [searched(line.segments[0], "1 " * 9)]).flags == flags
+
+
+@pytest.mark.parametrize(
+    ("prefix", "flag"),
+    [
+        ((5,) * 19, None),
+        ((5,) * 20, "the requested prefix is longer than the model's limit; it was cut"),
+        ((5, 3, 6), "the requested prefix has characters outside the vocabulary; it was cut before them"),
+    ],
+)
+def test_a_prefix_that_was_cut_is_flagged(prefix: tuple[int, ...], flag: str | None) -> None:
+    """Catches a beginning that was asked for and is silently not there."""
+    source = segment("one two one two", prefix)
+    line = SegmentedLine("one", TagFreeLine("one"), SplitLine(["one"]), (source,))
+    found = assembler(search=Search(min_tokens=9)).assemble(line, [searched(source, "1 2 3 1 2")])
+    assert found.flags == (() if flag is None else (flag,))
