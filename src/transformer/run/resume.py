@@ -54,12 +54,13 @@ class ResumedStart(Start):
         Raises:
             CheckpointError: Parameters are missing, unexpected or of another shape.
         """
+        del config
         try:
             model.load_state_dict(self.bundle.model.state_dict())
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:500]
             raise CheckpointError(f"{self.checkpoint.model}: {reason}; start anew with --fresh") from error
-        return super().load_weights(model, config)
+        return []
 
     def restore_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Loads the optimizer state; if its file is missing, which must be allowed, Adam starts with an empty state.
