@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from transformer.reporting.html import Markup, element, join
+from markupsafe import Markup
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 560, 240, 58, 14, 12, 34
 MAX_POINTS, MAX_COLUMNS = 400, 40
@@ -38,15 +38,9 @@ def line_chart(title: str, series: Sequence[Series]) -> Markup | None:
     x_ticks, y_ticks = ticks(min(0.0, *xs), max(xs)), ticks(min(ys), max(ys))
     x_scale = _scale(x_ticks[0], max(x_ticks[-1], *xs), LEFT, WIDTH - RIGHT)
     y_scale = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    legend = [element("span", curve.name, attributes={"class": f"key k{index}"}) for index, curve in drawn]
-    caption = element("figcaption", element("b", title), *(legend if len(drawn) > 1 else ()))
-    picture = _svg(
-        HEIGHT,
-        title,
-        *_grid(x_ticks, y_ticks, x_scale, y_scale),
-        *(_curve(i, curve, x_scale, y_scale) for i, curve in drawn),
-    )
-    return element("figure", caption, picture)
+    keys = [Markup('<span class="key k{}">{}</span>').format(index, curve.name) for index, curve in drawn]
+    curves = [_curve(index, curve, x_scale, y_scale) for index, curve in drawn]
+    return _figure(title, HEIGHT, [*_grid(x_ticks, y_ticks, x_scale, y_scale), *curves], keys if len(keys) > 1 else [])
 
 
 def heat_map(title: str, columns: Sequence[tuple[int, Mapping[str, float]]]) -> Markup | None:
@@ -72,7 +66,7 @@ def heat_map(title: str, columns: Sequence[tuple[int, Mapping[str, float]]]) -> 
         _text(left, height - 5, f"step {chosen[0][0]:,}", "start"),
         _text(WIDTH - RIGHT, height - 5, f"{chosen[-1][0]:,}", "end"),
     ]
-    return element("figure", element("figcaption", element("b", title)), _svg(height, title, *labels, *cells, *ends))
+    return _figure(title, height, [*labels, *cells, *ends])
 
 
 def bars(title: str, counts: Mapping[str, int]) -> Markup:
@@ -80,21 +74,14 @@ def bars(title: str, counts: Mapping[str, int]) -> Markup:
     left, row, max_count = 190, 22, max([*counts.values(), 1])
     parts: list[Markup] = []
     for index, (name, count) in enumerate(counts.items()):
-        size = (WIDTH - RIGHT - left - 90) * count / max_count
-        rectangle = {
-            "class": "bar",
-            "x": left,
-            "y": index * row + 3,
-            "width": f"{size:.1f}",
-            "height": row - 6,
-            "rx": 2,
-        }
+        width = (WIDTH - RIGHT - left - 90) * count / max_count
+        rectangle = Markup('<rect class="bar" x="{}" y="{}" width="{:.1f}" height="{}" rx="2"/>')
         parts += [
             _text(left - 8, index * row + 15, name, "end"),
-            element("rect", attributes=rectangle),
-            _text(left + size + 6, index * row + 15, f"{count:,}", "start"),
+            rectangle.format(left, index * row + 3, width, row - 6),
+            _text(left + width + 6, index * row + 15, f"{count:,}", "start"),
         ]
-    return element("figure", element("figcaption", element("b", title)), _svg(row * len(counts) + 4, title, *parts))
+    return _figure(title, row * len(counts) + 4, parts)
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -115,24 +102,22 @@ def thin(points: list[Point]) -> list[Point]:
 
 def _curve(index: int, series: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float]) -> Markup:
     coordinates = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in thin(series.points))
-    dots = [
-        element(
-            "circle",
-            element("title", f"{series.name}, step {x:,.0f}: {y:.4g}"),
-            attributes={"class": f"d{index}", "cx": f"{x_scale(x):.1f}", "cy": f"{y_scale(y):.1f}", "r": 3},
-        )
-        for x, y in (series.points if series.marked else ())
-    ]
-    return join(element("polyline", attributes={"class": f"l{index}", "points": coordinates}), *dots)
+    line = Markup('<polyline class="l{}" points="{}"/>').format(index, coordinates)
+    dot = Markup('<circle class="d{}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}, step {:,.0f}: {:.4g}</title></circle>')
+    dots = [dot.format(index, x_scale(x), y_scale(y), series.name, x, y) for x, y in series.points if series.marked]
+    return Markup().join([line, *dots])
 
 
 def _grid(
     x_ticks: list[float], y_ticks: list[float], x_scale: Callable[[float], float], y_scale: Callable[[float], float]
 ) -> list[Markup]:
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>')
     parts: list[Markup] = []
     for y in y_ticks:
-        line = {"class": "grid", "x1": LEFT, "x2": WIDTH - RIGHT, "y1": f"{y_scale(y):.1f}", "y2": f"{y_scale(y):.1f}"}
-        parts += [element("line", attributes=line), _text(LEFT - 8, y_scale(y) + 4, _tick_label(y), "end")]
+        parts += [
+            line.format(LEFT, WIDTH - RIGHT, y=y_scale(y)),
+            _text(LEFT - 8, y_scale(y) + 4, _tick_label(y), "end"),
+        ]
     parts += [_text(x_scale(x), HEIGHT - BOTTOM + 18, _tick_label(x), "middle") for x in x_ticks if x_scale(x) <= WIDTH]
     return parts
 
@@ -140,16 +125,21 @@ def _grid(
 def _cell(x: float, y: float, width: float, title: str, value: float) -> Markup:
     power = math.log10(value) if value > 0 else FAINTEST
     strength = min(1.0, max(0.04, (power - FAINTEST) / (DARKEST - FAINTEST)))
-    rectangle = {"class": "cell", "x": f"{x:.1f}", "y": f"{y:.0f}", "width": f"{width:.1f}", "height": 17}
-    return element("rect", element("title", title), attributes=rectangle | {"fill-opacity": f"{strength:.2f}"})
+    return Markup(
+        '<rect class="cell" x="{:.1f}" y="{:.0f}" width="{:.1f}" height="17" fill-opacity="{:.2f}">'
+        "<title>{}</title></rect>"
+    ).format(x, y, width, strength, title)
 
 
-def _svg(height: int, title: str, *parts: Markup) -> Markup:
-    return element("svg", *parts, attributes={"viewBox": f"0 0 {WIDTH} {height}", "role": "img", "aria-label": title})
+def _figure(title: str, height: int, parts: Sequence[Markup], keys: Sequence[Markup] = ()) -> Markup:
+    return Markup(
+        "<figure><figcaption><b>{title}</b>{keys}</figcaption>"
+        '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{title}">{parts}</svg></figure>'
+    ).format(title=title, keys=Markup().join(keys), width=WIDTH, height=height, parts=Markup().join(parts))
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> Markup:
-    return element("text", text, attributes={"x": f"{x:.1f}", "y": f"{y:.1f}", "text-anchor": anchor})
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, text)
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

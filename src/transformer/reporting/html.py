@@ -1,44 +1,32 @@
-"""Builders for HTML and SVG that escape all text except `Markup`."""
+"""HTML pages from the templates of this package."""
 
-import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Final
 
-VOID = frozenset({"meta", "link", "br", "hr"})
-CONTROLS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+CONTROLS: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 """Replacements of control characters, which HTML cannot contain, by their visible symbols."""
 
 
-class Markup(str):
-    """Text that is already markup. Only `element`, `join` and constants of this package create it."""
-
-    __slots__ = ()
-
-
-def escape(text: object) -> Markup:
-    """Escapes text so that it is displayed literally: `<script>` becomes eight visible characters."""
-    return text if isinstance(text, Markup) else Markup(html.escape(str(text).translate(CONTROLS), quote=True))
+def show_controls(text: str) -> str:
+    """Replaces control characters by their visible symbols."""
+    return text.translate(CONTROLS)
 
 
-def element(tag: str, *children: object, attributes: Mapping[str, Any] | None = None) -> Markup:
-    """Builds an element. Children that are not `Markup` and all attributes are escaped; None is skipped."""
-    rendered = "".join(f' {name}="{escape(value)}"' for name, value in (attributes or {}).items() if value is not None)
-    if tag in VOID:
-        return Markup(f"<{tag}{rendered}>")
-    return Markup(f"<{tag}{rendered}>{join(*children)}</{tag}>")
+def render_page(template: str, show: Callable[[str], str] = show_controls, **values: object) -> str:
+    """Renders a page from a template; all values except `Markup` are escaped.
 
+    Args:
+        template: File name of the template.
+        show: Function that makes the control characters of the page visible.
+        values: Variables of the template.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
 
-def join(*children: object) -> Markup:
-    """Concatenates children; None is skipped."""
-    return Markup("".join(escape(child) for child in children if child is not None))
-
-
-def table(rows: Mapping[str, object] | Sequence[Sequence[object]], head: Sequence[str] | None = None) -> Markup:
-    """Builds a table; a mapping becomes two columns, names and values."""
-    lines = list(rows.items()) if isinstance(rows, Mapping) else rows
-    header = element("tr", *(element("th", name, attributes={"scope": "col"}) for name in head)) if head else None
-    body = [
-        element("tr", element("th", row[0], attributes={"scope": "row"}), *(element("td", cell) for cell in row[1:]))
-        for row in lines
-    ]
-    return element("div", element("table", header, *body), attributes={"class": "wide"})
+    environment = Environment(
+        loader=PackageLoader("transformer.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return show(environment.get_template(template).render(**values))

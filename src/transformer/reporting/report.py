@@ -1,13 +1,20 @@
 """The report of a run, `report.html`."""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from transformer.reporting import sections
-from transformer.reporting.page import page
-from transformer.reporting.record import read_record
+from markupsafe import Markup
+
+from transformer.models.parameter_count import parameters_by_block
+from transformer.reporting.charts import Series, bars, heat_map, line_chart
+from transformer.reporting.html import render_page
+from transformer.reporting.record import Record, Row, Sentence, read_record
 
 REPORT_FILE: Final = "report.html"
+SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy (%)", "perplexity": "perplexity", "loss": "loss"}
+N_EXAMPLES, N_WORST = 10, 10
 
 
 def write_report(run: Path) -> Path:
@@ -22,17 +29,112 @@ def write_report(run: Path) -> Path:
         BundleError: The run does not have a model yet.
     """
     record = read_record(run)
-    parts = {
-        "Curves": sections.curves(record),
-        "Scores": sections.scores(record),
-        "Translations": sections.translations(record),
-        "Worst sentences": sections.worst(record),
-        "Data": sections.data(record),
-        "Blocks": sections.blocks(record),
-        "Model": sections.model(record),
-        "Recipe": sections.recipe(record),
-        "Origin": sections.origin(record),
-    }
+    provenance, blocks = record.bundle.provenance, record.of_kind("blocks")
+    sizes = parameters_by_block(record.bundle.model)
+    signatures = provenance.get("validation", {}).get("signatures", {})
+    update_ratios = [(row["step"], row["update_ratio"]) for row in blocks]
+    page = render_page(
+        "run.html.jinja",
+        title=record.name,
+        bundle=record.bundle,
+        provenance=provenance,
+        figures=_key_figures(record, sum(sizes.values())),
+        charts=_curves(record),
+        score_rows=_score_rows(record),
+        score_signatures={SCORE_NAMES.get(name, name): text for name, text in signatures.items()},
+        examples=_examples(record.sentences),
+        worst=_worst(record.sentences),
+        pairs=_pairs(provenance.get("data", {})),
+        update_ratios=heat_map("update ratio (1e-5 pale, 0.1 full)", update_ratios),
+        last_blocks=blocks[-1] if blocks else None,
+        sizes=bars("parameters; a shared matrix counts once", {name: size for name, size in sizes.items() if size}),
+        settings=record.bundle.config.model_dump(exclude_none=True),
+        recipe_text=record.recipe,
+        format_value=_format_value,
+    )
     path = run / REPORT_FILE
-    path.write_text(page(record.name, sections.cards(record), parts), encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
     return path
+
+
+def _key_figures(record: Record, n_parameters: int) -> dict[str, str]:
+    provenance, train = record.bundle.provenance, record.of_kind("train")
+    scores = provenance.get("validation", {}).get("scores", {})
+    figures = {
+        title: _format_score(scores[name]) for name, title in SCORE_NAMES.items() if scores.get(name) is not None
+    }
+    figures |= {"parameters": f"{n_parameters:,}", "steps": f"{train[-1]['step']:,}" if train else "0"}
+    if "seconds" in provenance:
+        figures["of training"] = _format_duration(provenance["seconds"])
+    return figures
+
+
+def _curves(record: Record) -> list[Markup]:
+    """Draws loss, scores, learning rate, speed and gradient norm over the steps."""
+    train, validation = record.of_kind("train"), record.of_kind("validation")
+    charts = [
+        line_chart(
+            "loss (nats)",
+            [Series("training", _points(train, "loss")), Series("validation", _points(validation, "loss"), True)],
+        ),
+        line_chart(
+            "validation scores",
+            [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
+        ),
+        line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
+        line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
+        line_chart(
+            "scored tokens, texts or images per second", [Series("speed", _points(train, "target_tokens_per_second"))]
+        ),
+        line_chart("gradient norm, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
+    ]
+    return [chart for chart in charts if chart is not None]
+
+
+def _score_rows(record: Record) -> list[list[str]]:
+    """Returns the rows of the table of scores, the head first; empty without validations."""
+    rows = {"best checkpoint": record.best, "average of checkpoints": record.average}
+    present = {name: row for name, row in rows.items() if row is not None}
+    keys = [key for key in SCORE_NAMES if any(key in row for row in present.values())]
+    body = [[name, f"{row['step']:,}", *(_format_score(row.get(key)) for key in keys)] for name, row in present.items()]
+    return [["", "step", *(SCORE_NAMES[key] for key in keys)], *body] if body else []
+
+
+def _examples(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Selects examples, evenly spaced so that they are not selected by hand."""
+    count = min(N_EXAMPLES, len(sentences))
+    return [sentences[index * len(sentences) // count] for index in range(count)]
+
+
+def _worst(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """Selects the sentences with the lowest chrF."""
+    wrong = [sentence for sentence in sentences if sentence.output != sentence.reference]
+    return sorted(wrong, key=lambda sentence: sentence.score)[:N_WORST]
+
+
+def _pairs(data: Mapping[str, Any]) -> Markup | None:
+    """Draws the numbers of examples kept, held out and dropped by reason; None if nothing was dropped."""
+    kept = {name.replace("_", " "): int(data[name]) for name in ("kept", "held_out") if name in data}
+    dropped = {f"dropped: {reason}": int(count) for reason, count in data.get("dropped", {}).items()}
+    return bars("pairs", kept | dropped) if dropped else None
+
+
+def _points(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
+    return [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+
+
+def _format_score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _format_value(value: object) -> str:
+    """Formats a value for display."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+
+
+def _format_duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -7,12 +7,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from transformer.errors import BundleError
 from transformer.reporting import write_report
 from transformer.reporting.charts import Series, bars, heat_map, line_chart, thin, ticks
-from transformer.reporting.html import Markup, element, escape, table
-from transformer.reporting.page import page
+from transformer.reporting.html import render_page
 from transformer.reporting.record import read_record, translation_lines
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" \x00\x1b ]]> <!-- \u202e"
@@ -119,13 +120,17 @@ def test_a_run_under_way_and_one_without_a_model(run: Path, tmp_path: Path) -> N
 
 
 def test_what_is_not_markup_is_escaped() -> None:
-    """Catches an attribute or a child through which text becomes markup."""
-    made = element("p", HOSTILE, element("b", "x"), None, attributes={"title": '"><script>', "class": None})
-    assert "<script" not in made
-    assert made.endswith("<b>x</b></p>")
-    assert escape(Markup("<br>")) == "<br>"
-    assert read(table({"<i>": "<u>"}, head=["<s>", "b"])).tags == {"div", "table", "tr", "th", "td"}
-    assert "<title>&lt;b&gt;</title>" in page("<b>", Markup(""), {"empty": None})
+    """Catches an attribute or a text that becomes markup, a heading without content, and a forgotten value."""
+    heading = '"><script>'
+    sections = {heading: HOSTILE, "empty": "\n", "made": Markup("<b>x</b>")}
+    page = read(render_page("report.html.jinja", title="<i>", opening=HOSTILE, sections=sections))
+    assert not page.tags & {"script", "i"}
+    assert "b" in page.tags
+    assert page.text.count(HOSTILE.translate({0: "\u2400", 0x1B: "\u241b"})) == 2
+    assert [value for name, value in page.attributes if name == "href"] == [f"#{heading}", "#made"]
+    assert read(bars('"><i>', {"<s>": 1})).tags == {"figure", "figcaption", "b", "svg", "text", "rect"}
+    with pytest.raises(UndefinedError, match="title"):
+        render_page("report.html.jinja")
 
 
 def test_curves_are_where_their_values_are() -> None:

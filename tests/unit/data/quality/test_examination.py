@@ -274,7 +274,7 @@ class Tags(HTMLParser):
 def test_nothing_of_the_corpus_can_act_in_a_report(tmp_path: Path) -> None:
     """Catches a corpus line that runs as a script, loads an image or controls the terminal."""
     source, target = invented(N)
-    attack = '<script>alert(1)</script><img src="https://x.example" onerror=alert(2)>\x1b[2J </table>'
+    attack = '<script>alert(1)</script><img src="https://x.example" onerror=alert(2)>\x1b[2J \u202e\x9b</table>'
     for line in range(0, 12, 3):
         source[line], target[line + 1], target[line + 2] = attack * 3, attack, attack + "\0"
     examination = examined(tmp_path, source, target, tests=[attack])
@@ -284,7 +284,8 @@ def test_nothing_of_the_corpus_can_act_in_a_report(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in page
     assert not parser.tags & {"script", "img", "link", "iframe", "object", "a", "form"}
     assert not parser.attributes & {"src", "href", "onerror"}
-    assert not {"\x1b", "\0"} & set(page + text_report(examination))
+    assert not {"\x1b", "\0", "\x9b", "\u202e"} & set(page + text_report(examination))
+    assert r"\x1b[2J \u202e\x9b" in page
     assert r"\x1b[2J" in text_report(examination)
 
 
