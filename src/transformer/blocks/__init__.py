@@ -40,12 +40,18 @@ from transformer.blocks.readout import ReadoutEncoder, ReadoutLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.blocks.rotary import RotaryAttention, RotaryPositions
 
+DecoderBlock = DecoderLayer
+"""Another name of `DecoderLayer`."""
+MultiHeadAttentionBlock = MultiHeadAttention
+"""Another name of `MultiHeadAttention`."""
+
 __all__ = [
     "ACTIVATIONS",
     "CausalCache",
     "CausalDecoder",
     "CausalDecoderLayer",
     "Decoder",
+    "DecoderBlock",
     "DecoderCache",
     "DecoderLayer",
     "Dropout",
@@ -60,6 +66,7 @@ __all__ = [
     "LearnedPositions",
     "LinearBias",
     "MultiHeadAttention",
+    "MultiHeadAttentionBlock",
     "NoPositions",
     "PatchEmbedding",
     "PositionalEncoding",

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from transformer.blocks.aliases import keyword_aliases
 from transformer.blocks.cache import KeyValueCache
 from transformer.blocks.dropout import drop_out
 from transformer.blocks.overrides import overridable
@@ -85,6 +86,7 @@ def attention_weights(
     return scores.masked_fill(masked, -torch.inf).softmax(dim=-1).masked_fill(masked, 0.0)
 
 
+@keyword_aliases(num_heads="h")
 class MultiHeadAttention(nn.Module):
     """Multi-head attention: Concat(head_1, ..., head_h) W_o, where head_i = attention(Q W_q_i, K W_k_i, V W_v_i).
 
@@ -124,6 +126,7 @@ class MultiHeadAttention(nn.Module):
         if h < 1 or (d_k is None and d_model % h):
             divisor = next((n for n in range(8, 1, -1) if d_model % n == 0), 1)
             raise ConfigError(f"h={h} does not divide d_model={d_model}; choose a divisor, e.g. {divisor}")
+        self.d_model = d_model
         self.h = h
         self.kv_heads = h if kv_heads is None else kv_heads
         if self.kv_heads < 1 or h % self.kv_heads:

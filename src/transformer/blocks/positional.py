@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer.blocks.aliases import keyword_aliases
 from transformer.blocks.dropout import Dropout
 from transformer.errors import ConfigError
 
@@ -45,6 +46,7 @@ def halved_sinusoid(seq_len: int, d_model: int) -> Float[Tensor, "{seq_len} {d_m
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
+@keyword_aliases(max_seq_length="seq_len")
 class PositionalEncoding(nn.Module):
     """Adds the sinusoid of each position, then applies dropout.
 
@@ -62,7 +64,12 @@ class PositionalEncoding(nn.Module):
     pe: Tensor
 
     def __init__(
-        self, d_model: int, seq_len: int, dropout: float, *, table: Callable[[int, int], Tensor] = sinusoid
+        self,
+        d_model: int,
+        seq_len: int = 5000,
+        dropout: float = 0.0,
+        *,
+        table: Callable[[int, int], Tensor] = sinusoid,
     ) -> None:
         super().__init__()
         self.seq_len = seq_len
