@@ -30,15 +30,13 @@ from transformer.training.cpu_ops.linear import (
     cpu_fused_linear,
     cpu_linear,
 )
-from transformer.training.cpu_ops.tied_embedding import TiedEmbeddingGradients
-from transformer.training.objectives.cross_entropy import smoothed_cross_entropy
 
 HOOK_ATTRIBUTES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
 """Attributes of a module that change the result of calling it. Kernels that bypass the call need them to be unset."""
 
 
 class CpuKernelMode(TorchFunctionMode):
-    """A context in which linear layers, attention, dropout, embeddings, GELU and the loss use the compiled kernels.
+    """A context in which linear layers, attention, dropout and GELU use the compiled kernels.
 
     The blocks need not know about it. Functions whose inputs the kernels do not support, such as tensors on a GPU,
     are computed as usual.
@@ -46,7 +44,6 @@ class CpuKernelMode(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tied_embeddings = TiedEmbeddingGradients()
         self._accumulator = GradientAccumulator()
 
     def __torch_function__(
@@ -69,10 +66,6 @@ class CpuKernelMode(TorchFunctionMode):
             return cpu_add_dropout(*args)
         if function is add_norm:
             return cpu_add_norm(*args, accumulator=self._accumulator)
-        if function is F.embedding:
-            return self._tied_embeddings.embedding(*args, **(kwargs or {}))
-        if function is smoothed_cross_entropy:
-            return self._tied_embeddings.cross_entropy(*args)
         return function(*args, **(kwargs or {}))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # PyTorch's argument names
