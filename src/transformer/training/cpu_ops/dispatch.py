@@ -24,7 +24,6 @@ from transformer.kernels.gemm import supports_tensors
 from transformer.training.cpu_ops.dropout import cpu_add_dropout, cpu_dropout, draw_seed, levels
 from transformer.training.cpu_ops.linear import (
     BF16_COPY,
-    GradientAccumulator,
     autocast_dtype,
     cpu_feed_forward,
     cpu_fused_linear,
@@ -42,22 +41,18 @@ class CpuKernelMode(TorchFunctionMode):
     are computed as usual.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._accumulator = GradientAccumulator()
-
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Handles a call of an overridable function, by a kernel if there is one."""
         if function is F.linear:
-            return self._linear(*args, **(kwargs or {}))
+            return cpu_linear(*args, **(kwargs or {}))
         if function is F.gelu:
             return cpu_gelu(*args, **(kwargs or {}))
         if function is feed_forward:
-            return cpu_feed_forward(*args, accumulator=self._accumulator)
+            return cpu_feed_forward(*args)
         if function is fused_linear:
-            return cpu_fused_linear(*args, accumulator=self._accumulator)
+            return cpu_fused_linear(*args)
         if function is attention:
             return cpu_attention(*args, **(kwargs or {}))
         if function is drop_out:
@@ -65,11 +60,8 @@ class CpuKernelMode(TorchFunctionMode):
         if function is add_dropout:
             return cpu_add_dropout(*args)
         if function is add_norm:
-            return cpu_add_norm(*args, accumulator=self._accumulator)
+            return cpu_add_norm(*args)
         return function(*args, **(kwargs or {}))
-
-    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # PyTorch's argument names
-        return cpu_linear(input, weight, bias, self._accumulator)
 
 
 def cpu_gelu(x: Float[Tensor, "*shape"], approximate: str = "none") -> Float[Tensor, "*shape"]:
@@ -143,19 +135,18 @@ def cpu_add_norm(
     y: Float[Tensor, "*shape"],
     dropout: Dropout,
     norm: nn.Module,
-    accumulator: GradientAccumulator,
 ) -> Float[Tensor, "*shape"]:
     """Implements `blocks.add_norm`.
 
     The forward and the backward pass take one pass over memory each if the norm is a `LayerNormalization` without
     hooks.
     """
-    p, residual = dropout.p if dropout.training else 0.0, accumulator.take(x)
+    p = dropout.p if dropout.training else 0.0
     if not isinstance(norm, LayerNormalization) or not _supports_add_norm(x, y, norm):
         return norm(cpu_add_dropout(x, y, p))
     needs_bf16_copy = torch.is_grad_enabled() and autocast_dtype() == torch.bfloat16
     bf16_copy = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if needs_bf16_copy else None
-    out: Tensor = _AddNorm.apply(residual, y, norm.alpha, norm.beta, norm.eps, p, bf16_copy)  # pyright: ignore[reportAssignmentType]
+    out: Tensor = _AddNorm.apply(x, y, norm.alpha, norm.beta, norm.eps, p, bf16_copy)  # pyright: ignore[reportAssignmentType]
     if bf16_copy is not None:
         setattr(out, BF16_COPY, (bf16_copy, out._version))
     return out

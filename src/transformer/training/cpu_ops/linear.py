@@ -1,6 +1,5 @@
 """Linear layers and feed-forward networks for training on a CPU with the compiled kernels."""
 
-from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
@@ -24,41 +23,10 @@ BF16_COPY: Final = "bf16_copy"
 """Attribute of a normalization's result: a copy in bfloat16, and the version of the result that was copied."""
 
 
-class GradientAccumulator:
-    """Adds the two gradients of a residual connection's input in place, within the product of a linear layer.
-
-    A residual connection uses its input x twice: a sub-layer reads it, and the output of the sub-layer is added to it.
-    Autograd would compute both gradients and then add them. Here the first linear layer of the sub-layer returns x
-    beside its result, and the residual connection adds to this returned input instead of x. The gradient of the
-    residual connection then reaches the linear layer, whose product is added to it in place.
-
-    Inputs of the last two linear layers since the last residual connection are remembered.
-    """
-
-    def __init__(self) -> None:
-        self._pairs = deque[tuple[Tensor, Tensor]](maxlen=2)
-
-    def should_return_input(self, x: Tensor) -> bool:
-        """Whether a linear layer with this input should return it beside its result."""
-        needs_gradient = x.requires_grad and x.dtype == torch.float32
-        return needs_gradient and torch.is_grad_enabled() and not any(known is x for known, _ in self._pairs)
-
-    def record(self, x: Tensor, returned_input: Tensor) -> None:
-        """Remembers an input and the copy of it that a linear layer returned."""
-        self._pairs.append((x, returned_input))
-
-    def take(self, x: Tensor) -> Tensor:
-        """Returns the tensor for a residual connection to add to (the returned input, or x) and forgets all inputs."""
-        residual = next((returned_input for known, returned_input in self._pairs if known is x), x)
-        self._pairs.clear()
-        return residual
-
-
 def cpu_linear(
     x: Float[Tensor, "*rows K"],
     weight: Float[Tensor, "N K"],
     bias: Float[Tensor, " N"] | None = None,
-    accumulator: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows N"]:
     """Implements `torch.nn.functional.linear` with its gradient.
 
@@ -68,13 +36,11 @@ def cpu_linear(
     precision = autocast_dtype()
     if not _is_supported(x, weight, bias, precision):
         return F.linear(x, weight, bias)
-    (y,) = _apply(_Linear, accumulator, x, precision, weight, bias)
+    (y,) = _Linear.apply(x, precision, weight, bias)  # pyright: ignore[reportGeneralTypeIssues]
     return y
 
 
-def cpu_fused_linear(
-    x: Float[Tensor, "*rows K"], layers: Sequence[nn.Linear], accumulator: GradientAccumulator | None = None
-) -> tuple[Tensor, ...]:
+def cpu_fused_linear(x: Float[Tensor, "*rows K"], layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """Implements `blocks.fused_linear`.
 
     The weights are concatenated in the backward pass only, and only if the gradients of the results are adjacent.
@@ -83,19 +49,8 @@ def cpu_fused_linear(
     if not all(_is_supported(x, layer.weight, layer.bias, precision) for layer in layers):
         return fused_linear(x, layers)
     weights_and_biases = (parameter for layer in layers for parameter in (layer.weight, layer.bias))
-    return _apply(_Linear, accumulator, x, precision, *weights_and_biases)
-
-
-def _apply(
-    function: type[torch.autograd.Function], accumulator: GradientAccumulator | None, x: Tensor, *args: Any
-) -> tuple[Tensor, ...]:
-    """Applies an autograd function; if it returned its input as the last result, records and removes it."""
-    returns_input = accumulator is not None and accumulator.should_return_input(x)
-    results: tuple[Tensor, ...] = function.apply(x, returns_input, *args)  # pyright: ignore[reportAssignmentType]
-    if accumulator is None or not returns_input:
-        return results
-    accumulator.record(x, results[-1])
-    return results[:-1]
+    results: tuple[Tensor, ...] = _Linear.apply(x, precision, *weights_and_biases)  # pyright: ignore[reportAssignmentType]
+    return results
 
 
 def autocast_dtype() -> torch.dtype:
@@ -117,9 +72,7 @@ class _Linear(torch.autograd.Function):
     """One or several linear layers with the same input; `parameters` alternates between weights and biases."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, returns_input: bool, precision: torch.dtype, *parameters: Tensor | None
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, precision: torch.dtype, *parameters: Tensor | None) -> tuple[Tensor, ...]:
         rows = _as_matrix(x, precision)
         weights, biases = [weight for weight in parameters[::2] if weight is not None], parameters[1::2]
         results: list[Tensor] = []
@@ -127,30 +80,29 @@ class _Linear(torch.autograd.Function):
             results.append(torch.empty(*x.shape[:-1], weight.size(0), dtype=precision, device="cpu"))
             matmul(rows, weight.t(), Epilogue(bias), precision=precision, out=results[-1].view(-1, weight.size(0)))
         ctx.save_for_backward(rows, *weights)
-        ctx.shape, ctx.dtype, ctx.precision, ctx.returns_input = x.shape, x.dtype, precision, returns_input
+        ctx.shape, ctx.dtype, ctx.precision = x.shape, x.dtype, precision
         ctx.set_materialize_grads(False)
-        return (*results, x) if returns_input else tuple(results)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, *weights = ctx.saved_tensors
-        d_results = gradients[: len(weights)]
-        if all(dy is None for dy in d_results):  # the results were not used
-            return gradients[-1], *[None] * (2 + 2 * len(weights))
+        if all(dy is None for dy in gradients):  # the results were not used
+            return None, None, *[None] * (2 * len(weights))
         dys = [
-            _as_gradient_matrix(dy, rows, weight, ctx.precision) for dy, weight in zip(d_results, weights, strict=True)
+            _as_gradient_matrix(dy, rows, weight, ctx.precision) for dy, weight in zip(gradients, weights, strict=True)
         ]
         joint_dy = _join_adjacent(dys) if len(dys) > 1 else None
         dx = None
         if ctx.needs_input_grad[0]:
             factors = list(zip(dys, weights, strict=True)) if joint_dy is None else [(joint_dy, torch.cat(weights))]
-            dx, accumulates = _input_gradient_buffer(ctx, gradients, torch.float32 if len(factors) > 1 else ctx.dtype)
+            dx = torch.empty(ctx.shape, dtype=torch.float32 if len(factors) > 1 else ctx.dtype, device="cpu")
             for i, (dy, weight) in enumerate(factors):
-                epilogue = Epilogue(accumulate=accumulates or i > 0)
+                epilogue = Epilogue(accumulate=i > 0)
                 matmul(dy, weight, epilogue, precision=ctx.precision, out=dx.view(rows.shape))
             dx = dx.to(ctx.dtype)
-        needs, d_parameters = ctx.needs_input_grad[3:], list[Tensor | None]()
+        needs, d_parameters = ctx.needs_input_grad[2:], list[Tensor | None]()
         if joint_dy is not None and all(needs[::2]) and len(set(needs[1::2])) == 1:
             widths = [weight.size(0) for weight in weights]
             joint_gradients = _weight_and_bias_gradients(joint_dy, rows, ctx.precision, needs[:2])
@@ -159,7 +111,7 @@ class _Linear(torch.autograd.Function):
         else:
             for i, dy in enumerate(dys):
                 d_parameters += _weight_and_bias_gradients(dy, rows, ctx.precision, needs[2 * i : 2 * i + 2])
-        return dx, None, None, *d_parameters
+        return dx, None, *d_parameters
 
 
 def _as_matrix(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
@@ -191,18 +143,6 @@ def _join_adjacent(parts: Sequence[Float[Tensor, "M _"]]) -> Float[Tensor, "M N"
     return first.as_strided((first.size(0), width), first.stride()) if first.stride(0) >= width else None
 
 
-def _input_gradient_buffer(ctx: Any, gradients: Sequence[Tensor | None], dtype: torch.dtype) -> tuple[Tensor, bool]:
-    """Returns the tensor for the gradient of a layer's input, and whether it already holds a gradient to add to.
-
-    That is the gradient of the returned input. It can be overwritten, since the residual connection that computed it
-    is the only user of the returned input.
-    """
-    d_returned = gradients[-1] if ctx.returns_input else None
-    if d_returned is None:
-        return torch.empty(ctx.shape, dtype=dtype, device="cpu"), False
-    return d_returned.contiguous(), True
-
-
 def _weight_and_bias_gradients(
     dy: Float[Tensor, "M N"], x: Float[Tensor, "M K"], precision: torch.dtype, needs: Sequence[bool]
 ) -> tuple[Float[Tensor, "N K"] | None, Float[Tensor, " N"] | None]:
@@ -221,7 +161,6 @@ def cpu_feed_forward(
     activation: Activation,
     p: float,
     linear_2: nn.Linear,
-    accumulator: GradientAccumulator | None = None,
 ) -> Float[Tensor, "*rows D"]:
     """Implements `blocks.feed_forward`.
 
@@ -233,7 +172,7 @@ def cpu_feed_forward(
         inner = activation(cpu_linear(x, linear_1.weight, linear_1.bias))
         return cpu_linear(cpu_dropout(inner, p), linear_2.weight, linear_2.bias)
     parameters = (parameter for layer in (linear_1, linear_2) for parameter in (layer.weight, layer.bias))
-    (y,) = _apply(_FeedForward, accumulator, x, precision, (name, p), torch.is_grad_enabled(), *parameters)
+    y: Tensor = _FeedForward.apply(x, precision, (name, p), torch.is_grad_enabled(), *parameters)  # pyright: ignore[reportAssignmentType]
     return y
 
 
@@ -246,15 +185,15 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, returns_input: bool, precision: torch.dtype, activation_and_dropout: tuple[str, float],
-        needs_backward: bool, w_1: Tensor, b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        ctx: Any, x: Tensor, precision: torch.dtype, activation_and_dropout: tuple[str, float], needs_backward: bool,
+        w_1: Tensor, b_1: Tensor | None, w_2: Tensor, b_2: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         (activation, p), derivatives = activation_and_dropout, None
         rows = _as_matrix(x, precision)
         inner = torch.empty(rows.size(0), w_1.size(0), dtype=precision, device="cpu")
         matmul(rows, w_1.t(), Epilogue(b_1, relu=activation == "relu"), precision=precision, out=inner)
         if activation != "relu":
-            needs_derivatives = needs_backward and any(ctx.needs_input_grad[:7])
+            needs_derivatives = needs_backward and any(ctx.needs_input_grad[:6])
             _, derivatives = gelu(
                 inner,
                 tanh_approximation=activation == "gelu_tanh",
@@ -269,18 +208,15 @@ class _FeedForward(torch.autograd.Function):
         y = torch.empty(*x.shape[:-1], w_2.size(0), dtype=precision, device="cpu")
         matmul(inner, w_2.t(), Epilogue(b_2), precision=precision, out=y.view(-1, w_2.size(0)))
         ctx.save_for_backward(rows, inner, derivatives, w_1, w_2)
-        ctx.shape, ctx.dtype, ctx.precision, ctx.returns_input = x.shape, x.dtype, precision, returns_input
+        ctx.shape, ctx.dtype, ctx.precision = x.shape, x.dtype, precision
         ctx.factor = LEVELS / (LEVELS - levels(p))
-        ctx.set_materialize_grads(False)
-        return (y, x) if returns_input else (y,)
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, inner, derivatives, w_1, w_2 = ctx.saved_tensors
         needs, precision = ctx.needs_input_grad, ctx.precision
-        if gradients[0] is None:
-            return gradients[-1], *[None] * 8
         dy = _as_gradient_matrix(gradients[0], rows, w_2, precision)
         d_inner = torch.empty_like(inner)
         if derivatives is None:
@@ -288,10 +224,10 @@ class _FeedForward(torch.autograd.Function):
         else:
             epilogue = Epilogue(derivatives=derivatives)
         matmul(dy, w_2, epilogue, precision=precision, out=d_inner)
-        d_linear_2 = _weight_and_bias_gradients(dy, inner, precision, needs[7:9])
+        d_linear_2 = _weight_and_bias_gradients(dy, inner, precision, needs[6:8])
         dx = None
         if needs[0]:
-            dx, accumulates = _input_gradient_buffer(ctx, gradients, ctx.dtype)
-            matmul(d_inner, w_1, Epilogue(accumulate=accumulates), precision=precision, out=dx.view(rows.shape))
-        d_linear_1 = _weight_and_bias_gradients(d_inner, rows, precision, needs[5:7])
-        return dx, None, None, None, None, *d_linear_1, *d_linear_2
+            dx = torch.empty(ctx.shape, dtype=ctx.dtype, device="cpu")
+            matmul(d_inner, w_1, Epilogue(), precision=precision, out=dx.view(rows.shape))
+        d_linear_1 = _weight_and_bias_gradients(d_inner, rows, precision, needs[4:6])
+        return dx, None, None, None, *d_linear_1, *d_linear_2
