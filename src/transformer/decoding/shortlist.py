@@ -19,7 +19,7 @@ from transformer.decoding.incremental_state import join_states
 from transformer.decoding.search_model import SearchModel, SingleModel, token_mask
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
-from transformer.kernels import MAX_TOP_K, PackedLinear, ShortlistProjection, best_tokens
+from transformer.kernels import PackedLinear, best_tokens
 from transformer.tokenizers.special_tokens import EOS_ID, PAD_ID
 
 
@@ -131,24 +131,17 @@ class ShortlistModel(SearchModel):
     Args:
         model: Model in evaluation mode, with a `projection_layer`.
         shortlist: Shortlist of the model's vocabularies.
-        fused: Whether to use a kernel that computes the best tokens of each list at once, which needs a copy of the
-            output weights. Otherwise, as in an ensemble, a step computes the tokens of all sentences for each sentence.
 
     Raises:
-        ConfigError: The shortlist contains tokens beyond its vocabulary or, if `fused`, beyond the model's.
+        ConfigError: The shortlist contains tokens beyond its vocabulary or beyond the model's.
 
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
 
-    def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist, *, fused: bool = True) -> None:
+    def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist) -> None:
         self.model = model if isinstance(model, SingleModel) else SingleModel(model)
         self.shortlist = shortlist
-        self.output_weights = ShortlistProjection.from_projection(self.model.projection) if fused else None
-        size = (
-            shortlist.vocab_size
-            if self.output_weights is None
-            else min(shortlist.vocab_size, self.output_weights.columns)
-        )
+        size = min(shortlist.vocab_size, n_outputs(self.model.projection))
         tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
         if tokens.min() < 0 or tokens.max() >= size or shortlist.vocab_size != size:
             raise ConfigError(
@@ -174,18 +167,12 @@ class ShortlistModel(SearchModel):
     def top_k(
         self, tokens: Int[Tensor, "N W"], state: ShortlistState, k: int, never: tuple[int, ...]
     ) -> tuple[TopK, ShortlistState]:
-        """Implements `SearchModel.top_k`; each sentence has W consecutive rows."""
-        mask = token_mask(never, self.shortlist.vocab_size, tokens.device)
-        if self.output_weights is None or k > MAX_TOP_K:
-            logits, state = self._listed_logits(tokens.flatten(), state)
-            ids = state.lists.ids
-            log_p, indices = best_tokens(logits, min(k, len(ids)), mask[ids])
-            return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in (log_p, ids[indices]))), state
-        x, inner = self.model.hidden_model.step(tokens.flatten(), state.inner)
-        lists, list_of = state.lists, state.list_of[:: tokens.size(1)]
-        x = x.unflatten(0, tokens.shape)
-        best = self.output_weights.top_k(x, lists.tokens, lists.starts, list_of, k, mask)
-        return TopK.unprocessed(*best), replace(state, inner=inner)
+        """Implements `SearchModel.top_k`."""
+        logits, state = self._listed_logits(tokens.flatten(), state)
+        ids = state.lists.ids
+        mask = token_mask(never, self.shortlist.vocab_size, tokens.device)[ids]
+        log_p, indices = best_tokens(logits, min(k, len(ids)), mask)
+        return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in (log_p, ids[indices]))), state
 
     def _listed_logits(
         self, tokens: Int[Tensor, " B"], state: ShortlistState
@@ -194,6 +181,11 @@ class ShortlistModel(SearchModel):
         x, inner = self.model.hidden_model.step(tokens, state.inner)
         logits = state.lists.projection_to_ids(x).masked_fill_(state.lists.forbidden[state.list_of], -torch.inf)
         return logits, replace(state, inner=inner)
+
+
+def n_outputs(linear: Any) -> int:
+    """Returns the number of outputs of a linear layer, packed or not."""
+    return linear.columns if isinstance(linear, PackedLinear) else linear.out_features
 
 
 def select_outputs(linear: Any, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:

@@ -11,7 +11,6 @@ from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight
-from transformer.kernels.shortlist_topk import ShortlistProjection
 from transformer.kernels.topk import MAX_TOP_K, best_tokens
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "LayerStep",
     "PackedLinear",
     "Precision",
-    "ShortlistProjection",
     "Weight",
     "add_norm",
     "append_to_cache",

@@ -26,9 +26,6 @@ SIGNATURES: Final = {
     "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
     "transformer_sum_of_squares": (POINTER, POINTER, LONG, INT),
     "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
-    "transformer_best_of_lists": (
-        POINTER, POINTER, POINTER, POINTER, LONG, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT,
-    ),
     "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
     "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),

@@ -21,7 +21,6 @@ from transformer.kernels import (
     PRECISIONS,
     PackedLinear,
     Precision,
-    ShortlistProjection,
     Weight,
     add_norm,
     append_to_cache,
@@ -495,59 +494,6 @@ def test_the_best_of_a_product_are_those_of_its_outputs(
             torch.testing.assert_close(
                 exact.gather(1, tokens)[is_finite], expected.values[is_finite], atol=1e-5, rtol=0
             )
-
-
-LENGTHS = [1, 5, 64, 130, 513, 600]
-
-
-@needs_kernels
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("inner", [24, 37, 128])
-def test_the_best_of_lists_are_those_of_the_outputs_that_they_name(precision: Precision, inner: int) -> None:
-    """Catches a column of another list, a block of rows or columns left out, and a sum over the whole vocabulary."""
-    matrix = PackedLinear(Weight.from_tensor(torch.randn(700, inner), precision), bias=torch.randn(700))
-    shortlist = ShortlistProjection.from_projection(matrix)
-    assert shortlist is not None
-    lists = [torch.randperm(700)[:n].sort().values for n in LENGTHS]
-    starts = torch.tensor([0, *LENGTHS]).cumsum(0)
-    list_of, forbidden_tokens, k = torch.tensor([5, 0, 3, 3, 1, 2, 4]), torch.zeros(700, dtype=torch.bool), 6
-    forbidden_tokens[1::7] = True
-    for width in (1, 4, 13):
-        x = torch.randn(len(list_of), width, inner)
-        log_p, tokens = shortlist.top_k(x, torch.cat(lists), starts, list_of, k, forbidden_tokens)
-        for sentence, list_id in enumerate(list_of):
-            ids = lists[list_id]
-            exact = matrix(x[sentence])[:, ids].double().log_softmax(dim=1)
-            n_finite = min(k, len(ids) - int(forbidden_tokens[ids].sum()))
-            expected = exact.masked_fill(forbidden_tokens[ids], -torch.inf).topk(n_finite, dim=1)
-            torch.testing.assert_close(log_p[sentence, :, :n_finite].double(), expected.values, atol=1e-4, rtol=1e-6)
-            assert (log_p[sentence, :, n_finite:] == -torch.inf).all()
-            assert torch.isin(tokens[sentence, :, :n_finite], ids).all()
-            list_positions = torch.searchsorted(ids, tokens[sentence, :, :n_finite].contiguous())
-            torch.testing.assert_close(exact.gather(1, list_positions), expected.values, atol=1e-4, rtol=1e-6)
-        alone = shortlist.top_k(x[6:], lists[4], torch.tensor([0, LENGTHS[4]]), torch.tensor([0]), k, forbidden_tokens)
-        assert torch.equal(alone[0][0], log_p[6])
-        for wrong in (x[..., 1:], x[..., :0]):
-            with pytest.raises(ValueError, match="do not match"):
-                shortlist.top_k(wrong, torch.cat(lists), starts, list_of, k, forbidden_tokens)
-
-
-@needs_kernels
-def test_lists_are_ranked_by_several_threads_as_by_one() -> None:
-    """Catches memory that threads share, and sentences that no thread processes."""
-    shortlist = ShortlistProjection.from_projection(PackedLinear(Weight.from_tensor(torch.randn(900, 64), "int8")))
-    assert shortlist is not None
-    x, columns = torch.randn(50, 4, 64), torch.arange(900).repeat(2)
-    arguments = x, columns, torch.tensor([0, 900, 1800]), torch.arange(50) % 2, 5, torch.zeros(900, dtype=torch.bool)
-    threads, actual = torch.get_num_threads(), list[torch.Tensor]()
-    try:
-        for n in (1, 3):
-            torch.set_num_threads(n)
-            actual += shortlist.top_k(*arguments)
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(actual[0], actual[2])
-    assert torch.equal(actual[1], actual[3])
 
 
 @needs_kernels

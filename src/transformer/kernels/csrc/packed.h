@@ -27,9 +27,6 @@ struct Float32 {
   static Sum multiply(Sum sum, const float* x, const char* w) {
     return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
   }
-  static Sum multiply_line(Sum sum, const float* x, const char* w) {
-    return multiply_add(load(x), as_floats(load_ints(w)), sum);
-  }
 };
 
 struct Bfloat16 {
@@ -40,9 +37,6 @@ struct Bfloat16 {
   using Number = float;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
-  static Sum multiply_line(Sum sum, const uint16_t* x, const char* w) {
-    return add_pair_products(sum, load_ints(x), load_ints(w));
-  }
 };
 
 struct Int8 {
@@ -53,7 +47,6 @@ struct Int8 {
   using Number = int32_t;
   static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
   static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
-  static Sum multiply_line(Sum sum, const Byte* x, const char* w) { return add_line_of_products(sum, x, w); }
 };
 
 // Converts x to the operands of the instructions: unchanged, rounded, or quantized to bytes with an offset of 128.

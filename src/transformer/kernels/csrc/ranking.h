@@ -28,7 +28,6 @@ inline void insert(float value, int64_t token, long k, float* best, int64_t* tok
 struct PartRanking {
   long k;
   const bool* never;    // whether each token is excluded; or null
-  const int64_t* names; // token id of each column; null: the index of the column
   float *most, *total;  // 16 per row, one for every 16th column: largest logit, and sum of e^(logit - largest)
   float* best;          // k per row
   int64_t* tokens;
@@ -62,7 +61,7 @@ struct PartRanking {
     float* own = best + row * k;
     for (; above; above &= above - 1) {
       const long place = __builtin_ctz(above);
-      const int64_t token = names ? names[column + place] : column + place;
+      const int64_t token = column + place;
       if (logits[place] > own[k - 1] && !(never && never[token])) insert(logits[place], token, k, own, tokens + row * k);
     }
     return own[k - 1];
@@ -75,8 +74,8 @@ class Ranking {
  public:
   const long parts;
 
-  Ranking(long columns, long rows, long k, const bool* never, long lists, const int64_t* names = nullptr)
-      : parts((columns + PART_COLUMNS - 1) / PART_COLUMNS), rows(rows), k(k), lists(lists), never(never), names(names),
+  Ranking(long columns, long rows, long k, const bool* never, long lists)
+      : parts((columns + PART_COLUMNS - 1) / PART_COLUMNS), rows(rows), k(k), lists(lists), never(never),
         most(scratch<float, MOST>(parts * rows)), total(scratch<float, TOTAL>(parts * rows)),
         best(scratch<float, BEST>(lists * rows * k)), tokens(scratch<int64_t, TOKENS>(lists * rows * k)) {
     std::fill(best, best + lists * rows * k, NOTHING);
@@ -84,7 +83,7 @@ class Ranking {
   }
 
   PartRanking begin(long list) const {
-    const PartRanking part{k, never, names, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
+    const PartRanking part{k, never, scratch<float, PART_MOST>(rows * LANES), scratch<float, PART_TOTAL>(rows * LANES),
                            best + list * rows * k, tokens + list * rows * k};
     std::fill(part.most, part.most + rows * LANES, LEAST);  // not minus infinity, because -inf - -inf is NaN
     std::fill(part.total, part.total + rows * LANES, 0.0f);
@@ -124,7 +123,6 @@ class Ranking {
 
   const long rows, k, lists;
   const bool* never;
-  const int64_t* names;
   float *most, *total;  // for each part of each row
   float* best;          // k for each row in each list
   int64_t* tokens;

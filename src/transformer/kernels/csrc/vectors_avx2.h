@@ -186,15 +186,6 @@ inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
-// Same for integers.
-inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
-  const __m256i ab = _mm256_hadd_epi32(_mm256_add_epi32(a.low, a.high), _mm256_add_epi32(b.low, b.high));
-  const __m256i cd = _mm256_hadd_epi32(_mm256_add_epi32(c.low, c.high), _mm256_add_epi32(d.low, d.high));
-  const __m256i abcd = _mm256_hadd_epi32(ab, cd);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(y),
-                   _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256(abcd, 1)));
-}
-
 // The upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
 inline void multiply_wide(__m256i a, __m256i b, __m256i& high, __m256i& low) {
   const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
@@ -306,19 +297,6 @@ inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
   const Ints all = load_ints(fours);
   return {add_four_products(sum.low, first_and_third, others, all.low),
           add_four_products(sum.high, first_and_third, others, all.high)};
-}
-
-inline __m256i add_half_a_line(__m256i sum, const Byte* x, __m256i fours) {
-  const Floats pairs = as_floats(load_ints(x));  // the first pair of each four alternates with its second pair
-  const auto every_other = [&](__m256 mixed) { return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8); };
-  return add_four_products(sum, every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0x88)),
-                           every_other(_mm256_shuffle_ps(pairs.low, pairs.high, 0xdd)), fours);
-}
-
-// Same for sixteen groups of four, which are multiplied by sixteen others.
-inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
-  const Ints all = load_ints(fours);
-  return {add_half_a_line(sum.low, x, all.low), add_half_a_line(sum.high, x + 32, all.high)};
 }
 
 // Transposes a matrix of 8 x 8.

@@ -83,16 +83,6 @@ inline void store_sums(float* y, Floats a, Floats b, Floats c, Floats d) {
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 }
 
-// Same for integers.
-inline void store_sums(int32_t* y, Ints a, Ints b, Ints c, Ints d) {
-  const Ints ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-  const Ints cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-  const Ints abcd = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(abcd), _mm512_extracti64x4_epi64(abcd, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(y),
-                   _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
-}
-
 inline Ints spread_int(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints counting() { return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
 inline Ints load_ints(const void* x) { return _mm512_loadu_si512(x); }
@@ -194,11 +184,6 @@ inline Ints add_four_products(Ints sum, const Byte* four, const char* fours) {
   int32_t all;
   std::memcpy(&all, four, 4);
   return _mm512_dpbusd_epi32(sum, spread_int(all), load_ints(fours));
-}
-
-// Same for sixteen groups of four, which are multiplied by sixteen others.
-inline Ints add_line_of_products(Ints sum, const Byte* x, const char* fours) {
-  return _mm512_dpbusd_epi32(sum, load_ints(x), load_ints(fours));
 }
 
 // Transposes: vector i of the result holds element i of each vector.

@@ -259,5 +259,5 @@ def make_generator(
         for model, source, retokenize in zip(models, sources, retokenizers, strict=True)
     ]
     if shortlist is not None:
-        generators = [ShortlistModel(generator, shortlist, fused=len(models) == 1) for generator in generators]
+        generators = [ShortlistModel(generator, shortlist) for generator in generators]
     return generators[0] if len(models) == 1 else Ensemble(generators, search.average)
