@@ -1,6 +1,6 @@
 """Costs of a run, measured before its first step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -23,9 +23,6 @@ from transformer.training.planning.memory import (
 )
 from transformer.training.step import TrainingState
 
-N_VARIED_BATCHES: Final = 8
-"""Batches of various sizes that are tried before the largest is tried again: freed memory becomes fragmented, and the
-largest batch may then need more."""
 N_COUNTED_BATCHES: Final = 256
 """Batches over which the number of operations is averaged."""
 AUTO_FIRST, AUTO_MAX, AUTO_SHARE = 1024, 25_000, 0.5
@@ -69,8 +66,7 @@ def plan_run(
         if estimate := predict_memory(state, dataset, ids):
             check_batch_fits(estimate, config.budget)
             estimates.append(estimate)
-    tried = [*largest, *_varied_batches(batches, config), *largest]
-    trials = [*(partial(try_batch, state, dataset, ids) for ids in tried), warm_up_validation]
+    trials = [*(partial(try_batch, state, dataset, ids) for ids in largest), warm_up_validation]
     peaks = [measure_peak_memory(state, trial) or 0 for trial in trials]
     if estimates:
         scope = " on each rank" if state.context.size > 1 else ""
@@ -90,16 +86,6 @@ def _largest_micro_batches(dataset: Dataset, config: TrainingConfig) -> list[NDA
     """Returns the micro-batches of an epoch that may need most memory."""
     batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     return [split_micro(ids, config.accumulation or 1)[0] for ids in worst_batches(dataset, batches)]
-
-
-def _varied_batches(
-    batches: Sequence[NDArray[np.integer[Any]]], config: TrainingConfig
-) -> list[NDArray[np.integer[Any]]]:
-    """Returns micro-batches spread evenly over an epoch."""
-    sample = [
-        batches[index] for index in np.linspace(0, len(batches) - 1, min(N_VARIED_BATCHES, len(batches))).astype(int)
-    ]
-    return [split_micro(ids, config.accumulation or 1)[0] for ids in sample]
 
 
 def _operations(objective: SupportsFlopCount, lengths: NDArray[np.int32]) -> int:
