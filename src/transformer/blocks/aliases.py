@@ -1,7 +1,7 @@
 """Other names of arguments, as other descriptions of the model write them."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -38,7 +38,11 @@ def keyword_aliases(**aliases: str) -> Callable[[type[Block]], type[Block]]:
 
         block.__init__ = init
         for alias, name in aliases.items():
-            setattr(block, alias, property(attrgetter(name)))
+            setattr(block, alias, property(attrgetter(name), partial(_set, name)))
         return block
 
     return decorate
+
+
+def _set(name: str, block: nn.Module, value: Any) -> None:
+    setattr(block, name, value)

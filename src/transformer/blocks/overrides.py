@@ -20,7 +20,7 @@ def overridable(function: Callable[Args, Result]) -> Callable[Args, Result]:
 
     @wraps(function)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        tensors = tuple(arg for arg in args if isinstance(arg, Tensor))
+        tensors = tuple(arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor))
         if has_torch_function(tensors):
             return handle_torch_function(call, tensors, *args, **kwargs)
         return function(*args, **kwargs)

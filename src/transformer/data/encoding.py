@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from multiprocessing import current_process
 from typing import Final
 
 import numpy as np
@@ -102,9 +103,9 @@ class BlockEncoder:
 def worker_count(requested: int | None, pairs: int) -> int:
     """Returns the number of processes to start: the requested number, else one per core, or 0 for a small corpus.
 
-    It is always 0 where processes cannot be forked.
+    It is always 0 where processes cannot be forked, such as in a daemonic process.
     """
-    if not CAN_FORK or (requested is None and pairs < SMALL_PAIRS):
+    if not CAN_FORK or current_process().daemon or (requested is None and pairs < SMALL_PAIRS):
         return 0
     return requested or len(os.sched_getaffinity(0))
 

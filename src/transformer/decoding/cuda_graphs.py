@@ -193,10 +193,6 @@ class SlotMap:
         """Implements `State.select` for sentences; the graphed batch reorders their hypotheses itself."""
         return SlotMap(self.slots[rows[:: self.width] // self.width], self.width)
 
-    def join(self, other: "SlotMap") -> "SlotMap":
-        """Implements `State.join`."""
-        return SlotMap(torch.cat([self.slots, other.slots]), self.width)
-
 
 class GraphedBatch:
     """N sentences with W hypotheses each, in tensors at fixed addresses, whose steps run without the CPU.
@@ -228,7 +224,7 @@ class GraphedBatch:
         self.state = resize_caches(state, self.longest + max_tokens)
         self.tokens, self.scores = beams.tokens, beams.scores
         with_caches = replace(self.state)
-        with_caches.longest = self.longest + 1  # `tensors` includes caches only if something is written
+        with_caches.longest = self.longest + 1  # `state_tensors` includes caches only if something is written
         self.nbytes = sum(x.nbytes for x in state_tensors(with_caches))
         n, width = self.scores.shape
         self.first_rows = width * torch.arange(n, device=self.scores.device)[:, None]

@@ -48,7 +48,7 @@ class SingleModel(SearchModel):
     vocabulary never exist in memory.
 
     Args:
-        model: Model in evaluation mode.
+        model: Model in evaluation mode, whose blocks must not be replaced afterwards.
 
     Attributes:
         hidden_model: The model without its projection: its steps return hidden states.

@@ -133,7 +133,8 @@ class ShortlistModel(SearchModel):
         shortlist: Shortlist of the model's vocabularies.
 
     Raises:
-        ConfigError: The shortlist contains tokens beyond its vocabulary or beyond the model's.
+        ConfigError: The shortlist contains tokens beyond its vocabulary or beyond the model's, or the
+            model has no `projection_layer`.
 
     Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
     """
@@ -141,6 +142,8 @@ class ShortlistModel(SearchModel):
     def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist) -> None:
         self.model = model if isinstance(model, SingleModel) else SingleModel(model)
         self.shortlist = shortlist
+        if self.model.projection is None:
+            raise ConfigError(f"{type(model).__name__} has no projection_layer; give each of its models a shortlist")
         size = min(shortlist.vocab_size, n_outputs(self.model.projection))
         tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
         if tokens.min() < 0 or tokens.max() >= size or shortlist.vocab_size != size:

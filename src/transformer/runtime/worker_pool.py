@@ -67,6 +67,8 @@ class WorkerPool(Generic[T, R]):
         return self._results(futures, remaining)
 
     def _submit(self, item: T) -> Future[R]:
+        if not self.is_open:
+            raise CancelledError
         future = self._pool.submit(_call_function, item)
         self._submitted.add(future)
         return future

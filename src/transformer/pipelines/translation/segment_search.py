@@ -154,7 +154,7 @@ class SegmentSearcher:
         """
         with single_thread() if self._config.deterministic else nullcontext():
             hypotheses = self._collect(pending, on_segment)
-            searched = list(map(SearchedSegment, pending.segments, hypotheses))
+            searched = [SearchedSegment(*pair) for pair in zip(pending.segments, hypotheses, strict=True)]
             return self._retry_degenerate(searched) if self._search.retry_degenerate else searched
 
     def _workers_for(self, n_tokens: int) -> Workers | None:

@@ -107,7 +107,7 @@ class Translator:
         Args:
             **changes: Fields of `TranslatorConfig`.
         """
-        options = vars(self._options) | changes
+        options = vars(self._options) | renamed_lexicon(changes)
         return Translator(self.model, self.tokenizers, ensemble=self._ensemble, shortlist=self.shortlist, **options)
 
     def close(self) -> None:
@@ -170,11 +170,13 @@ class Translator:
             ConfigError: The translations have been returned before.
         """
         searched = iter(self.searcher.finish(pending.search, count_finished_lines(pending.segmented, done)))
-        assemble = self.assembler.assemble
-        translations = [assemble(line, [*islice(searched, len(line.segments))]) for line in pending.segmented]
-        if len(translations) != len(pending.lines):  # n lines in, n lines out
-            raise RuntimeError(f"{len(pending.lines)} lines became {len(translations)} translations")
-        return translations
+        by_line = [[*islice(searched, len(line.segments))] for line in pending.segmented]
+        n_complete = sum(
+            len(line.segments) == len(taken) for line, taken in zip(pending.segmented, by_line, strict=True)
+        )
+        if n_complete != len(pending.lines) or next(searched, None) is not None:  # n lines in, n lines out
+            raise RuntimeError(f"{len(pending.lines)} lines became {n_complete} whole translations")
+        return [self.assembler.assemble(line, taken) for line, taken in zip(pending.segmented, by_line, strict=True)]
 
     @property
     def device(self) -> torch.device:

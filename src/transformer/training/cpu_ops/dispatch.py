@@ -50,17 +50,17 @@ class CpuKernelMode(TorchFunctionMode):
         if function is F.gelu:
             return cpu_gelu(*args, **(kwargs or {}))
         if function is feed_forward:
-            return cpu_feed_forward(*args)
+            return cpu_feed_forward(*args, **(kwargs or {}))
         if function is fused_linear:
-            return cpu_fused_linear(*args)
+            return cpu_fused_linear(*args, **(kwargs or {}))
         if function is attention:
             return cpu_attention(*args, **(kwargs or {}))
         if function is drop_out:
-            return cpu_dropout(*args)
+            return cpu_dropout(*args, **(kwargs or {}))
         if function is add_dropout:
-            return cpu_add_dropout(*args)
+            return cpu_add_dropout(*args, **(kwargs or {}))
         if function is add_norm:
-            return cpu_add_norm(*args)
+            return cpu_add_norm(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 

@@ -15,6 +15,7 @@ from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models.transformer.config import TransformerConfig
 from transformer.pipelines.auto import load, make_translator
 from transformer.pipelines.translation.config import BATCH_TOKENS
+from transformer.pipelines.translation.segment_search import SegmentSearcher
 from transformer.pipelines.translation.segmentation import Segmenter
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
@@ -214,5 +215,13 @@ def test_a_lost_line_is_an_error(echo: Translator, monkeypatch: pytest.MonkeyPat
     """Catches a segmenter that loses a line, by which all further lines would have the translations of others."""
     segment = Segmenter.segment
     monkeypatch.setattr(Segmenter, "segment", lambda self, lines, *rest: segment(self, lines, *rest)[1:])
-    with pytest.raises(RuntimeError, match="3 lines became 2 translations"):
+    with pytest.raises(RuntimeError, match="3 lines became 2 whole translations"):
+        echo.translations(["one", "two", "three"])
+
+
+def test_a_lost_segment_is_an_error(echo: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a searcher that loses a segment, by which the last line would be empty."""
+    finish = SegmentSearcher.finish
+    monkeypatch.setattr(SegmentSearcher, "finish", lambda self, *rest: finish(self, *rest)[:-1])
+    with pytest.raises(RuntimeError, match="3 lines became 2 whole translations"):
         echo.translations(["one", "two", "three"])

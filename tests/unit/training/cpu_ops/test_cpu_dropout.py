@@ -147,3 +147,17 @@ def test_attention_drops_weights(dtype: torch.dtype, queries: int, positions: in
     share = keep_mask[mask.expand_as(keep_mask)].double().mean().item()
     assert share == pytest.approx(1 - P, abs=5 * (P * (1 - P) / mask.sum().item() / 3) ** 0.5)
     assert not torch.equal(keep_mask[0, 0], keep_mask[0, 1])
+
+
+def test_functions_are_replaced_in_calls_by_keyword() -> None:
+    """Catches arguments that are dropped, and a call that reaches the plain function, if they are keywords."""
+    x = torch.ones(8, 16)
+    results: list[Tensor] = []
+    for _ in range(2):
+        torch.manual_seed(2)
+        with CpuKernelMode():
+            results += [drop_out(x, P), drop_out(x=x, p=P), add_dropout(x, x, P), add_dropout(x=x, y=x, p=P)]
+    torch.manual_seed(2)
+    assert not torch.equal(results[0], torch.nn.functional.dropout(x, P))
+    assert all(map(torch.equal, results[:4], results[4:]))
+    assert set(results[1].unique().tolist()) == set(results[0].unique().tolist())
