@@ -1,8 +1,9 @@
-"""Compares two checkouts of this project side by side: decoding, and steps of training.
+"""Compares two checkouts of this project side by side: decoding, start of a translation, and steps of training.
 
-Each checkout runs in a process of its own, and the processes take turns, so that other load on the machine affects both
-alike. A ratio is the time of the first checkout over that of the second, taken turn by turn. The model is a bundle that
-both can load; checkouts from before 0.2.0 can be compared in decoding only.
+Each checkout runs in processes of its own, and they take turns, so that other load on the machine affects both alike. A
+ratio is the time of the first checkout over that of the second, taken turn by turn: above 1, the second is faster. The
+model is a bundle that both can load. Training is float32 on random ids: `tiny` (4+4 layers, d 128, V 10,000, 160 pairs
+of 24 tokens) and `base` (the paper's, V 32,000, 32 pairs of 32 tokens); earlier names of modules are known, too.
 
 Usage: python benchmarks/code/two_commits.py FIRST SECOND --model BUNDLE --text FILE [--turns 12] [--out FILE]
 """
@@ -10,9 +11,11 @@ Usage: python benchmarks/code/two_commits.py FIRST SECOND --model BUNDLE --text 
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +39,31 @@ for order in sys.stdin:
 TRAINING = """
 import sys, time, numpy, torch
 from transformer import build_transformer
-from transformer.data.dataset import pair_batch
-from transformer.runtime.allocator import retain_heap
-from transformer.training.backend import choose_backend, enlarge_onednn_cache
-from transformer.training.objectives.translation import TranslationObjective
+try:
+    from transformer.data.dataset import pair_batch
+    from transformer.runtime.allocator import retain_heap
+    from transformer.training.backend import choose_backend, enlarge_onednn_cache
+    from transformer.training.objectives.translation import TranslationObjective
+except ModuleNotFoundError:
+    from transformer.data.source import pair_batch
+    from transformer.memory import keep_freed_memory as retain_heap
+    from transformer.training.hardware import choose_hardware as choose_backend
+    from transformer.training.hardware import keep_compiled_products as enlarge_onednn_cache
+    from transformer.training.objectives import TranslationObjective
 torch.set_num_threads(2)
 retain_heap()
 enlarge_onednn_cache()
 torch.manual_seed(1)
 tiny = dict(d_model=128, N=4, h=4, d_ff=256, dropout=0.3)
-vocabulary, sizes, rows, length = {"tiny": (10_000, tiny, 160, 24), "base": (32_000, {}, 32, 32)}[sys.argv[3]]
+vocabulary, sizes, rows, length = {"tiny": (10_000, tiny, 160, 24), "base": (32_000, {}, 32, 32)}[sys.argv[1]]
 model = build_transformer(vocabulary, vocabulary, 64, 64, norm_order="post", share_embeddings="all", **sizes)
 objective, backend = TranslationObjective(model, 0.1).train(), choose_backend("cpu", "float32")
 optimizer = torch.optim.Adam(objective.parameters(), lr=1e-4, fused=True)
 draw = numpy.random.default_rng(0)
 batch = pair_batch(*[[draw.integers(4, vocabulary, length).astype("int32") for _ in range(rows)] for _ in "st"])
+compute_context = getattr(backend, "compute_context", None) or backend.computing
 def step():
-    with backend.compute_context():
+    with compute_context():
         loss = objective(batch).loss_sum
     loss.backward()
     optimizer.step()
@@ -63,6 +74,15 @@ print("ready", flush=True)
 for _ in sys.stdin:
     start = time.perf_counter()
     step()
+    print(time.perf_counter() - start, flush=True)
+"""
+STARTING = """
+import subprocess, sys, time
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "transformer", "translate", sys.argv[1]]
+    subprocess.run(command, input="A man sleeps.\\n", text=True, capture_output=True, check=True)
     print(time.perf_counter() - start, flush=True)
 """
 ORDERS = [(beam, n) for beam in (1, 4) for n in (1, 64)]
@@ -92,13 +112,23 @@ class Side:
 
 
 def compare(sides: list[Side], order: str, turns: int) -> dict[str, float]:
-    """Returns the median ratio of the times, with the least and the most."""
-    ratios: list[float] = []
+    """Returns medians of the times and of their ratio, with the quartiles of the ratio."""
+    times: list[tuple[float, float]] = []
     for turn in range(turns):
-        first, second = sides if turn % 2 == 0 else sides[::-1]
-        seconds = {first: first.seconds(order), second: second.seconds(order)}
-        ratios.append(seconds[sides[0]] / seconds[sides[1]])
-    return {"ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+        seconds = {side: side.seconds(order) for side in (sides if turn % 2 == 0 else sides[::-1])}
+        times.append((seconds[sides[0]], seconds[sides[1]]))
+    ratios = [first / second for first, second in times]
+    lower, _, upper = statistics.quantiles(ratios, n=4)
+    medians = (statistics.median(column) for column in zip(*times, strict=True))
+    figures = (statistics.median(ratios), lower, upper, *medians)
+    names = ("ratio", "lower_quartile", "upper_quartile", "first_seconds", "second_seconds")
+    return {name: round(figure, 3) for name, figure in zip(names, figures, strict=True)}
+
+
+def processor() -> str:
+    """Returns the model name of the processor."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "unknown")
 
 
 def main() -> None:
@@ -108,26 +138,45 @@ def main() -> None:
     parser.add_argument("second", type=Path)
     parser.add_argument("--model", required=True)
     parser.add_argument("--text", required=True)
-    parser.add_argument("--training", action="store_true", help="compare steps of training, too")
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    checkouts = [options.first, options.second]
     results: dict[str, Any] = {}
-    for precision in ("int8", "float32"):
-        sides = [
-            Side(side, DECODING, options.model, options.text, precision) for side in (options.first, options.second)
-        ]
-        for beam, n in ORDERS:
-            results[f"{precision}, beam {beam}, {n}"] = compare(sides, f"{beam} {n}", options.turns)
+
+    def measure(program: str, arguments: tuple[str, ...], orders: dict[str, str]) -> None:
+        sides = [Side(checkout, program, *arguments) for checkout in checkouts]
+        for name, order in orders.items():
+            results[name] = result = compare(sides, order, options.turns)
+            print(
+                f"{name:<24}{result['ratio']:6.3f}  ({result['lower_quartile']} to {result['upper_quartile']})",
+                flush=True,
+            )
         for side in sides:
             side.process.kill()
-    for shape in ("tiny", "base") if options.training else ():
-        sides = [Side(checkout, TRAINING, "", "", shape) for checkout in (options.first, options.second)]
-        results[f"training, {shape}"] = compare(sides, "step", options.turns)
-    for name, result in results.items():
-        print(f"{name:<24}{result['ratio']:6.3f}  ({result['least']:.2f} to {result['most']:.2f})")
+
+    for precision in ("int8", "float32"):
+        orders = {f"{precision}, beam {beam}, {n}": f"{beam} {n}" for beam, n in ORDERS}
+        measure(DECODING, (options.model, options.text, precision), orders)
+    measure(STARTING, (options.model,), {"start to translation": "start"})
+    for shape in ("tiny", "base"):
+        measure(TRAINING, (shape,), {f"training, {shape}": "step"})
+    commits = [
+        subprocess.check_output(["git", "-C", checkout, "rev-parse", "--short", "HEAD"], text=True).strip()
+        for checkout in checkouts
+    ]
+    about = {
+        "first": commits[0],
+        "second": commits[1],
+        "command": " ".join(sys.argv),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "turns": options.turns,
+    }
     if options.out:
-        options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+        options.out.write_text(json.dumps(about | {"results": results}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from transformer.blocks import LayerNormalization, PositionalEncoding, causal_ma
 from transformer.transformer import Transformer, build_transformer
 
 PAGE = ROOT / "docs" / "other-descriptions.md"
-SHARED = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data")).parent / "seeds"
+DATA = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 CLASSES = {
     "Architecture guide": {
         "InputEmbedding", "PositionalEncoding", "MultiHeadAttention", "FeedForwardBlock", "LayerNormalization",
@@ -135,9 +135,10 @@ def randomize(module: nn.Module) -> Any:
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
     """Returns the descriptions themselves, by their titles on the page."""
-    if not SHARED.is_dir():
-        pytest.skip(f"the descriptions are not at {SHARED}")
-    return {name: next(SHARED.glob(f"{i:03}_*.txt")).read_text(encoding="utf-8") for i, name in enumerate(CLASSES)}
+    paths = sorted(DATA.parent.glob("*/00[0-4]_*.txt"))
+    if len(paths) != len(CLASSES):
+        pytest.skip(f"the five descriptions are not beside {DATA}")
+    return {name: path.read_text(encoding="utf-8") for name, path in zip(CLASSES, paths, strict=True)}
 
 
 def fences(text: str) -> Iterator[tuple[list[str], str, str]]:

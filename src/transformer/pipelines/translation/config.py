@@ -16,6 +16,12 @@ BATCH_TOKENS: Final = 4096
 GPU_BATCH_TOKENS: Final = 8192
 """Batch size in tokens per hypothesis on a GPU, see `benchmarks/decoding/throughput_gpu.py`."""
 
+TYPES: Final[dict[str, type]] = {
+    "search": Search, "terminology": Terminology, "task": str, "max_source_tokens": int, "max_target_tokens": int,
+    "batch_tokens": int, "workers": int, "deterministic": bool, "description": str,
+}  # fmt: skip
+"""Type of each option."""
+
 
 @dataclass(frozen=True)
 class TranslatorConfig:
@@ -52,6 +58,13 @@ class TranslatorConfig:
 
     def __post_init__(self) -> None:
         """Validates the options."""
+        for name, kind in TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise ConfigError(f"{name}={value!r:.40} has the type {type(value).__name__}; give {kind.__name__}")
+        for name in ("max_source_tokens", "max_target_tokens", "batch_tokens"):
+            if (value := getattr(self, name)) < 0:
+                raise ConfigError(f"{name}={value} is below 0; give a positive number, or 0 for the default")
         if self.workers < 1:
             raise ConfigError(f"workers={self.workers} is below 1; choose 1, or more to translate in several processes")
         if 0 < self.max_target_tokens <= self.search.min_tokens:

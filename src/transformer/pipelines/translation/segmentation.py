@@ -117,7 +117,7 @@ class Segmenter:
             return split_line(text, max_tokens, self.source_lengths)
         left = max_tokens - self.source_lengths([lead])[0]
         if left < max_tokens // 2:
-            raise ConfigError(f"{lead!r} leaves {left} of {max_tokens} tokens for the text; give a shorter one")
+            raise ConfigError(f"{lead!r:.60} leaves {left} of {max_tokens} tokens for the text; give a shorter one")
         rest = text[len(lead) :]
         return split_line(rest, left, self.source_lengths).with_prefix(lead, is_apart=rest[:1].isspace())
 

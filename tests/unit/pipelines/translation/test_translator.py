@@ -191,6 +191,10 @@ def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Seq
     ("options", "message"),
     [
         ({"workers": 0}, "workers=0 is below 1; choose 1"),
+        ({"workers": "2"}, "workers='2' has the type str; give int"),
+        ({"deterministic": "no"}, "deterministic='no' has the type str; give bool"),
+        ({"batch_tokens": -1}, "batch_tokens=-1 is below 0; give a positive number, or 0 for the default"),
+        ({"max_target_tokens": -3}, "max_target_tokens=-3 is below 0"),
         ({"search": Search(min_tokens=20), "max_target_tokens": 20}, "min_tokens=20 exceeds 19; choose fewer"),
         ({"task": "a: ", "terminology": Terminology(protected=["tags"])}, "which a task shifts; leave one out"),
         (
@@ -199,8 +203,8 @@ def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Seq
         ),
     ],
 )
-def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
-    """Catches a mistake that is only noticed, or ignored, after the model has been read."""
+def test_invalid_options_are_refused_before_the_model_is_read(options: dict[str, Any], message: str) -> None:
+    """Catches an invalid option or combination that is only noticed, or ignored, after the model has been read."""
     with pytest.raises(ConfigError, match=message):
         load("no such folder", **options)
 
