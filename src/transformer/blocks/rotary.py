@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from transformer.blocks.aliases import keyword_aliases
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
 from transformer.blocks.cache import KeyValueCache
 from transformer.errors import ConfigError
@@ -66,6 +67,7 @@ class RotaryPositions(nn.Module):
         return rotated.to(x.dtype)
 
 
+@keyword_aliases(num_heads="h")
 class RotaryAttention(MultiHeadAttention):
     """Self-attention whose queries and keys are rotated by their positions; see `RotaryPositions`.
 

@@ -22,6 +22,8 @@ from transformer.blocks import (
     PositionalEncoding,
     ProjectionLayer,
     ResidualConnection,
+    RotaryAttention,
+    RotaryPositions,
     causal_mask,
     padding_mask,
     sinusoid,
@@ -94,6 +96,9 @@ def test_other_keywords_and_attributes() -> None:
     assert DecoderBlock is DecoderLayer
     block = MultiHeadAttention(d_model=512, num_heads=8)
     assert (block.d_model, block.num_heads, block.h, block.d_k, block.dropout) == (512, 8, 8, 64, 0.0)
+    block.num_heads = 4  # as a subclass may do
+    assert block.h == 4
+    assert RotaryAttention(D, num_heads=H, rotation=RotaryPositions(D // H, 9)).h == H
     assert set(block.state_dict()) == {f"W_{x}.{kind}" for x in "qkvo" for kind in ("weight", "bias")}
     assert (PositionalEncoding(D).seq_len, PositionalEncoding(D, max_seq_length=S).seq_len) == (5000, S)
     assert PositionalEncoding(D, 9).dropout.p == 0.0

@@ -245,6 +245,12 @@ def test_small_corpora_are_encoded_at_once() -> None:
     assert worker_count(3, 7) == 3
 
 
+def test_daemonic_processes_encode_by_themselves() -> None:
+    """Catches worker processes that are started where Python allows none, such as in a pool of the caller."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(worker_count, (3, SMALL_PAIRS)) == 0
+
+
 def test_tokenizers_of_a_large_corpus_learn_from_a_part(settings: DataConfig, tmp_path: Path) -> None:
     """Catches a limit that only takes the first pairs: words at the end must be learned too."""
     lines = ["aaaa bbbb"] * 500 + ["zzzz yyyy"] * 500

@@ -162,6 +162,12 @@ def test_lists_of_another_vocabulary_are_refused(packed: bool) -> None:
     assert {*hypotheses[0].tokens} <= {2, 4, 9}
 
 
+def test_a_model_without_a_projection_is_refused() -> None:
+    """Catches an error of Python, and a shortlist around an ensemble instead of one for each of its models."""
+    with pytest.raises(ConfigError, match="Ensemble has no projection_layer; give each of its models a shortlist"):
+        ShortlistModel(Ensemble([model_of(3)]), listed())
+
+
 def test_an_ensemble_of_shortlisted_models() -> None:
     """Catches members whose lists are averaged as if they were the whole vocabulary."""
     asked = [Request([5, 6, 2], 9), Request([11, 2], 9)]

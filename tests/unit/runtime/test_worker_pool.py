@@ -40,6 +40,17 @@ def test_items_are_read_a_few_ahead_and_answered_in_order() -> None:
     assert not multiprocessing.active_children()
 
 
+def test_a_closed_pool_says_so() -> None:
+    """Catches an error of the library, and a pool that starts again."""
+    pool = WorkerPool(worker_pid, 1, "use fewer")
+    results = pool.map(range(9), ahead=2)
+    next(results)
+    pool.close()
+    for use in (lambda: list(results), lambda: list(pool.map([1]))):
+        with pytest.raises(WorkerError, match="closed or replaced before this text was finished"):
+            use()
+
+
 def test_whoever_stops_early_leaves_no_process() -> None:
     """Catches processes that outlive a caller that stops, or a text that cannot be read to its end."""
 
