@@ -168,7 +168,7 @@ def main() -> None:
     about = {
         "first": commits[0],
         "second": commits[1],
-        "command": " ".join(sys.argv),
+        "command": " ".join(Path(argument).name for argument in sys.argv),
         "processor": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
