@@ -44,19 +44,19 @@ def test_segments_are_joined_rank_by_rank() -> None:
     """Catches a best segment beside the second best of another, a lost segment, and scores of a part of the line."""
     line = line_of("one. two", "one.", "two", words=[0, 1])
     first, second = line.segments
-    found = assembler().assemble(line, [searched(first, "1 2", "2 2"), searched(second, "3", "1", "2")])
-    assert [alternative.text for alternative in found.alternatives] == ["1 2 3", "2 2 1"]
-    assert [alternative.score for alternative in found.alternatives] == [-3.0, -5.0]
-    assert found.sources == (tuple(first.tokens), tuple(second.tokens))
-    assert found.words == ([0, 1], [0, 1, 2])
-    assert found.flags == ()
+    translation = assembler().assemble(line, [searched(first, "1 2", "2 2"), searched(second, "3", "1", "2")])
+    assert [alternative.text for alternative in translation.alternatives] == ["1 2 3", "2 2 1"]
+    assert [alternative.score for alternative in translation.alternatives] == [-3.0, -5.0]
+    assert translation.sources == (tuple(first.tokens), tuple(second.tokens))
+    assert translation.words == ([0, 1], [0, 1, 2])
+    assert translation.flags == ()
 
 
 def test_a_line_without_segments_stays_empty() -> None:
     """Catches an empty line that is lost."""
-    found = assembler().assemble(line_of(""), [])
-    assert found.alternatives == (EMPTY_ALTERNATIVE,)
-    assert (found.text, found.flags, found.sources, found.words) == ("", (), (), None)
+    translation = assembler().assemble(line_of(""), [])
+    assert translation.alternatives == (EMPTY_ALTERNATIVE,)
+    assert (translation.text, translation.flags, translation.sources, translation.words) == ("", (), (), None)
 
 
 def test_flags_say_what_happened_to_any_segment() -> None:
@@ -97,5 +97,5 @@ def test_a_prefix_that_was_cut_is_flagged(prefix: tuple[int, ...], flag: str | N
     """Catches a beginning that was asked for and is silently not there."""
     source = segment("one two one two", prefix)
     line = SegmentedLine("one", TagFreeLine("one"), SplitLine(["one"]), (source,))
-    found = assembler(search=Search(min_tokens=9)).assemble(line, [searched(source, "1 2 3 1 2")])
-    assert found.flags == (() if flag is None else (flag,))
+    translation = assembler(search=Search(min_tokens=9)).assemble(line, [searched(source, "1 2 3 1 2")])
+    assert translation.flags == (() if flag is None else (flag,))

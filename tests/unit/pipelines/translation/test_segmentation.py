@@ -28,11 +28,11 @@ def segmenter(**options: Any) -> Segmenter:
 def test_every_line_has_its_own_segments_in_order() -> None:
     """Catches a segment that goes to a neighbour, a segment of an empty line, and words that are lost in a split."""
     lines = ["one two", "", "one two three. four five. " * 3, "  ", "three"]
-    found = segmenter().segment(lines)
-    assert [line.text for line in found] == lines
-    assert [len(line.segments) for line in found] == [1, 0, len(found[2].split.pieces), 0, 1]
-    assert len(found[2].segments) > 1
-    for line in found:
+    segmented = segmenter().segment(lines)
+    assert [line.text for line in segmented] == lines
+    assert [len(line.segments) for line in segmented] == [1, 0, len(segmented[2].split.pieces), 0, 1]
+    assert len(segmented[2].segments) > 1
+    for line in segmented:
         spelled = " ".join(TOKENIZERS.source.decode(segment.tokens) for segment in line.segments)
         assert spelled.split() == line.text.split()
         assert all(segment.tokens[-1] == EOS and len(segment.tokens) <= 8 for segment in line.segments)

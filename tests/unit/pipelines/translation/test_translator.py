@@ -169,7 +169,9 @@ def test_options_are_changed_in_a_copy(tiny_run: Path) -> None:
     assert banning.max_source_tokens < changed.max_source_tokens, "by default, what training has seen"
     lines = [source for source, _ in digit_pairs(9)]
     expected = load(tiny_run, search=Search(2, min_tokens=3), workers=1).translations(lines)
-    assert [each.alternatives for each in changed.translations(lines)] == [each.alternatives for each in expected]
+    assert [translation.alternatives for translation in changed.translations(lines)] == [
+        translation.alternatives for translation in expected
+    ]
 
 
 def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Sequence[int]]) -> None:
