@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def torchrun(
 ) -> Launched:
     """Runs ranks until all have ended, within a time limit."""
     numbers = f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"
-    launch = ["-m", "torch.distributed.run", "--standalone", *numbers, "--"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--shutdown-timeout=5", *numbers, "--"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "FAULTS": json.dumps(faults or {})}
     if sys.platform == "linux":
         environment["GLOO_SOCKET_IFNAME"] = "lo"
@@ -188,6 +189,40 @@ def test_a_signal_to_one_rank_stops_both_and_2_1_2_ranks_end_the_same(
     one_process(recipe, run, 9)
     result = torchrun_train(recipe, run)
     assert result.code == 0, result.err
+    assert_same_end(run, unbroken)
+
+
+@pytest.mark.parametrize("faults", [{"1/0": (4, "terminate inside")}, {"0/0": (4, "pause inside")}])
+def test_a_signal_to_a_rank_that_waits_in_a_collective_stops_both(
+    recipe: Path, tmp_path: Path, faults: dict[str, tuple[int, str]]
+) -> None:
+    """Catches a signal that the result of the collective overwrites, so that the run ends later without saving."""
+    result = torchrun_train(recipe, tmp_path / "run", faults=faults)
+    assert result.code != 0
+    (step,) = re.findall(r"stopped at step (\d+) and saved; the same command resumes the run", result.err)
+    assert int(step) in (5, 6)
+    assert max(checkpoint_steps(tmp_path / "run")) == int(step)
+    assert "exitcode  : 143" in result.err
+
+
+@pytest.mark.parametrize(("step", "inside"), [(5, ""), (4, " inside")])
+def test_nothing_is_saved_after_a_failed_collective(recipe: Path, tmp_path: Path, step: int, inside: str) -> None:
+    """Catches a signal that makes a rank save although the other one died before they agreed on the step."""
+    faults = {"0/0": (step, f"terminate{inside}"), "1/0": (step, f"kill{inside}")}
+    result = torchrun_train(recipe, tmp_path / "run", faults=faults)
+    assert result.code != 0
+    assert "and saved" not in result.err
+    assert max(checkpoint_steps(tmp_path / "run")) == 4
+
+
+def test_a_frozen_rank_ends_all_and_one_process_goes_on(recipe: Path, unbroken: Path, tmp_path: Path) -> None:
+    """Catches a run that waits for ever for a rank stopped by SIGSTOP, and one whose state only two ranks can read."""
+    run = tmp_path / "run"
+    result = torchrun_train(recipe, run, "--set", "training.rank_seconds=20", faults={"1/0": (5, "freeze")})
+    assert result.code != 0
+    assert "error: another rank ended or did not answer" in result.err
+    assert max(checkpoint_steps(run)) == 4
+    one_process(recipe, run, STEPS)
     assert_same_end(run, unbroken)
 
 

@@ -18,7 +18,7 @@ from transformer.runtime.allocator import retain_heap
 from transformer.storage.checkpoint_paths import MODEL, resolve_model
 from transformer.training.backend import enlarge_onednn_cache
 from transformer.training.distributed.process_group import FRESH, join_process_group
-from transformer.training.interruption import Interruption, watch_signals
+from transformer.training.interruption import REPEAT_SECONDS, Interruption, watch_signals
 from transformer.training.loop import Callbacks
 from transformer.training.loop import train as train_loop
 from transformer.training.monitoring.progress import Progress
@@ -116,7 +116,8 @@ def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
     try:
         for line in [*trainer.opening_lines(), *trainer.plan_lines()]:
             reporter.log(line)
-        with watch_signals(training.stop_seconds) as interruption:
+        repeat_seconds = REPEAT_SECONDS if trainer.context.size > 1 else 0.0
+        with watch_signals(training.stop_seconds, repeat_seconds) as interruption:
 
             def save(progress: Progress) -> None:
                 reporter.sync()

@@ -124,6 +124,7 @@ def _train(
         started = time.perf_counter()
     if progress.step > saved_at:
         _save(state, progress, callbacks)
+    state.context.should_stop(callbacks.interruption)  # after a signal to one rank in the last step, all exit alike
     return progress
 
 

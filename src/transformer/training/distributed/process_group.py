@@ -112,9 +112,14 @@ class DistributedContext:
         self.barrier()
 
     def should_stop(self, interruption: Interruption) -> bool:
-        """Whether any rank has received a signal; shares its number with all ranks."""
-        interruption.signal_number = self.all_reduce_max(interruption.signal_number or 0) or None
-        return interruption.requested
+        """Whether any rank has received a signal before this call; shares its number with all ranks.
+
+        A signal that arrives while this rank waits for the others is unknown to them, and is shared by the next call.
+        """
+        number = self.all_reduce_max(interruption.signal_number or 0)
+        if number:
+            interruption.signal_number = number
+        return number > 0
 
     def _all_reduce(self, values: Sequence[float | int], operation: Any) -> list[float]:
         reduced = torch.tensor(values, dtype=torch.float64, device=self.device)
