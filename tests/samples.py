@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -55,3 +56,25 @@ def fast_first(values: Iterable[Any], count: int) -> list[Any]:
     return [
         value if index < count else pytest.param(value, marks=pytest.mark.slow) for index, value in enumerate(values)
     ]
+
+
+def compressed(path: Path, content: bytes) -> Path:
+    """Writes a file, compressed if its name ends in .gz or .zst, and returns its path."""
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(content, mtime=0))
+    elif path.suffix == ".zst":
+        path.write_bytes(pa.Codec("zstd").compress(content, asbytes=True))
+    else:
+        path.write_bytes(content)
+    return path
+
+
+def tmx(body: str, doctype: str = "") -> bytes:
+    """Returns a translation memory."""
+    return f'<?xml version="1.0"?>\n{doctype}<tmx version="1.4"><header/><body>{body}</body></tmx>'.encode()
+
+
+def unit(*segments: tuple[str, str]) -> str:
+    """Returns a translation unit of segments, each given as language and text."""
+    variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in segments)
+    return f"<tu>{variants}</tu>"

@@ -14,7 +14,12 @@ def prepare(
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
-    pairs: Annotated[str | None, typer.Option(help="file with both sides: .tsv, .jsonl, .parquet or .tmx")] = None,
+    pairs: Annotated[
+        str | None, typer.Option(help="file with both sides: .tsv, .csv, .jsonl, .parquet or .tmx")
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(help="source and target language to select from a .tmx file, e.g. en,de")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. data.workers=2")
     ] = None,
@@ -26,7 +31,7 @@ def prepare(
 
     Example: transformer prepare --source corpus.en --target corpus.de --out prepared
     """
-    data = data_options(recipe, overrides, source, target, pairs)
+    data = data_options(recipe, overrides, source, target, pairs, languages)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
     from transformer.run.setup import prepare_data  # loads torch

@@ -59,6 +59,7 @@ def data_options(
     source: str | None,
     target: str | None,
     pairs: str | None,
+    languages: str | None,
     text: str | None = None,
 ) -> dict[str, Any]:
     """Returns the recipe keys of `data` that have command-line options, such as --source.
@@ -66,7 +67,7 @@ def data_options(
     Raises:
         ConfigError: Neither these options nor the recipe nor `overrides` name a training text.
     """
-    options = {"source": source, "target": target, "pairs": pairs, "text": text}
+    options = {"source": source, "target": target, "pairs": pairs, "languages": languages, "text": text}
     data: dict[str, Any] = {key: value for key, value in options.items() if value}
     elsewhere = recipe is not None or any(override.startswith("data.") for override in overrides or ())
     if not elsewhere and not pairs and not text and not (source and target):
@@ -80,7 +81,12 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
-    pairs: Annotated[str | None, typer.Option(help="file with both sides: .tsv, .jsonl, .parquet or .tmx")] = None,
+    pairs: Annotated[
+        str | None, typer.Option(help="file with both sides: .tsv, .csv, .jsonl, .parquet or .tmx")
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(help="source and target language to select from a .tmx file, e.g. en,de")
+    ] = None,
     text: Annotated[
         str | None, typer.Option(help="running text, to train a language model instead of a translation model")
     ] = None,
@@ -110,7 +116,7 @@ def train(
     The same command resumes an unfinished run. Ctrl-C finishes the current step, saves a checkpoint, and exits with
     code 130.
     """
-    data = data_options(recipe, overrides, source, target, pairs, text)
+    data = data_options(recipe, overrides, source, target, pairs, languages, text)
     if run is None and recipe is None:
         raise ConfigError("--run is missing; give a folder for the run")
     folder = run or Path("runs") / (recipe or Path()).stem

@@ -46,13 +46,13 @@ class DataConfig(TaskConfig):
         default=None, description="target text file, aligned with source line by line, or a list of files"
     )
     pairs: Paths | None = Field(
-        default=None, description="file of sentence pairs (.tsv, .jsonl, .parquet, .tmx), or a list of files"
+        default=None, description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx), or a list of files"
     )
     columns: tuple[Column, Column] | None = Field(
         default=None, description="source and target columns of `pairs`: numbers counted from 1, or names"
     )
     languages: tuple[str, str] | None = Field(
-        default=None, description="source and target languages to select from a .tmx file, e.g. ['en', 'de']"
+        default=None, description="source and target languages to select from a .tmx file, e.g. en,de"
     )
     weights: tuple[Weight, ...] | None = Field(
         default=None,
@@ -122,7 +122,7 @@ class DataConfig(TaskConfig):
                     f"data.pairs={path!r} ends in none of {', '.join(FILE_FORMATS)} (and .gz, .zst); rename it"
                 )
             if kind == ".tmx" and self.languages is None:
-                raise ValueError(f"data.languages is missing, which {path} needs; give e.g. ['en', 'de']")
+                raise ValueError(f"data.languages is missing, which {path} needs; give e.g. --languages en,de")
             if kind in (".jsonl", ".parquet") and any(isinstance(column, int) for column in self.columns or ()):
                 raise ValueError(
                     f"data.columns={list(self.columns or ())} are numbers, but {path} has names; give names"
@@ -130,7 +130,7 @@ class DataConfig(TaskConfig):
         return self
 
 
-FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx")
+FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv")
 
 
 def file_format(path: str) -> str:

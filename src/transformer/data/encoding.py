@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from transformer.data.duplicates import pair_digests
 from transformer.data.filters import KEPT, REASONS, PairFilter
+from transformer.data.quality.traits import TraitCounts
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair
 from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
+from transformer.text.lines import MAX_LINE_CHARACTERS
 from transformer.tokenizers.pair import TokenizerPair
 
 BLOCK_PAIRS: Final = 2048
+BLOCK_CHARACTERS: Final = 2 * MAX_LINE_CHARACTERS
+"""Maximum characters of a block of several pairs, which bounds the memory of the tokenizer."""
 SMALL_PAIRS: Final = 10_000
 """Size below which a corpus is encoded faster than worker processes start."""
 
@@ -34,7 +38,10 @@ class EncodedBlock:
         digests: 128 bits per pair; without rows if duplicates are kept.
         read: Number of pairs read.
         dropped: Number of dropped pairs by reason.
-        fallback_bytes: Bytes of characters that were split into single bytes, over all pairs read.
+        fallback_bytes: Bytes of characters that were split into single bytes, over all pairs.
+        n_tokens: Number of source and target tokens, over all pairs.
+        n_fallback: Number of those that stand for a part of a character or for unknown text.
+        traits: Number of lines with each trait, by side.
         held_out_text: Text of the held-out pairs.
         test_sources: Lines of the test set that are among the kept sources.
     """
@@ -46,6 +53,9 @@ class EncodedBlock:
     read: int
     dropped: Counter[str] = field(default_factory=Counter)
     fallback_bytes: int = 0
+    n_tokens: tuple[int, int] = (0, 0)
+    n_fallback: tuple[int, int] = (0, 0)
+    traits: TraitCounts = field(default_factory=TraitCounts)
     held_out_text: list[tuple[str, str]] = field(default_factory=list)
     test_sources: list[str] = field(default_factory=list)
 
@@ -67,19 +77,22 @@ class BlockEncoder:
     find_duplicates: bool
     held_out: frozenset[str] = frozenset()
     test_sources: frozenset[str] = frozenset()
-    _fallback: list[NDArray[np.int64]] = field(default_factory=list)
+    _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         sides = (self.tokenizers.source, self.tokenizers.target)
-        self._fallback.extend(np.array(side.fallback_bytes()) for side in sides)
+        self._fallback.extend((np.array(side.fallback_bytes()), side.is_fallback()) for side in sides)
 
     def encode(self, block: list[Pair]) -> EncodedBlock:
         """Encodes the pairs of a block and drops those that the filter rejects."""
         sources, targets = zip(*block, strict=True)
-        source, target = (
+        source, target = sides = tuple(
             Ragged(*side.encode_flat(texts))
             for side, texts in ((self.tokenizers.source, sources), (self.tokenizers.target, targets))
         )
+        traits = TraitCounts()
+        for pair in block:
+            traits.add(*pair)
         reasons = self.pair_filter.reasons(sources, targets, source.lengths, target.lengths)
         kept = reasons == KEPT
         rows = np.flatnonzero(kept).tolist()
@@ -93,8 +106,14 @@ class BlockEncoder:
             read=len(reasons),
             dropped=Counter({REASONS[index]: int((reasons == index).sum()) for index in np.unique(reasons[~kept])}),
             fallback_bytes=sum(
-                int(table[side.values].sum()) for table, side in zip(self._fallback, (source, target), strict=True)
+                int(sizes[side.values].sum()) for (sizes, _), side in zip(self._fallback, sides, strict=True)
             ),
+            n_tokens=(len(sides[0].values), len(sides[1].values)),
+            n_fallback=(
+                int(self._fallback[0][1][sides[0].values].sum()),
+                int(self._fallback[1][1][sides[1].values].sum()),
+            ),
+            traits=traits,
             held_out_text=[(sources[row], targets[row]) for row in np.flatnonzero(held_out)],
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
         )

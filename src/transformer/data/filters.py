@@ -8,14 +8,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer.data.quality.traits import TraitCounts
 from transformer.data.readers import PairCounts
 
 REASONS: Final = ("empty", "too long", "length ratio", "duplicate")
+TOO_LONG, DAMAGED = "too long", "damaged"
+"""Reasons for which a reader leaves a pair out: a text is too long for any tokenizer, or has forbidden characters."""
 ADVICE: Final = {
     "empty": "check that these are the intended files",
     "too long": "a new model can have a larger src_seq_len and tgt_seq_len",
     "length ratio": "raise data.max_length_ratio if one side is short by nature",
     "duplicate": "data.drop_duplicates=false keeps them",
+    DAMAGED: "take the characters that XML does not allow out of the file",
 }
 """Advice by reason, printed if more pairs were dropped than kept."""
 KEPT: Final = -1
@@ -57,7 +61,11 @@ class PairFilter:
 
 @dataclass
 class DataReport:
-    """Counts of a prepared corpus: read == kept + held_out + the sum of dropped."""
+    """Counts of a prepared corpus: read == kept + held_out + the sum of dropped.
+
+    `tokens_read` and `tokens_fallback` are the source and target tokens of all pairs that reached the tokenizers, and
+    those among them that stand for a part of a character or for unknown text.
+    """
 
     read: int = 0
     kept: int = 0
@@ -68,6 +76,9 @@ class DataReport:
     longest_source: int = 0
     longest_target: int = 0
     fallback_bytes: int = 0
+    tokens_read: tuple[int, int] = (0, 0)
+    tokens_fallback: tuple[int, int] = (0, 0)
+    traits: dict[str, list[int]] = field(default_factory=dict)
     carriage_returns: int = 0
     replaced_lines: int = 0
     line_breaks: int = 0
@@ -82,15 +93,34 @@ class DataReport:
             self.source_tokens, self.target_tokens = lengths.sum(axis=0, dtype=np.int64).tolist()
             self.longest_source, self.longest_target = lengths.max(axis=0).tolist()
 
-    def add_line_counts(self, counts: PairCounts) -> None:
-        """Adds the counts of the readers."""
+    def add_text_counts(
+        self, fallback_bytes: int, n_tokens: tuple[int, int], n_fallback: tuple[int, int], traits: TraitCounts
+    ) -> None:
+        """Adds the counts of a block, see `EncodedBlock`."""
+        self.fallback_bytes += fallback_bytes
+        self.tokens_read = self.tokens_read[0] + n_tokens[0], self.tokens_read[1] + n_tokens[1]
+        self.tokens_fallback = self.tokens_fallback[0] + n_fallback[0], self.tokens_fallback[1] + n_fallback[1]
+        self.traits = (TraitCounts(self.traits) + traits).by_trait
+
+    def fallback_shares(self) -> tuple[float, float]:
+        """Returns the share of source and of target tokens that stand for a part of a character or for unknown text."""
+        source, target = (n / max(1, total) for n, total in zip(self.tokens_fallback, self.tokens_read, strict=True))
+        return source, target
+
+    def add_reader_counts(self, counts: PairCounts) -> None:
+        """Adds the counts of the readers, which leave some pairs out."""
+        self.read += counts.left_out
+        for reason, count in ((TOO_LONG, counts.too_long), (DAMAGED, counts.damaged)):
+            if count:
+                self.dropped[reason] += count
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
         self.replaced_lines += counts.source.replaced + counts.target.replaced
         self.line_breaks += counts.line_breaks
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON values, with a count for every reason."""
-        return {**self.__dict__, "dropped": {reason: self.dropped[reason] for reason in REASONS}}
+        dropped = {reason: self.dropped[reason] for reason in dict.fromkeys((*REASONS, *self.dropped))}
+        return {**self.__dict__, "dropped": dropped}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
@@ -100,13 +130,14 @@ class DataReport:
 
     def advice(self) -> str:
         """Returns the most frequent reason and a remedy if more pairs were dropped than kept, else an empty string."""
-        reason = max(REASONS, key=lambda reason: self.dropped[reason])
+        reason = max(ADVICE, key=lambda reason: self.dropped[reason])
         is_mostly_dropped = self.dropped.total() > self.kept + self.held_out
         return f"more pairs were dropped than kept, most for {reason}: {ADVICE[reason]}" if is_mostly_dropped else ""
 
     def lines(self) -> list[str]:
         """Returns the lines of the report that is printed before training."""
-        dropped = ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in REASONS)
+        reasons = (*REASONS, DAMAGED) if self.dropped[DAMAGED] else REASONS
+        dropped = ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in reasons)
         report = [
             f"pairs read {self.read:,}: kept {self.kept:,}, held out {self.held_out:,}, "
             f"dropped {self.dropped.total():,} ({dropped})",
@@ -127,6 +158,7 @@ class DataReport:
             )
         if self.line_breaks:
             report.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
+        report.extend(TraitCounts(self.traits).lines())
         if self.test_lines is not None:
             report.append(f"test lines that are also training sources: {self.test_overlap:,} of {self.test_lines:,}")
         return report

@@ -60,7 +60,8 @@ def file_checksum(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; give a file that can be read") from error
+        hint = "" if str(path).isprintable() else " (in a recipe, write a path with backslashes between single quotes)"
+        raise DataError(f"{path}: {error.strerror}; give a file that can be read{hint}") from error
 
 
 def fingerprint_of(facts: dict[str, Any]) -> str:

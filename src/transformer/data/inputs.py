@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformer.data.config import DataConfig, file_format
 from transformer.data.readers import Pair, PairCounts, read_pairs
-from transformer.data.tables import read_jsonl, read_parquet, read_tsv
+from transformer.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
 from transformer.errors import DataError
 
@@ -37,30 +37,37 @@ class CorpusFile:
             DataError: the file cannot be used, or contains no pairs.
         """
         counts = counts if counts is not None else PairCounts()
-        if len(self.paths) == 2:
-            yield from read_pairs(*self.paths, counts, self.settings.invalid_utf8)
-            return
         pair = None
         for pair in self._read_pairs(counts):
             if "\n" in pair[0] or "\n" in pair[1]:
                 counts.line_breaks += 1
                 pair = _joined(pair[0]), _joined(pair[1])
             yield pair
+        if pair is None and counts.left_out:
+            raise DataError(
+                f"{self.name} holds no pair that can be used: {counts.describe_left_out()}; repair the file"
+            )
         if pair is None:
             raise DataError(f"{self.name} holds no pair; give a file with one sentence and its translation a row")
 
     def _read_pairs(self, counts: PairCounts) -> Iterator[Pair]:
-        path, settings = self.paths[0], self.settings
+        settings = self.settings
+        if len(self.paths) == 2:
+            return read_pairs(*self.paths, counts, settings.invalid_utf8)
+        path = self.paths[0]
         suffix = file_format(self.name)
         if suffix == ".tmx":
             assert settings.languages is not None
-            return read_tmx(path, settings.languages)
+            return read_tmx(path, settings.languages, counts, settings.invalid_utf8)
         if suffix == ".tsv":
-            return read_tsv(path, settings.columns or (1, 2), counts, settings.invalid_utf8)
-        columns = settings.columns or settings.languages or ("source", "target")
+            return read_tsv(path, settings.columns, counts, settings.invalid_utf8)
+        names = settings.languages or ("source", "target")
+        if suffix == ".csv":
+            return read_csv(path, settings.columns, counts, settings.invalid_utf8, names)
+        columns = settings.columns or names
         if suffix == ".jsonl":
             return read_jsonl(path, columns, counts, settings.invalid_utf8)
-        return read_parquet(path, columns)
+        return read_parquet(path, columns, counts)
 
 
 def training_files(settings: DataConfig) -> list[CorpusFile]:
@@ -77,15 +84,7 @@ def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> It
         file_counts = PairCounts()
         yield from file.read(file_counts)
         if counts is not None:
-            _add(counts, file_counts)
-
-
-def _add(total: PairCounts, addend: PairCounts) -> None:
-    total.line_breaks += addend.line_breaks
-    for side, counts in ((total.source, addend.source), (total.target, addend.target)):
-        side.lines += counts.lines
-        side.carriage_returns += counts.carriage_returns
-        side.replaced += counts.replaced
+            counts.add(file_counts)
 
 
 def _joined(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,41 +16,45 @@ from transformer.data.config import file_format
 from transformer.data.dataset import pad
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts
-from transformer.data.tables import Columns, read_jsonl, read_parquet, read_tsv
+from transformer.data.tables import Columns, read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
 from transformer.text.lines import Invalid
 from transformer.tokenizers.base import Tokenizer
 
-NAMED_COLUMN_FORMATS: Final = (".jsonl", ".parquet")
-"""Formats in which columns have names."""
-
 
 def read_rows(
-    paths: Sequence[Path], columns: Columns | None, names: tuple[str, str], invalid: Invalid = "error"
+    paths: Sequence[Path],
+    columns: Columns | None,
+    names: tuple[str, str],
+    invalid: Invalid = "error",
+    counts: PairCounts | None = None,
 ) -> Iterator[Pair]:
     """Yields two columns of files, one file after another.
 
     Args:
-        paths: Paths of .tsv, .jsonl or .parquet files; other files are read as .tsv.
-        columns: The two columns; by default the first two of a .tsv and those of `names` in other formats.
-        names: Default column names of .jsonl and .parquet files.
+        paths: Paths of .tsv, .csv, .jsonl or .parquet files; other files are read as .tsv.
+        columns: The two columns; by default the only two of a .tsv or .csv, and those of `names` in other formats.
+        names: Default column names of .jsonl and .parquet files, and of a .csv with a header.
         invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
+        counts: Counts of all files, updated while reading.
 
     Raises:
         DataError: a file cannot be used.
     """
+    counts = counts if counts is not None else PairCounts()
     for path in paths:
+        file_counts = PairCounts()  # line numbers in messages refer to the current file
         suffix = file_format(str(path))
-        if suffix in NAMED_COLUMN_FORMATS:
-            wanted = columns or names
-            yield from (
-                read_jsonl(path, wanted, PairCounts(), invalid, labels=True)
-                if suffix == ".jsonl"
-                else read_parquet(path, wanted, labels=True)
-            )
+        if suffix == ".jsonl":
+            yield from read_jsonl(path, columns or names, file_counts, invalid, labels=True)
+        elif suffix == ".parquet":
+            yield from read_parquet(path, columns or names, file_counts, labels=True)
+        elif suffix == ".csv":
+            yield from read_csv(path, columns, file_counts, invalid, names)
         else:
-            yield from read_tsv(path, columns or (1, 2), PairCounts(), invalid)
+            yield from read_tsv(path, columns, file_counts, invalid)
+        counts.add(file_counts)
 
 
 class EncodedTexts:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from transformer.errors import DataError
-from transformer.text.lines import Invalid, LineCounts, read_lines
+from transformer.text.lines import MAX_LINE_CHARACTERS, Invalid, LineCounts, is_overlong, read_lines
 
 Pair = tuple[str, str]
 
@@ -20,25 +20,64 @@ class PairCounts:
         source: Counts of the source lines.
         target: Counts of the target lines.
         line_breaks: Number of pairs with line breaks inside a text, which were replaced by spaces.
+        too_long: Number of pairs left out because a text is too long for a tokenizer.
+        damaged: Number of pairs left out because a text holds a character that its format does not allow.
     """
 
     source: LineCounts = field(default_factory=LineCounts)
     target: LineCounts = field(default_factory=LineCounts)
     line_breaks: int = 0
+    too_long: int = 0
+    damaged: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """Number of pairs that the readers left out."""
+        return self.too_long + self.damaged
+
+    def describe_left_out(self) -> str:
+        """Describes why pairs were left out."""
+        reasons = {
+            f"longer than {MAX_LINE_CHARACTERS:,} characters": self.too_long,
+            "with a character that XML does not allow": self.damaged,
+        }
+        return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+
+    def add(self, other: "PairCounts") -> None:
+        """Adds the counts of another file."""
+        self.line_breaks += other.line_breaks
+        self.too_long += other.too_long
+        self.damaged += other.damaged
+        for total, counts in ((self.source, other.source), (self.target, other.target)):
+            total.lines += counts.lines
+            total.carriage_returns += counts.carriage_returns
+            total.replaced += counts.replaced
 
 
 def read_pairs(
     source: Path, target: Path, counts: PairCounts | None = None, invalid: Invalid = "error"
 ) -> Iterator[Pair]:
-    """Yields line n of the source with line n of the target.
+    """Yields line n of the source with line n of the target; pairs with an overlong line are counted instead.
 
     Raises:
         DataError: a file cannot be read, both files are empty, or one has more lines than the other. Different lengths
             are detected at the end of the shorter file, and the message contains both line counts.
     """
     counts = counts if counts is not None else PairCounts()
-    sources = read_lines(source, counts.source, invalid)
-    targets = read_lines(target, counts.target, invalid)
+    for pair in read_all_pairs(source, target, counts, invalid):
+        if any(map(is_overlong, pair)):
+            counts.too_long += 1
+        else:
+            yield pair
+
+
+def read_all_pairs(
+    source: Path, target: Path, counts: PairCounts | None = None, invalid: Invalid = "error"
+) -> Iterator[Pair]:
+    """Same as `read_pairs`, but also yields the pairs with an overlong line, which is cut, see `decode_lines`."""
+    counts = counts if counts is not None else PairCounts()
+    sources = read_lines(source, counts.source, invalid, overlong="cut")
+    targets = read_lines(target, counts.target, invalid, overlong="cut")
     for pair in zip_longest(sources, targets):
         if pair[0] is None or pair[1] is None:
             for _ in chain(sources, targets):  # count the remaining lines of the longer file

@@ -1,46 +1,157 @@
-"""Readers of files with both sides in columns: TSV, JSON lines, Parquet."""
+"""Readers of files with both sides in columns: TSV, CSV, JSON lines, Parquet."""
 
+import csv
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from transformer.data.readers import Pair, PairCounts
 from transformer.errors import DataError
-from transformer.text.lines import Invalid, read_lines
+from transformer.text.lines import Invalid, is_overlong, read_lines
 
 Columns = tuple[int | str, int | str]
+Rows = Iterator[tuple[int, list[str]]]
+"""The fields of each row, with the number of its first line."""
+MAX_ROW_CHARACTERS: Final = 1 << 22
+"""Maximum length of a row, which may hold much beside the two texts."""
+END_OF_FILE: Final = "\x1c"
 
 
-def read_tsv(path: Path, columns: Columns, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
+def read_tsv(path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
     """Yields two columns of a file of tab-separated lines.
 
     Column names are looked up in the first line, which is then a header; column numbers count from 1. Quotation marks
     are ordinary text, as is usual in parallel corpora.
 
+    Args:
+        path: Path of the file.
+        columns: The two columns; None for a file of exactly two.
+        counts: Counts that are updated while reading.
+        invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
+
     Raises:
-        DataError: the file cannot be read, a name is not in the first line, or a line has too few columns.
+        DataError: the file cannot be read, a name is not in the first line, or a line has too few or too many columns.
     """
-    lines = read_lines(path, counts.source, invalid)
-    named = any(isinstance(column, str) for column in columns)
-    header = next(lines, "").split("\t") if named else []
-    indices = [_column_index(column, header, path) for column in columns]
-    for number, line in enumerate(lines, start=2 if named else 1):
-        fields = line.split("\t")
+    return _select(path, _tsv_rows(path, counts, invalid), columns, counts)
+
+
+def read_csv(
+    path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid, names: Columns = ("source", "target")
+) -> Iterator[Pair]:
+    """Yields two columns of a file of comma-separated values, by the rules of Python's csv module.
+
+    Column names are looked up in the first row, as in `read_tsv`. Without `columns`, the first row is a header if it
+    holds `names`, which then are the columns.
+
+    Raises:
+        DataError: same as `read_tsv`, or a quotation mark is never closed.
+    """
+    rows = _csv_rows(path, counts, invalid)
+    if columns is None and (first := next(rows, None)) is not None:
+        columns = names if all(name in first[1] for name in names) else None
+        rows = _chained(first, rows)
+    return _select(path, rows, columns, counts)
+
+
+def _chained(first: tuple[int, list[str]], rows: Rows) -> Rows:
+    yield first
+    yield from rows
+
+
+def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
+    lines = read_lines(path, counts.source, invalid, overlong="cut", most=MAX_ROW_CHARACTERS)
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_ROW_CHARACTERS:
+            counts.too_long += 1
+        else:
+            yield number, line.split("\t")
+
+
+def _csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
+    def lines() -> Iterator[str]:
+        for line in read_lines(path, counts.source, invalid, most=MAX_ROW_CHARACTERS):
+            yield f"{line}\n"
+        yield END_OF_FILE  # a row of its own, unless a quotation mark is still open
+
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARACTERS))
+    reader, start = csv.reader(lines()), 1
+    try:
+        for fields in reader:
+            if fields == [END_OF_FILE]:
+                return
+            if fields:  # the csv module reads a blank line as a row without fields
+                if fields[-1].endswith(END_OF_FILE):
+                    break
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {start}: not CSV, a text has a carriage return outside of quotation marks or more than "
+            f"{MAX_ROW_CHARACTERS:,} characters; quote the one, and close the quotation marks before the other"
+        ) from error
+    raise DataError(f"{path}, line {start}: a quotation mark is never closed; close it, or double it within a text")
+
+
+def _select(path: Path, rows: Rows, columns: Columns | None, counts: PairCounts) -> Iterator[Pair]:
+    """Yields two columns of rows.
+
+    Raises:
+        DataError: a name is not in the first row, or a row has too few columns, or more than the first one.
+    """
+    wanted: Columns = columns or (1, 2)
+    header: list[str] = []
+    if any(isinstance(column, str) for column in wanted):
+        _, header = next(rows, (1, []))
+    indices = [_column_index(column, header, path) for column in wanted]
+    width = len(header) if header else 0 if columns else 2
+    for number, fields in rows:
+        width = width or len(fields)
         if len(fields) <= max(indices):
             raise DataError(
-                f"{path}, line {number}: {len(fields)} columns, but data.columns={list(columns)} needs "
+                f"{path}, line {number}: {len(fields)} columns, but data.columns={list(wanted)} needs "
                 f"{max(indices) + 1}; repair the line or set data.columns"
             )
-        yield fields[indices[0]], fields[indices[1]]
+        if len(fields) > width:
+            expected = f"the first line has {width}" if columns else "two are expected"
+            raise DataError(
+                f"{path}, line {number}: {len(fields)} columns, but {expected}; repair the line (a tab or comma within "
+                "a text makes two columns), or choose columns that all lines have, e.g. --set data.columns=1,2"
+            )
+        pair = fields[indices[0]], fields[indices[1]]
+        if any(map(is_overlong, pair)):
+            counts.too_long += 1
+        else:
+            yield pair
 
 
 def _column_index(column: int | str, header: list[str], path: Path) -> int:
     if isinstance(column, int):
         return column - 1
-    if column not in header:
-        raise DataError(f"{path}: no column {column!r} in its first line ({', '.join(header)}); set data.columns")
+    check_column_name(path, column, header, " in its first line")
     return header.index(column)
+
+
+def check_column_name(path: Path, name: int | str, names: Sequence[str], place: str) -> None:
+    """Checks that a file has exactly one column of a name.
+
+    Raises:
+        DataError: no column has the name, or several have it.
+    """
+    if name not in names:
+        raise DataError(f"{path}: no column {name!r}{place} ({', '.join(names)}); set data.columns")
+    if names.count(str(name)) > 1:
+        raise DataError(f"{path}: {names.count(str(name))} columns are named {name!r}; rename all but one")
+
+
+class _JsonObject(dict[str, Any]):
+    """A JSON object that remembers which names it has twice; the last value of each counts."""
+
+    def __init__(self, fields: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(fields)
+        names = Counter(name for name, _ in fields) if len(self) < len(fields) else {}
+        self.repeated = {name for name, count in names.items() if count > 1}
 
 
 def read_jsonl(
@@ -55,19 +166,29 @@ def read_jsonl(
         DataError: the file cannot be read, or a line is not an object with two texts of these names.
     """
     steps = [str(column).split(".") for column in columns]
-    for number, line in enumerate(read_lines(path, counts.source, invalid), start=1):
+    lines = read_lines(path, counts.source, invalid, overlong="cut", most=MAX_ROW_CHARACTERS)
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_ROW_CHARACTERS:
+            counts.too_long += 1
+            continue
         try:
-            values = json.loads(line)
+            values = json.loads(line, object_pairs_hook=_JsonObject)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number}: not JSON ({error}); write one object per line") from error
         location = f"{path}, line {number}"
-        yield _text(values, steps[0], location), _text(values, steps[1], location, may_be_number=labels)
+        pair = _text(values, steps[0], location), _text(values, steps[1], location, may_be_number=labels)
+        if any(map(is_overlong, pair)):
+            counts.too_long += 1
+        else:
+            yield pair
 
 
 def _text(values: Any, names: list[str], location: str, *, may_be_number: bool = False) -> str:
     for name in names:
-        if not isinstance(values, dict) or name not in values:
+        if not isinstance(values, _JsonObject) or name not in values:
             raise DataError(f"{location}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
+        if name in values.repeated:
+            raise DataError(f"{location}: {'.'.join(names)!r} occurs twice; keep one of them")
         values = values[name]
     if may_be_number and type(values) is int:
         return str(values)
@@ -82,7 +203,7 @@ def _text(values: Any, names: list[str], location: str, *, may_be_number: bool =
     return values or ""
 
 
-def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Iterator[Pair]:
+def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bool = False) -> Iterator[Pair]:
     """Yields two columns of a Parquet file, one row group at a time.
 
     A dot in a name selects a nested column; null is read as an empty text. With `labels`, the second column may contain
@@ -97,12 +218,15 @@ def read_parquet(path: Path, columns: Columns, *, labels: bool = False) -> Itera
     try:
         with path.open("rb") as file, parquet.ParquetFile(file) as table:
             for name in columns:
-                if name not in (existing := _leaf_columns(table)):
-                    raise DataError(f"{path}: no column {name!r} ({', '.join(existing)}); set data.columns")
+                check_column_name(path, name, _leaf_columns(table), "")
             for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
                 first, second = (str(name) for name in columns)
                 sides = _column(batch, first, path), _column(batch, second, path, may_be_numbers=labels)
-                yield from zip(*sides, strict=True)
+                for pair in zip(*sides, strict=True):
+                    if any(map(is_overlong, pair)):
+                        counts.too_long += 1
+                    else:
+                        yield pair
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path}: not a Parquet file, damaged or cut short ({error}); write it again") from error
     except OSError as error:

@@ -51,10 +51,10 @@ class TextConfig(TaskConfig):
 
 
 class LabelConfig(TaskConfig):
-    """Labelled texts: `text<TAB>label`, or columns of .tsv, .jsonl or .parquet files."""
+    """Labelled texts: `text<TAB>label`, or columns of .tsv, .csv, .jsonl or .parquet files."""
 
     task: Literal["classification"] = "classification"
-    examples: Paths = Field(description="file of texts and labels (.tsv, .jsonl, .parquet), or a list of files")
+    examples: Paths = Field(description="file of texts and labels (.tsv, .csv, .jsonl, .parquet), or a list of files")
     validation_examples: str | None = Field(
         default=None, description="validation file; if not set, validation_share of the examples is held out"
     )
@@ -74,7 +74,7 @@ class NeighbourConfig(TaskConfig):
     """Pairs of texts with the same meaning, to train text embeddings."""
 
     task: Literal["embeddings"] = "embeddings"
-    examples: Paths = Field(description="file of text pairs (.tsv, .jsonl, .parquet), or a list of files")
+    examples: Paths = Field(description="file of text pairs (.tsv, .csv, .jsonl, .parquet), or a list of files")
     validation_examples: str | None = Field(
         default=None, description="validation file; if not set, validation_share of the examples is held out"
     )

@@ -2,10 +2,9 @@
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,14 @@ from numpy.typing import NDArray
 
 from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder
-from transformer.data.encoding import BLOCK_PAIRS, BlockEncoder, EncodedBlock, encode_blocks, worker_count
+from transformer.data.encoding import (
+    BLOCK_CHARACTERS,
+    BLOCK_PAIRS,
+    BlockEncoder,
+    EncodedBlock,
+    encode_blocks,
+    worker_count,
+)  # fmt: skip
 from transformer.data.filters import DataReport, PairFilter
 from transformer.data.inputs import training_files
 from transformer.data.progress import Progress
@@ -62,9 +68,8 @@ class EncodingJob:
             report.test_lines = len(test)
             report.test_overlap = sum(line in encoder.test_sources for line in test)
         if not report.kept:
-            raise DataError(
-                f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {report.advice()}"
-            )
+            advice = report.advice() or "give more pairs"
+            raise DataError(f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {advice}")
         pairs = self._validation_pairs(encoder.held_out_text)
         self._write_validation(folder / "validation", pairs)
         content = {"report": report.to_dict(), "validation": pairs}
@@ -77,12 +82,16 @@ class EncodingJob:
 
     def _test_lines(self) -> list[str] | None:
         path, invalid = self.settings.test_source, self.settings.invalid_utf8
-        return None if path is None else list(read_lines(Path(path), invalid=invalid))
+        return None if path is None else list(read_lines(Path(path), invalid=invalid, overlong="cut"))
 
     def _validation_pairs(self, held_out: dict[str, str]) -> list[Pair]:
         source, target = self.settings.validation_source, self.settings.validation_target
         if source is not None and target is not None:
-            return list(read_pairs(Path(source), Path(target), invalid=self.settings.invalid_utf8))
+            counts = PairCounts()
+            pairs = list(read_pairs(Path(source), Path(target), counts, self.settings.invalid_utf8))
+            if counts.too_long:
+                raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
+            return pairs
         return list(held_out.items())
 
     def _write_validation(self, folder: Path, pairs: list[Pair]) -> None:
@@ -157,11 +166,11 @@ class _CorpusEncoder:
         """Yields the blocks of all files and records the file of each; no block spans two files."""
         for index, file in enumerate(self._inputs):
             counts = PairCounts()
-            pairs = file.read(counts)
-            while block := list(islice(pairs, BLOCK_PAIRS)):
+            for block in _divide(file.read(counts)):
                 self._origins.append(index)
                 yield block
-            self.report.add_line_counts(counts)
+            self.report.add_reader_counts(counts)
+            self._read[index] += counts.left_out
 
     def _count(self, block: EncodedBlock) -> None:
         origin = self._origins.popleft()
@@ -170,7 +179,7 @@ class _CorpusEncoder:
         self.report.read += block.read
         self._job.progress("tokens", self.report.read, self._job.pairs)
         self.report.dropped += block.dropped
-        self.report.fallback_bytes += block.fallback_bytes
+        self.report.add_text_counts(block.fallback_bytes, block.n_tokens, block.n_fallback, block.traits)
         self._held_out.append(block.held_out)
         self.test_sources.update(block.test_sources)
         for source, target in block.held_out_text:
@@ -180,3 +189,18 @@ class _CorpusEncoder:
         ends = np.cumsum(self._rows)[:-1]
         kept = [int(part.sum()) for part in np.split(chosen, ends)]
         self.report.files = [{"read": n_read, "kept": n_kept} for n_read, n_kept in zip(self._read, kept, strict=True)]
+
+
+def _divide(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Yields the pairs in blocks of at most `BLOCK_PAIRS` pairs and `BLOCK_CHARACTERS` characters."""
+    block: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        size = len(pair[0]) + len(pair[1])
+        if block and (len(block) == BLOCK_PAIRS or characters + size > BLOCK_CHARACTERS):
+            yield block
+            block, characters = [], 0
+        block.append(pair)
+        characters += size
+    if block:
+        yield block

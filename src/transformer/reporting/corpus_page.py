@@ -1,7 +1,7 @@
 """The corpus report as one HTML file: no scripts, nothing from the network, all corpus text escaped."""
 
 from transformer.data.quality.examination import Examination
-from transformer.data.quality.report import fit_line, headline, overlap_line
+from transformer.data.quality.report import detail_line, fit_line, headline, overlap_line
 from transformer.errors import printable
 from transformer.reporting.html import render_page
 
@@ -18,6 +18,7 @@ def html_report(examination: Examination) -> str:
         overlaps=[overlap_line(test) for test in examination.tests],
         findings=examination.findings,
         worst=examination.worst,
+        detail_line=detail_line,
     )
 
 

@@ -1,9 +1,6 @@
 """The recipe of a run: its TOML file, overrides, and defaults that depend on the size of the corpus."""
 
 import json
-import os
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +11,10 @@ from transformer.config import Config
 from transformer.data.config import TaskConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
-from transformer.models import family
+from transformer.models import family, family_names
+from transformer.run.recipe_text import check_no_nul, parse_override, read_toml, split_list, takes_list
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
-
-VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 class Recipe(Config):
@@ -108,13 +104,30 @@ def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mappin
     Raises:
         ConfigError: The file cannot be read, or a key or value is invalid.
     """
-    tree: dict[str, Any] = {} if path is None else _read_toml(path)
+    tree: dict[str, Any] = {} if path is None else read_toml(path)
     assignments = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
-    for section, key, value in [*assignments, *map(_parse_override, overrides)]:
+    assignments += map(parse_override, overrides)
+    for section, key, value in assignments:
         if not isinstance(tree.setdefault(section, {}), dict):
-            raise ConfigError(f"{path}: {section}={tree[section]!r} is not a section; write [{section}] and its keys")
+            raise ConfigError(
+                f"{path}: {section}={tree[section]!r:.80} is not a section; write [{section}] and its keys"
+            )
         tree[section][key] = value
+    for section, key, value in assignments:
+        if takes_list(_section_config(tree, section), key):
+            tree[section][key] = split_list(value)
     return parse_recipe(tree, str(path) if path else "the recipe")
+
+
+def _section_config(tree: Mapping[str, Any], section: str) -> type[Config] | None:
+    """Returns the class that describes a section; None if the section, or its task or family, is unknown."""
+    keys = tree[section]
+    if section == "data":
+        return TASKS.get(str(keys.get("task", "translation")))
+    if section == "model":
+        name = str(keys.get("family", "transformer"))
+        return family(name).config if name in family_names() else None
+    return {"tokenizer": TokenizerConfig, "training": TrainingConfig}.get(section)
 
 
 def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
@@ -123,6 +136,7 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     Raises:
         ConfigError: A key or value is invalid; the message lists all errors in one line.
     """
+    check_no_nul(tree, name)
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
@@ -154,49 +168,6 @@ def _describe_problem(entry: Any) -> str:
         return f"{key} is missing"
     message = entry["msg"].removeprefix("Value error, ")
     return f"{key}={entry['input']!r}: {message}" if key and entry["type"] != "value_error" else message
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; give a recipe file, or --source and --target") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}); see recipes/ for examples") from error
-    data = tree.get("data")
-    if isinstance(data, dict):
-        tree["data"] = {key: _expand_variables(value) for key, value in data.items()}
-    return tree
-
-
-def _expand_variables(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_expand_variables(item) for item in value]
-    return _expand_text(value) if isinstance(value, str) else value
-
-
-def _expand_text(text: str) -> str:
-    """Substitutes environment variables, written `${NAME}` or `${NAME:-default}`."""
-
-    def value(match: re.Match[str]) -> str:
-        name, default = match.group(1), match.group(2)
-        setting = os.environ.get(name) if default is None else os.environ.get(name, default)
-        if setting is None:
-            raise ConfigError(f"${{{match[1]}}} in {text!r} is not set; export {match[1]}=...")
-        return setting
-
-    return VARIABLE.sub(value, text)
-
-
-def _parse_override(override: str) -> tuple[str, str, Any]:
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not equals or not dot or not name:
-        raise ConfigError(f"--set {override!r} is not section.key=value; write e.g. --set training.max_steps=500")
-    try:
-        return section, name, tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return section, name, text
 
 
 class TaskDefaults(Config):

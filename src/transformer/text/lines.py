@@ -14,7 +14,12 @@ from transformer.errors import DataError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BUFFER_BYTES: Final = 1 << 16
+MAX_LINE_CHARACTERS: Final = 1 << 18
+"""Longest line, in characters, that reaches a tokenizer, which takes about 200 bytes of memory for each of them."""
+BYTES_PER_CHARACTER: Final = 4
+"""Maximum in UTF-8."""
 Invalid = Literal["error", "replace"]
+Overlong = Literal["error", "cut"]
 REPLACEMENT: Final = ", or allow replacement (--invalid-utf8 replace, or data.invalid_utf8)"
 
 
@@ -33,24 +38,67 @@ class LineCounts:
     replaced: int = 0
 
 
+def is_overlong(text: str) -> bool:
+    """Whether a text is too long for a tokenizer, see `MAX_LINE_CHARACTERS`."""
+    return len(text) > MAX_LINE_CHARACTERS
+
+
+def bounded_lines(stream: BinaryIO, most: int = MAX_LINE_CHARACTERS) -> Iterator[bytes]:
+    r"""Yields the lines of a binary file up to and including each `\n`, in bounded memory.
+
+    Of a line of more bytes than `most` characters can have, the beginning is kept, which still has more characters.
+
+    Args:
+        stream: Binary file.
+        most: Maximum number of characters of a line that is kept as it is.
+    """
+    n_bytes = max_bytes(most)
+    while raw := stream.readline(n_bytes):
+        if len(raw) == n_bytes and not raw.endswith(b"\n"):
+            raw = whole_characters(raw) + b"\n"
+            while (rest := stream.readline(BUFFER_BYTES)) and not rest.endswith(b"\n"):
+                pass
+        yield raw
+
+
+def max_bytes(characters: int) -> int:
+    """Returns a number of bytes that only lines of more than so many characters have, with a byte order mark or not."""
+    return BYTES_PER_CHARACTER * (characters + 2)
+
+
+def whole_characters(raw: bytes) -> bytes:
+    """Removes an incomplete character at the end."""
+    for size in range(1, BYTES_PER_CHARACTER):
+        if raw[-size] >= 0xC0:  # the first byte of a character of several bytes
+            return raw[:-size]
+        if raw[-size] < 0x80:
+            break
+    return raw
+
+
 def decode_lines(
     stream: Iterable[bytes],
     name: str,
     counts: LineCounts | None = None,
     invalid: Invalid = "error",
     remedy: str = REPLACEMENT,
+    overlong: Overlong = "error",
+    most: int = MAX_LINE_CHARACTERS,
 ) -> Iterator[str]:
     r"""Yields the lines of a binary stream without their line ends.
 
     Args:
-        stream: Binary file, or any iterable of bytes up to and including each `\n`.
+        stream: Iterable of bytes up to and including each `\n`, such as `bounded_lines` of a binary file.
         name: Name of the file in messages.
         counts: Counts that are updated while reading.
         invalid: "replace" replaces bytes that are not UTF-8 by U+FFFD, "error" raises an error.
         remedy: Alternative to changing the file, appended to error messages.
+        overlong: "cut" shortens a line of more than `most` characters to one more than these, for callers that count it
+            as too long; "error" raises an error.
+        most: Maximum number of characters.
 
     Raises:
-        DataError: a line is not UTF-8, or the stream starts with a byte order mark.
+        DataError: a line is not UTF-8 or has too many characters, or the stream starts with a byte order mark.
     """
     counts = counts if counts is not None else LineCounts()
     for raw in stream:
@@ -62,7 +110,7 @@ def decode_lines(
         if counts.lines == 1:
             line = _without_mark(line, name, counts, invalid, remedy)
         try:
-            yield line.decode("utf-8")
+            text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             if invalid == "error":
                 raise DataError(
@@ -70,7 +118,12 @@ def decode_lines(
                     f"convert the file{remedy}"
                 ) from error
             counts.replaced += 1
-            yield line.decode("utf-8", errors="replace")
+            text = line.decode("utf-8", errors="replace")
+        if len(text) > most:
+            if overlong == "error":
+                raise DataError(f"{name}, line {counts.lines}: more than {most:,} characters; divide it into lines")
+            text = text[: most + 1]
+        yield text
 
 
 def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid, remedy: str) -> bytes:
@@ -85,15 +138,20 @@ def _without_mark(line: bytes, name: str, counts: LineCounts, invalid: Invalid, 
 
 
 def read_lines(
-    path: Path, counts: LineCounts | None = None, invalid: Invalid = "error", remedy: str = REPLACEMENT
+    path: Path,
+    counts: LineCounts | None = None,
+    invalid: Invalid = "error",
+    remedy: str = REPLACEMENT,
+    overlong: Overlong = "error",
+    most: int = MAX_LINE_CHARACTERS,
 ) -> Iterator[str]:
-    """Yields the lines of a plain or compressed (.gz, .zst) text file, see `decode_lines`.
+    """Yields the lines of a plain or compressed (.gz, .zst) text file in bounded memory, see `decode_lines`.
 
     Raises:
-        DataError: the file is missing, unreadable, a damaged archive, or not UTF-8.
+        DataError: the file is missing, unreadable, a damaged archive, or not UTF-8, or a line is too long.
     """
     with open_bytes(path) as stream:
-        yield from decode_lines(stream, str(path), counts, invalid, remedy)
+        yield from decode_lines(bounded_lines(stream, most), str(path), counts, invalid, remedy, overlong, most)
 
 
 def check_utf8(text: str, name: str) -> None:

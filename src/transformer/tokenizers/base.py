@@ -67,6 +67,13 @@ class Tokenizer(ABC):
     def fallback_bytes(self) -> list[int]:
         """Returns for each id the number of its bytes that encode only a part of a character."""
 
+    def is_fallback(self) -> NDArray[np.bool_]:
+        """Returns True for each id that stands for a part of a character or for unknown text."""
+        fallback = np.array(self.fallback_bytes()) > 0
+        if self.special_tokens.unk is not None:
+            fallback[self.special_tokens.unk] = True
+        return fallback
+
     @abstractmethod
     def to_json(self) -> str:
         """Returns the file content from which the tokenizer can be recreated."""

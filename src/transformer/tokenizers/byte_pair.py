@@ -1,8 +1,10 @@
 """Lossless tokenization by byte-level byte-pair encoding."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 import numpy as np
 import tokenizers
@@ -17,6 +19,9 @@ from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKE
 N_BYTES = 256
 # A word with the preceding space, one digit, a run of other characters, or white space; merges never cross these.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+
+MAX_WORD_CHARACTERS: Final = 4096
+LONG_WORD: Final = re.compile(rf"\S{{{MAX_WORD_CHARACTERS}}}|\s{{{MAX_WORD_CHARACTERS}}}")
 
 
 class BytePairTokenizer(Tokenizer):
@@ -54,7 +59,7 @@ class BytePairTokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        counted = _CountedText(tokenizer.prepare(line) for line in lines)
+        counted = _CountedText(part for line in lines for part in _parts_to_learn(tokenizer.prepare(line)))
         tokenizer._merges.train_from_iterator(counted, trainer)
         if not counted.characters:
             raise DataError("the training text is empty; a tokenizer needs text to learn from")
@@ -144,6 +149,14 @@ class BytePairTokenizer(Tokenizer):
         raw = _bytes_of(piece)
         text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
         return text.replace(" ", "▁")
+
+
+def _parts_to_learn(text: str) -> Iterator[str]:
+    """Cuts a text with a word of very many characters, since the trainer's time grows with the square of a word."""
+    if len(text) <= MAX_WORD_CHARACTERS or not LONG_WORD.search(text):
+        yield text
+    else:
+        yield from (text[start : start + MAX_WORD_CHARACTERS] for start in range(0, len(text), MAX_WORD_CHARACTERS))
 
 
 class _CountedText:

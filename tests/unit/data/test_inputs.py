@@ -1,6 +1,6 @@
 """Reading every corpus format, and the messages about files that cannot be read."""
 
-import gzip
+import csv
 import json
 from pathlib import Path
 
@@ -8,24 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from samples import write_lines
+from samples import compressed, tmx, unit, write_lines
 from transformer.data.config import DataConfig
 from transformer.data.inputs import read_files, training_files
+from transformer.data.labelled import read_rows
 from transformer.data.readers import PairCounts
+from transformer.data.tables import MAX_ROW_CHARACTERS
 from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import parse_recipe
+from transformer.text.lines import MAX_LINE_CHARACTERS
 
 PAIRS = [("a dog", "ein Hund"), ("", "leer"), ('say "no"', 'sag "nein"'), ("x\u2028y", "é\x0bz")]
-
-
-def compressed(path: Path, content: bytes) -> Path:
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(content, mtime=0))
-    elif path.suffix == ".zst":
-        path.write_bytes(pa.Codec("zstd").compress(content, asbytes=True))
-    else:
-        path.write_bytes(content)
-    return path
 
 
 def read(path: Path, counts: PairCounts | None = None, **settings: object) -> list[tuple[str, str]]:
@@ -34,15 +27,6 @@ def read(path: Path, counts: PairCounts | None = None, **settings: object) -> li
 
 def tsv(pairs: list[tuple[str, str]]) -> bytes:
     return "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
-
-
-def tmx(body: str, doctype: str = "") -> bytes:
-    return f'<?xml version="1.0"?>\n{doctype}<tmx version="1.4"><header/><body>{body}</body></tmx>'.encode()
-
-
-def unit(*segments: tuple[str, str]) -> str:
-    variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in segments)
-    return f"<tu>{variants}</tu>"
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -88,7 +72,7 @@ def test_several_files_are_read_in_order(tmp_path: Path) -> None:
 def test_tsv_columns_by_number_and_name(tmp_path: Path) -> None:
     """Catches quotation marks parsed as syntax, columns counted from 0, and a header read as a pair."""
     assert read(compressed(tmp_path / "x.tsv", tsv(PAIRS))) == PAIRS
-    wide = compressed(tmp_path / "wide.tsv", b"id\tde\ten\n7\tHund\tdog\textra\n")
+    wide = compressed(tmp_path / "wide.tsv", b"id\tde\ten\n7\tHund\tdog\n")
     assert read(wide, columns=(3, 2)) == [("en", "de"), ("dog", "Hund")]
     assert read(wide, columns=("en", "de")) == [("dog", "Hund")]
     with pytest.raises(DataError, match=r"wide.tsv: no column 'fr' in its first line \(id, de, en\)"):
@@ -96,6 +80,84 @@ def test_tsv_columns_by_number_and_name(tmp_path: Path) -> None:
     short = compressed(tmp_path / "short.tsv", b"a\tb\nc\n")
     with pytest.raises(DataError, match=r"short.tsv, line 2: 1 columns, but data.columns=\[1, 2\] needs 2"):
         read(short)
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.csv"])
+def test_a_row_with_more_columns_is_refused(tmp_path: Path, name: str) -> None:
+    """Catches a text with a tab or comma that is paired with its own second half."""
+    sign = "\t" if name == "x.tsv" else ","
+    rows = [[f"cat {n}", f"Katze {n}"] for n in range(9)]
+    path = write_lines(tmp_path / name, [sign.join(row) for row in [*rows, ["Price:", "5", "Preis:", "5"]]])
+    with pytest.raises(DataError, match=rf"{name}, line 10: 4 columns, but two are expected; .*--set data.columns=1,2"):
+        read(path)
+    with pytest.raises(DataError, match=rf"{name}, line 10: 4 columns, but the first line has 2"):
+        read(path, columns=(2, 1))
+    path = write_lines(tmp_path / name, [sign.join(row) for row in [["a", "b", "c"], ["d", "e", "f"]]])
+    with pytest.raises(DataError, match="line 1: 3 columns, but two are expected"):
+        read(path)
+    assert read(path, columns=(3, 1)) == [("c", "a"), ("f", "d")]
+    assert read(path, columns=("c", "b")) == [("f", "e")]
+    twice = write_lines(tmp_path / name, [sign.join(["a", "b", "a"]), sign.join("123")])
+    with pytest.raises(DataError, match=f"{name}: 2 columns are named 'a'; rename all but one"):
+        read(twice, columns=("a", "b"))
+
+
+def test_csv_is_what_the_csv_module_writes(tmp_path: Path) -> None:
+    """Catches quotation marks, commas and line breaks of quoted texts that become columns, rows or text."""
+    pairs = [*PAIRS, ("one, two", '"'), ("a\nb", "c"), ('""', ","), (" x ", "'y'")]
+    with (tmp_path / "x.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(pairs)
+    expected = [*pairs[:5], ("a b", "c"), *pairs[6:]]
+    assert read(tmp_path / "x.csv") == expected
+    assert read(compressed(tmp_path / "y.csv.gz", (tmp_path / "x.csv").read_bytes())) == expected
+    named = compressed(tmp_path / "z.csv", b"target,source\r\n\r\nb,a\r\n")
+    assert read(named) == [("a", "b")], "the usual names are a header"
+    assert read(named, columns=(1, 2)) == [("target", "source"), ("b", "a")]
+    assert list(read_rows([named], None, ("source", "target"))) == [("a", "b")]
+
+
+def test_csv_that_is_none_is_refused(tmp_path: Path) -> None:
+    """Catches an open quotation mark that swallows the rest of the file."""
+    for content, message in (
+        (b'a,b\nc,"d\ne,f\n', "line 2: a quotation mark is never closed"),
+        (b'a,b\n"c\n\n",d\n"e,f', "line 5: a quotation mark is never closed"),
+        (b"a,b\nc\rx,d\n", "line 2: not CSV, a text has a carriage return"),
+    ):
+        with pytest.raises(DataError, match=f"x.csv, {message}"):
+            read(compressed(tmp_path / "x.csv", content))
+
+
+def test_an_overlong_text_is_left_out_and_counted(tmp_path: Path) -> None:
+    """Catches a huge line that a tokenizer gets, and a row that is lost without a trace."""
+    long, longest = "x" * (MAX_LINE_CHARACTERS + 1), "ü" * MAX_LINE_CHARACTERS
+    row = "z" * (MAX_ROW_CHARACTERS + 1)
+    pairs = [("a", "b"), (long, "c"), ("d", longest), ("e", long)]
+    table = [f"{source}\t{target}" for source, target in pairs]
+    objects = [json.dumps({"source": source, "target": target}) for source, target in pairs]
+    body = "".join(unit(("en", source), ("de", target)) for source, target in pairs)
+    sides = [
+        compressed(tmp_path / f"{n}.txt.gz", "\n".join(side).encode())
+        for n, side in enumerate(zip(*pairs, strict=True))
+    ]
+    files = {
+        compressed(tmp_path / "x.tsv.zst", "\n".join([*table, row]).encode()): 3,
+        compressed(tmp_path / "x.csv", "\n".join(table).replace("\t", ",").encode()): 2,
+        compressed(tmp_path / "x.jsonl", "\n".join([*objects, row]).encode()): 3,
+        compressed(tmp_path / "x.tmx", tmx(body)): 2,
+        tmp_path / "x.parquet": 2,
+    }
+    parquet.write_table(pa.table({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]}), [*files][-1])
+    for path, too_long in files.items():
+        counts = PairCounts()
+        languages = {"languages": ("en", "de")} if path.suffix == ".tmx" else {}
+        assert read(path, counts, **languages) == [("a", "b"), ("d", longest)], path
+        assert (counts.too_long, counts.left_out) == (too_long, too_long), path
+    counts = PairCounts()
+    settings = DataConfig(source=str(sides[0]), target=str(sides[1]))
+    assert list(read_files(training_files(settings), counts)) == [("a", "b"), ("d", longest)]
+    assert (counts.too_long, counts.source.lines) == (2, 4)
+    with pytest.raises(DataError, match=r"y.tsv holds no pair that can be used: 1 longer than 262,144 characters"):
+        read(write_lines(tmp_path / "y.tsv", [row]))
 
 
 def test_jsonl_names_dots_null_and_line_breaks(tmp_path: Path) -> None:
@@ -115,6 +177,7 @@ def test_jsonl_names_dots_null_and_line_breaks(tmp_path: Path) -> None:
         ('["a", "b"]', "line 2: no 'source'; set data.columns"),
         ('{"source": "a"}', "line 2: no 'target'; set data.columns"),
         ('{"source": "a", "target": 7}', "line 2: 'target' is not a text"),
+        ('{"source": "a", "target": "b", "source": "c"}', "line 2: 'source' occurs twice; keep one of them"),
         (r'{"source": "\ud800", "target": "b"}', "line 2: 'source' holds half a character"),
         ("[" * 100_000, "line 2: not JSON"),
     ],
@@ -146,73 +209,21 @@ def test_parquet_columns_and_nested_ones(tmp_path: Path) -> None:
             read(tmp_path / "y.parquet", columns=("en", "de"))
 
 
+def test_parquet_with_two_columns_of_one_name(tmp_path: Path) -> None:
+    """Catches a traceback, and one of the two that is chosen silently."""
+    columns = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"]), pa.array(["d"])]
+    parquet.write_table(pa.Table.from_arrays(columns, names=["en", "en", "de", "fr"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet: 2 columns are named 'en'; rename all but one"):
+        read(tmp_path / "x.parquet", columns=("en", "de"))
+    assert read(tmp_path / "x.parquet", columns=("fr", "de")) == [("d", "c")]
+
+
 def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     """Catches bytes that end a run with a traceback after an hour."""
     column = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
     parquet.write_table(pa.table({"source": column, "target": ["b"]}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=r"x.parquet: not a Parquet file, damaged or cut short \(.*utf-8"):
         read(tmp_path / "x.parquet")
-
-
-def test_tmx_takes_two_languages_and_leaves_codes_out(tmp_path: Path) -> None:
-    """Catches codes read as text, a missed variant of a language, and a language with the prefix of another."""
-    body = (
-        unit(("en-GB", "a <bpt i='1'>&lt;b&gt;</bpt>dog<ept i='1'>&lt;/b&gt;</ept> &amp; <hi>cat</hi>"), ("de", "Hund"))
-        + unit(("fr", "chien"), ("DE", "nur\ndeutsch"))
-        + unit(("en", "one"), ("de", "eins"), ("de-AT", "ans"), ("end", "x"))
-    )
-    expected = [("a dog & cat", "Hund"), ("", "nur deutsch"), ("one", "eins"), ("one", "ans")]
-    for ending in ("", ".gz"):
-        path = compressed(tmp_path / f"x.tmx{ending}", tmx(body))
-        assert read(path, languages=("en", "de")) == expected
-    old = compressed(tmp_path / "old.tmx", tmx(unit(("en", "a"), ("de", "b"))).replace(b"xml:lang", b"lang"))
-    assert read(old, languages=("en", "de")) == [("a", "b")]
-    wide = tmp_path / "wide.tmx"
-    wide.write_bytes(
-        tmx(unit(("en", "a"), ("de", "ü"))).decode().replace('"1.0"', '"1.0" encoding="UTF-16"', 1).encode("utf-16")
-    )
-    assert read(wide, languages=("en", "de")) == [("a", "ü")]
-
-
-BOMB = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>'
-FILE = '<!DOCTYPE tmx [<!ENTITY c SYSTEM "file:///etc/passwd">]>'
-
-
-@pytest.mark.parametrize("doctype", [BOMB, FILE])
-def test_entities_are_refused(tmp_path: Path, doctype: str) -> None:
-    """Catches an entity bomb and the reading of other files."""
-    path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "&c;"), ("de", "b")), doctype))
-    with pytest.raises(DataError, match=r"x.tmx, line 2: the document type declares .*; remove the DOCTYPE"):
-        read(path, languages=("en", "de"))
-
-
-def test_the_usual_document_type_of_tmx_is_read(tmp_path: Path) -> None:
-    """Catches a refusal of the document type that translation tools write; it is harmless and never fetched."""
-    path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "a"), ("de", "b")), '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'))
-    assert read(path, languages=("en", "de")) == [("a", "b")]
-
-
-def test_an_entity_that_is_declared_elsewhere_is_named(tmp_path: Path) -> None:
-    """Catches letters that vanish: a parser may ignore entities of a document type that it does not read."""
-    doctype = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
-    path = compressed(tmp_path / "x.tmx", tmx(unit(("en", "Caf&eacute; noir"), ("de", "b")), doctype))
-    with pytest.raises(DataError, match=r"x.tmx, line 2: &eacute; is declared elsewhere, which is not read"):
-        read(path, languages=("en", "de"))
-
-
-def test_a_unit_of_very_many_segments_is_refused(tmp_path: Path) -> None:
-    """Catches a small file whose pairs, all combinations of the segments, exhaust memory."""
-    path = compressed(tmp_path / "x.tmx", tmx(unit(*[("en", "a"), ("de", "b")] * 101)))
-    with pytest.raises(DataError, match="a unit of 101 and 101 segments"):
-        read(path, languages=("en", "de"))
-
-
-def test_xml_that_is_none_is_refused(tmp_path: Path) -> None:
-    """Catches a truncated file that is read as a complete one."""
-    content = tmx(unit(("en", "a"), ("de", "b")) * 7)
-    path = compressed(tmp_path / "x.tmx", content[:-40])
-    with pytest.raises(DataError, match=r"x.tmx: not XML, or cut short \(.*line 2.*\)"):
-        read(path, languages=("en", "de"))
 
 
 @pytest.mark.parametrize("name", ["x.tsv", "x.jsonl"])

@@ -1,5 +1,6 @@
 """Recipes: files, overrides, and defaults that depend on the size of the corpus."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,67 @@ def test_files_and_overrides_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run: the name .*udcff' is not UTF-8"):
         train(parse_recipe(DATA), tmp_path / "run\udcff")
     assert not list(tmp_path.glob("run*")), "before anything was written"
+
+
+def test_recipes_of_windows(tmp_path: Path) -> None:
+    """Catches a byte order mark that is a syntax error, and paths with backslashes without a way to write them."""
+    path = tmp_path / "r.toml"
+    path.write_bytes(b"\xef\xbb\xbf[data]\r\nsource = 'C:\\a.en'\r\ntarget = \"C:\\\\a.de\"\r\n")
+    assert load_recipe(path).data.model_dump(include={"source", "target"}) == {
+        "source": "C:\\a.en",
+        "target": "C:\\a.de",
+    }
+    for value in (r"C:\Users\sam\corpus.en", r"C:\new\table.en"):
+        write(tmp_path, f'[data]\ntarget = "x"\nsource = "{value}"\n')
+        with pytest.raises(ConfigError, match=re.escape(f"single quotes: '{value}'")) as refused:
+            load_recipe(path)
+        assert "r.toml, line 3: a backslash between double quotes begins an escape" in str(refused.value)
+    path.write_bytes("[data]".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"r\.toml: the file is UTF-16; save it as UTF-8"):
+        load_recipe(path)
+    path.write_bytes(b"[data]\nsource = 'a\xff'")
+    with pytest.raises(ConfigError, match=r"r\.toml, byte 19: not UTF-8"):
+        load_recipe(path)
+
+
+def test_nul_and_deep_nesting_are_one_line(tmp_path: Path) -> None:
+    """Catches tracebacks of the file system and of the parser."""
+    for key in ("source", "target", "prepared"):
+        path = write(
+            tmp_path, '[data]\nsource = "s"\ntarget = "t"\n'.replace(f"{key} =", "#") + f'{key} = "a\\u0000b"\n'
+        )
+        with pytest.raises(ConfigError, match=rf"data.{key}='a\\x00b' holds a NUL character; leave it out"):
+            load_recipe(path)
+    with pytest.raises(ConfigError, match=r"training.start_from='\\x00' holds a NUL character"):
+        load_recipe(None, ['training.start_from="\\u0000"'], DATA)
+    with pytest.raises(ConfigError, match="a path cannot hold a NUL character"):
+        load_recipe(tmp_path / "a\0b")
+    deep = "[" * 50_000 + "]" * 50_000
+    with pytest.raises(ConfigError, match=r"r\.toml: not TOML \(too many nested brackets\)"):
+        load_recipe(write(tmp_path, f"z = {deep}"))
+    with pytest.raises(ConfigError):
+        load_recipe(None, [f"data.columns={deep}"], DATA)
+
+
+@pytest.mark.parametrize("text", ["en,de", "[en,de]", "['en', 'de']", '["en","de"]', " en , de ", "[en, de]"])
+def test_lists_as_a_shell_passes_them(text: str) -> None:
+    """Catches advice that a shell takes the quotes from, and a path with a comma that becomes two."""
+    recipe = load_recipe(None, [f"data.languages={text}"], {"data": {"pairs": "a,b.tmx"}})
+    assert recipe.data.model_dump(include={"languages", "pairs"}) == {"languages": ("en", "de"), "pairs": "a,b.tmx"}
+    options = {"data": {"pairs": "x.tmx", "languages": text}}
+    assert load_recipe(None, (), options).data.model_dump()["languages"] == ("en", "de")
+
+
+def test_lists_of_numbers_and_of_one_value() -> None:
+    """Catches column numbers that become names, and a list of one that needs brackets."""
+    overrides = ["data.columns=2,1", "data.weights=0.5", "training.adam_betas=0.8,0.9"]
+    recipe = load_recipe(None, overrides, {"data": {"pairs": "x.tsv"}})
+    assert recipe.data.model_dump(include={"columns", "weights"}) == {"columns": (2, 1), "weights": (0.5,)}
+    assert recipe.training.adam_betas == (0.8, 0.9)
+    assert load_recipe(None, ["data.columns=en,2"], {"data": {"pairs": "x.tsv"}}).data.model_dump()["columns"] == (
+        "en",
+        2,
+    )
 
 
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:

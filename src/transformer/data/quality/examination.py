@@ -1,19 +1,23 @@
 """The examination of two parallel files, and its result."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from transformer.data.quality.characters import find_suspicious_characters
 from transformer.data.quality.findings import LEVELS, CorpusLine, Example, Finding, Findings
 from transformer.data.quality.overlap import TestLines
 from transformer.data.quality.pairs import PairChecks, WorstPair
 from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
+from transformer.data.quality.traits import COMPOSED, line_traits
 from transformer.errors import DataError
 from transformer.text.lines import LineCounts, read_lines
 
+EXAMINED_TRAITS: Final = frozenset({"decomposed", "special-space", "soft-hyphen", "outer-space"})
+"""Traits that are findings; invisible characters are found with other control characters."""
 REPLACEMENT, POOR_SHARE, MIN_UNRELATED = "\ufffd", 0.05, 500
 Progress = Callable[[int], None]
 
@@ -105,7 +109,7 @@ def examine(
         reason = f"{names[0]} has {lines[0]:,} lines, {names[1]} has {lines[1]:,}"
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
     checks, shifts = PairChecks(names, findings), list[Shift]()
-    sources, targets = (read_lines(path, invalid="replace") for path in (source, target))
+    sources, targets = (read_lines(path, invalid="replace", overlong="cut") for path in (source, target))
     for block in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
         checks.add(block)
         for shift in block.shifts():
@@ -136,9 +140,9 @@ def display_names(source: Path, target: Path) -> tuple[str, str]:
 
 def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, progress: Progress) -> int:
     """Examines every line alone and returns the number of lines."""
-    counts = LineCounts()
+    counts, traits = LineCounts(), Counter[str]()
     replaced = 0
-    for line in read_lines(path, counts, "replace"):
+    for line in read_lines(path, counts, "replace", overlong="cut"):
         corpus_line = CorpusLine(name, counts.lines, line)
         if counts.replaced > replaced:
             replaced = counts.replaced
@@ -146,9 +150,16 @@ def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, 
         else:
             for kind, reason in find_suspicious_characters(line):
                 findings.add(kind, (corpus_line,), reason)
+        for trait, reason in line_traits(line):
+            traits[trait] += 1
+            if trait in EXAMINED_TRAITS:
+                findings.add(trait, (corpus_line,), reason)
         tests.look_up(corpus_line, findings)
         if counts.lines % 10_000 == 0:
             progress(10_000)
+    for trait in EXAMINED_TRAITS & traits.keys():
+        composed = {"composed": traits[COMPOSED]} if trait == "decomposed" else {}
+        findings[trait].details.append({"file": name, "lines": traits[trait], **composed})
     if counts.carriage_returns:
         findings.add("carriage-return", reason=f"{counts.carriage_returns:,} in {name}", count=counts.carriage_returns)
     return counts.lines
@@ -174,7 +185,7 @@ def _finish(checks: PairChecks, findings: Findings, source: Path) -> None:
     if checks.poor > POOR_SHARE * checks.judged:
         findings.add("poor-fit", reason=f"{checks.poor / checks.judged:.1%} of all pairs", count=checks.poor)
     repeats = dict(checks.repeats())
-    texts = enumerate(islice(read_lines(source, invalid="replace"), max(repeats, default=0)), start=1)
+    texts = enumerate(islice(read_lines(source, invalid="replace", overlong="cut"), max(repeats, default=0)), start=1)
     findings["duplicate"].examples += [
         Example((CorpusLine(checks.names[0], line, text),), f"the same pair as line {repeats[line]:,}")
         for line, text in texts

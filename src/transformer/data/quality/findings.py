@@ -112,6 +112,31 @@ KINDS = {
         "pairs that fit like lines paired at random",
         "read the worst pairs; remove those that are not translations",
     ),
+    "list-mark": FindingKind(
+        "warning",
+        "pairs with a list mark (such as - or •) on one side only",
+        "add the mark to the other side, or remove it: a model learns to leave it out or to make it up",
+    ),
+    "decomposed": FindingKind(
+        "note",
+        "lines with decomposed characters (not Unicode NFC)",
+        "training composes characters unless tokenizer.normalize says otherwise; for other programs, convert to NFC",
+    ),
+    "special-space": FindingKind(
+        "note",
+        "lines with no-break or other special spaces",
+        "training reads them as spaces in the source; in the target, models learn to write them",
+    ),
+    "soft-hyphen": FindingKind(
+        "note",
+        "lines with soft hyphens",
+        "training removes them unless tokenizer.normalize says otherwise; other programs may not",
+    ),
+    "outer-space": FindingKind(
+        "note",
+        "lines with spaces at an end",
+        "training ignores them in the source; remove them from the target, or models learn to write them",
+    ),
     "foreign": FindingKind(
         "note",
         "lines that may be in neither side's language",
@@ -160,7 +185,7 @@ class Example:
 
 @dataclass
 class Finding:
-    """The number of cases of one kind, and the first examples."""
+    """The number of cases of one kind, and the first examples; `details` are the numbers of each file, if known."""
 
     kind: str
     count: int = 0

@@ -42,7 +42,7 @@ class TestLines:
         tests = cls()
         for path in paths:
             tests.sizes[path.name] = 0
-            for number, line in enumerate(read_lines(path, invalid="replace"), start=1):
+            for number, line in enumerate(read_lines(path, invalid="replace", overlong="cut"), start=1):
                 tests.sizes[path.name] = number
                 if loose := loose_form(line):
                     tests.by_loose_form.setdefault(loose, []).append(CorpusLine(path.name, number, line))

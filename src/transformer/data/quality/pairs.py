@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformer.data.quality.findings import EXAMPLES, CorpusLine, Findings
 from transformer.data.quality.language import LanguageModel, language_odds, unusual_scripts
 from transformer.data.quality.shifts import AlignedBlock
+from transformer.data.quality.traits import has_list_mark
 
 MOST_WORDS, MOST_CHARACTERS, MOST_RATIO, FEW_CHARACTERS, COPY_WORDS = 200, 1500, 3.0, 15, 3
 OTHER_SIDE_NATS, OTHER_SIDE_MEAN, FOREIGN_DEVIATIONS, FOREIGN_SHARE = -20.0, -0.4, -4.0, 0.25
@@ -105,6 +106,9 @@ class PairChecks:
             sides = [name for name, text in zip(("source", "target"), texts, strict=True) if not text]
             self.findings.add("empty", (source, target), f"{' and '.join(sides)} empty")
             return
+        marks = has_list_mark(source.text), has_list_mark(target.text)
+        if marks[0] != marks[1]:
+            self.findings.add("list-mark", (source, target), f"in the {'source' if marks[0] else 'target'} only")
         if texts[0] == texts[1] and len(texts[0].split()) >= COPY_WORDS:
             self.findings.add("copy", (source,), f"line {target.line:,} of {target.file} is the same")
         if abs(log_ratio) > np.log(MOST_RATIO):

@@ -39,6 +39,12 @@ def overlap_line(test: "dict[str, object]") -> str:
     )
 
 
+def detail_line(detail: "dict[str, object]") -> str:
+    """Returns a description of how many lines of a file a finding concerns."""
+    composed = f", and {detail['composed']:,} lines with composed characters" if detail.get("composed") else ""
+    return f"{detail['file']}: {detail['lines']:,}{composed}"
+
+
 def _lines(examination: Examination) -> Iterator[str]:
     sides = zip(examination.names, examination.lines, strict=True)
     yield " and ".join(f"{printable(name)} ({lines:,} lines)" for name, lines in sides)
@@ -62,6 +68,8 @@ def _lines(examination: Examination) -> Iterator[str]:
 def _finding_lines(finding: Finding) -> Iterator[str]:
     yield f"{finding.kind_info.level:<8}{finding.count:>8,}  {finding.kind_info.title}"
     yield f"{INDENT}-> {finding.kind_info.advice}"
+    for detail in finding.details:
+        yield f"{INDENT}{printable(detail_line(detail))}"
     for example in finding.examples[:SHOWN_EXAMPLES]:
         yield from _example_lines(example)
     hidden = finding.count - SHOWN_EXAMPLES

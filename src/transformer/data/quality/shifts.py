@@ -171,8 +171,10 @@ def first_shift(source: Path, target: Path) -> Shift | None:
     Raises:
         DataError: a file cannot be read, see `read_lines`; bytes that are not UTF-8 are replaced.
     """
-    n_source, n_target = (sum(1 for _ in read_lines(path, invalid="replace")) for path in (source, target))
-    sources, targets = (read_lines(path, invalid="replace") for path in (source, target))
+    n_source, n_target = (
+        sum(1 for _ in read_lines(path, invalid="replace", overlong="cut")) for path in (source, target)
+    )
+    sources, targets = (read_lines(path, invalid="replace", overlong="cut") for path in (source, target))
     blocks = align_in_blocks(sources, targets, n_source, n_target)
     return next((shift for block in blocks for shift in block.shifts()), None)
 

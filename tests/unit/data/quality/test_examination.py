@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import tracemalloc
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -75,6 +76,11 @@ FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] 
     "empty": (change(1, 37, " \t"), [("a.src", 37), ("a.tgt", 37)]),
     "length-ratio": (change(0, 41, lambda text: " ".join([text] * 7)), [("a.src", 41), ("a.tgt", 41)]),
     "too-long": (change(0, 43, lambda text: text + " x" * 200), [("a.src", 43), ("a.tgt", 43)]),
+    "list-mark": (change(1, 47, lambda text: f"• {text}"), [("a.src", 47), ("a.tgt", 47)]),
+    "decomposed": (change(0, 47, lambda text: f"{text} e\u0301"), [("a.src", 47)]),
+    "special-space": (change(1, 47, lambda text: f"{text}\u202f!"), [("a.tgt", 47)]),
+    "soft-hyphen": (change(1, 47, lambda text: f"a\xad{text}"), [("a.tgt", 47)]),
+    "outer-space": (change(0, 47, lambda text: f" {text}"), [("a.src", 47)]),
     "duplicate": (repeated, [("a.src", 17)]),
     "several-targets": (several_targets, []),
     "several-sources": (several_sources, []),
@@ -103,6 +109,53 @@ def test_each_fault_is_told_with_its_line(kind: str, tmp_path: Path) -> None:
     assert all(line.text == {"a.src": source, "a.tgt": target}[line.file][line.line - 1] for line in shown)
     assert examination.is_fine == all(KINDS[name].level == "note" for name in kinds(examination))
     assert KINDS[kind].title in text_report(examination)
+
+
+def test_traits_are_counted_for_each_side(tmp_path: Path) -> None:
+    """Catches a report that does not say which side is affected, or whether both forms of a character occur."""
+    source, target = invented(N)
+    for line in range(0, 30, 3):
+        source[line] += " e\u0301"
+        target[line] += " e\u0301 "
+        target[line + 1] += " \xe9"
+    examination = examined(tmp_path, source, target)
+    details = {finding.kind: finding.details for finding in examination.findings}
+    assert details == {
+        "decomposed": [
+            {"file": "a.src", "lines": 10, "composed": 0}, {"file": "a.tgt", "lines": 10, "composed": 10},
+        ],
+        "outer-space": [{"file": "a.tgt", "lines": 10}],
+    }  # fmt: skip
+    assert "a.tgt: 10, and 10 lines with composed characters\n" in text_report(examination)
+    assert "a.tgt: 10, and 10 lines with composed characters" in html_report(examination)
+    assert examination.is_fine
+
+
+def test_list_marks_of_both_sides_are_no_finding(tmp_path: Path) -> None:
+    """Catches a different mark, a hyphen within a word, a negative number and a dash alone taken for a lost mark."""
+    source, target = invented(N)
+    for line, (one, other) in enumerate([("- ", "• "), ("– ", "-\xa0"), ("-", ""), ("", "-5 "), ("*", ""), ("", "* ")]):
+        source[line], target[line] = one + source[line], other + target[line]
+    source[9] = target[9] = "-"
+    findings = {finding.kind: finding for finding in examined(tmp_path, source, target).findings}
+    assert [example.lines[0].line for example in findings["list-mark"].examples] == [6]
+
+
+def test_a_huge_line_is_examined_in_bounded_memory(tmp_path: Path) -> None:
+    """Catches an examination that takes hundreds of bytes for each character of a line, or never ends."""
+    source, target = invented(N)
+    source[40], target[41] = "x" * 20_000_000, "word " * 4_000_000
+    write_lines(tmp_path / "a.src", source)
+    write_lines(tmp_path / "a.tgt", target)
+    del source, target
+    tracemalloc.start()
+    try:
+        examination = examine(tmp_path / "a.src", tmp_path / "a.tgt")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [finding.count for finding in examination.findings if finding.kind == "too-long"] == [2]
+    assert peak < 64 << 20
 
 
 def test_every_kind_is_tested() -> None:
