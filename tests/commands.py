@@ -41,7 +41,7 @@ class Commands:
             *arguments: Arguments after `transformer`; bytes need not be UTF-8.
             stdin: Contents of standard input.
             cwd: Working directory.
-            **faults: Faults to inject, with the keys that `child` in `run_server.py` accepts.
+            **faults: Faults to inject, with the keys that `child` in `run_server.py` accepts; or another `stdout`.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -52,7 +52,8 @@ class Commands:
         self._server.stdin.write(json.dumps(call, default=str) + "\n")
         self._server.stdin.flush()
         code = int(self._server.stdout.readline())
-        streams = (Path(self._files[name]).read_bytes().decode() for name in ("stdout", "stderr"))
+        files = [Path(str(call[name])) for name in ("stdout", "stderr")]
+        streams = (file.read_bytes().decode() if file.is_file() else "" for file in files)
         return subprocess.CompletedProcess(texts, code, *streams)
 
     def __enter__(self) -> Self:

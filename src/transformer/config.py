@@ -1,9 +1,89 @@
 """Base class of every configuration: immutable, strict about unknown keys, convertible to and from JSON."""
 
-from pydantic import BaseModel, ConfigDict
+import json
+import os
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from transformer.errors import TransformerError
+
+MAX_SHOWN: Final = 80
+"""Maximum number of characters of a wrong value in a message."""
+RULES: Final = {
+    "greater_than": "greater than {gt}", "greater_than_equal": "greater than or equal to {ge}",
+    "less_than": "less than {lt}", "less_than_equal": "less than or equal to {le}", "finite_number": "a finite number",
+    "literal_error": "{expected}", "none_required": "unset", "string_pattern_mismatch": "of the form {pattern}",
+    "too_short": "a list of at least {min_length}", "too_long": "a list of at most {max_length}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("string_type", "string_unicode"), "text"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), "a table of keys"),
+}  # fmt: skip
+"""Rule that a value breaks, by type of pydantic's error."""
 
 
 class Config(BaseModel):
     """Immutable values that are validated once, when they enter the program; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def describe_problems(error: ValidationError, max_depth: int | None = None) -> str:
+    """Describes in one line which values break which rules, in this program's words.
+
+    Args:
+        error: Error of a validation.
+        max_depth: Number of leading names of a key that are shown; list indices are always shown.
+    """
+    rules: dict[str, list[str]] = {}
+    for entry in error.errors(include_url=False):
+        subject, rule = _describe(entry, max_depth)
+        rules.setdefault(subject, []).append(rule)
+    return "; ".join(_join(subject, list(dict.fromkeys(broken))) for subject, broken in rules.items())
+
+
+def describe_error(error: Exception) -> str:
+    """Describes an error in the content of a file, in this program's words."""
+    match error:
+        case TransformerError():
+            return str(error)
+        case ValidationError():
+            return describe_problems(error)
+        case json.JSONDecodeError():
+            return f"it is not JSON from line {error.lineno}, column {error.colno} on"
+        case UnicodeError():
+            return "its text is not UTF-8"
+        case KeyError():
+            return f"{' '.join(map(str, error.args))} is missing"[:MAX_SHOWN]
+        case RecursionError():
+            return "it is nested too deeply"
+        case OSError() if error.errno:
+            return os.strerror(error.errno)
+        case _:
+            return "its parts do not fit together"
+
+
+def _describe(entry: Any, max_depth: int | None) -> tuple[str, str]:
+    """Returns the subject of a problem, and the rule that it breaks; the rule is empty if the subject says it all."""
+    location = enumerate(entry["loc"])
+    key = ".".join(str(part) for n, part in location if max_depth is None or n < max_depth or isinstance(part, int))
+    kind = entry["type"]
+    if kind == "value_error":
+        return entry["msg"].removeprefix("Value error, "), ""
+    if kind == "extra_forbidden":
+        return f"{key} is not a known key", ""
+    if kind == "missing":
+        return f"{key} is missing", ""
+    if kind == "json_invalid":
+        return "it is not JSON", ""
+    shown = repr(entry["input"])
+    shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+    return f"{key or 'it'}={shown}", RULES.get(kind, "of another type").format(**entry.get("ctx", {}))
+
+
+def _join(subject: str, rules: list[str]) -> str:
+    """Joins the rules of one value, each of which would do if the value may be of several types."""
+    return f"{subject} must be {' or '.join(rules)}" if any(rules) else subject

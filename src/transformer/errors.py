@@ -30,6 +30,24 @@ class DamageError(CheckpointError):
     """A checkpoint is incomplete or does not match its checksums; the previous one may be intact."""
 
 
+class OutputError(TransformerError):
+    """A file or folder cannot be written, e.g. because the disk is full; nothing remains under its name.
+
+    Args:
+        path: Path of the file or folder.
+        reason: Reason that the operating system gives.
+        advice: Advice to the user.
+    """
+
+    def __init__(self, path: object, reason: str, advice: str) -> None:
+        super().__init__(path, reason, advice)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """Returns the message."""
+        return "{}: {}; {}".format(*self.args)
+
+
 class WorkerError(TransformerError):
     """A worker process ended before its work was complete."""
 

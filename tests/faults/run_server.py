@@ -114,6 +114,10 @@ def child(call: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(call["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for commands in the background
+    if "file_size" in call:
+        limit_file_size(call["file_size"])
+    if "closed" in call:
+        os.close(call["closed"])
     if "kill_before_step" in call:
         at_step(call["kill_before_step"], kill)
     if "interrupt_data" in call:

@@ -31,7 +31,7 @@ ARROWS = {
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
     "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
-    "decoding": {"blocks", "interfaces", "kernels", "runtime", "tokenizers"},
+    "decoding": {"blocks", "interfaces", "kernels", "runtime", "storage", "tokenizers"},
     "bundle": {"config", "inference", "kernels", "models", "storage", "tokenizers"},
     "training": {
         "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",
@@ -40,7 +40,7 @@ ARROWS = {
         "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
         "text", "tokenizers", "transformer",
     },
-    "reporting": {"bundle", "data", "evaluation", "models", "pipelines"},
+    "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},
     "run": {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "reporting",
         "runtime", "storage", "tokenizers", "training", "transformer",

@@ -6,17 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from transformer.bundle import Bundle
 from transformer.bundle.bundle import check_vocabulary_sizes
 from transformer.bundle.weights import SkipInit
+from transformer.config import describe_error
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
-from transformer.storage.tensor_files import load_tensors
+from transformer.storage.atomic import whole_folder
+from transformer.storage.tensor_files import load_tensors, save_tensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
@@ -58,8 +58,7 @@ def read_published(folder: Path) -> Bundle:
         with _report_shape_mismatches(lambda: weights.write_weights(config, model.state_dict()), tensors):
             model.load_state_dict(state)
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
-        reason = " ".join(str(error).split())[:500]
-        raise BundleError(f"{folder}: {reason}; this version does not read such a model") from error
+        raise BundleError(f"{folder}: {describe_error(error)}; this version does not read such a model") from error
     origin = {"folder": folder.name, "model_type": published["model_type"]}
     sizes = config.model_dump()
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
@@ -95,6 +94,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
 
     Raises:
         BundleError: The format does not support the model, or the folder is not empty.
+        OutputError: The folder cannot be written; nothing remains of it.
     """
     model_family = family(bundle.family)
     if folder.exists() and any(folder.iterdir()):
@@ -104,11 +104,12 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     described = {CONFIG: weights.write_config(bundle.config), **weights.write_files(bundle.config)}
     files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
     tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
-    files[WEIGHTS] = safetensors.torch.save(tensors, {"format": "pt"})
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+    with whole_folder(folder) as temporary:
+        for name, content in files.items():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / name).write_bytes(content)
+        save_tensors(temporary / WEIGHTS, tensors, {"format": "pt"})
+        (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)  # the library lets only the owner read it
 
 
 def family_of(model_type: str) -> Family:
@@ -154,8 +155,10 @@ def read_tensors(folder: Path, architecture: str = "the model's class", *_: str)
             raise BundleError(f"{folder / name}, a part of the weights, is missing; copy the whole folder")
         try:
             read = load_tensors(folder / name)
-        except (OSError, SafetensorError) as error:
-            raise BundleError(f"{folder / name} is not a safetensors file ({error}); copy it again") from error
+        except (OSError, DataError) as error:
+            raise BundleError(
+                f"{folder / name} is not a safetensors file: {describe_error(error)}; copy it again"
+            ) from error
         if twice := sorted(tensors.keys() & read.keys()):
             raise BundleError(f"{folder / name} has {twice[0]}, which another part has too; copy the whole folder")
         if broken := [key for key, tensor in read.items() if not tensor.isfinite().all()]:

@@ -1,5 +1,6 @@
 """The command-line program: its commands and its error reports."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -7,10 +8,10 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from transformer.cli.streams import open_streams
+from transformer.cli.streams import close_standard_output, open_streams
 from transformer.errors import TransformerError, printable
 
-EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
+EXIT_UNEXPECTED, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
 UsageError: Any = typer.BadParameter.__base__  # base class of all errors in options and arguments
 
 COMMANDS: Final = (
@@ -46,28 +47,46 @@ def _options(
 
 
 def main() -> None:
-    """Runs a command; an error is reported as one line on standard error with exit code 2."""
+    """Runs a command; an error is reported as one line on standard error.
+
+    The exit code is 2 for errors that the program knows, and 1 for all others.
+    """
     open_streams()
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        sys.exit(make_app([command] if command in COMMANDS else COMMANDS)(standalone_mode=False))
+        code = make_app([command] if command in COMMANDS else COMMANDS)(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
     except UsageError as error:
         _refuse(error, f"{error.format_message()} See transformer --help.")
     except TransformerError as error:
         _refuse(error, str(error))
-    except BrokenPipeError:
-        sys.exit(0)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
-        _refuse(
-            error,
-            f"{error.filename or 'input or output'}: {error.strerror or error}; check path, permissions and disk space",
-        )
+        reason = os.strerror(error.errno) if error.errno else "cannot be read or written"
+        _refuse(error, f"{error.filename or 'input or output'}: {reason}; check path, permissions and disk space")
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic of a library in Rust is not an `Exception`
+        _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
+    finally:
+        close_standard_output()
 
 
-def _refuse(error: Exception, message: str) -> NoReturn:
+def _describe_unexpected(error: BaseException, command: str) -> str:
+    """Returns a message for an error that no part of the program has foreseen, without the words of a library."""
+    called = f"transformer {command}".strip()
+    if isinstance(error, MemoryError):
+        return f"{called} ran out of memory; give it less text at a time, a smaller model, or more memory"
+    again = f"transformer --debug {command} ...".replace("  ", " ")
+    return f"{called} failed unexpectedly ({type(error).__name__}); run `{again}` to see where, and report it"
+
+
+def _refuse(error: BaseException, message: str, code: int = EXIT_ERROR) -> NoReturn:
     if "--debug" in sys.argv:
         raise error
     print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)
-    sys.exit(EXIT_ERROR)
+    sys.exit(code)

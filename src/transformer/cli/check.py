@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
-from transformer.cli.translate import open_output, refuse_same_files
+from transformer.cli.translate import refuse_same_files
 from transformer.errors import ConfigError
 
 EXIT_FOUND = 1
@@ -42,7 +43,7 @@ def check(
     from transformer.data.quality.report import text_report
     from transformer.reporting.corpus_page import html_report
 
-    with open_output(out) as sink:
+    with open_output(out, whole=True) as sink:
         with counted("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":

@@ -10,8 +10,9 @@ import typer
 from transformer.cli.embed import read_texts, report_truncated
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
+from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted, counted_beside
-from transformer.cli.translate import InvalidOption, ModelArgument, open_output, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same_files
 from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:

@@ -75,10 +75,12 @@ def demo_recipe(corpus: Path) -> dict[str, Any]:
 
 
 def _write(stem: Path, pairs: Pairs) -> None:
+    from transformer.storage.atomic import replace_text
+
     stem.parent.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(("en", "de")):
         text = "".join(f"{pair[side]}\n" for pair in pairs)
-        stem.with_name(f"{stem.name}.{language}").write_text(text, encoding="utf-8")
+        replace_text(stem.with_name(f"{stem.name}.{language}"), text)
 
 
 def _show(sources: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> None:

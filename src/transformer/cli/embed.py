@@ -1,5 +1,6 @@
 """`transformer embed`: embeds texts as vectors."""
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ import typer
 
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
+from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, open_output, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -75,9 +77,11 @@ def embed(
         for index in np.argsort(-cosines, kind="stable")[:top].tolist():
             typer.echo(f"{cosines[index]:.4f}\t{lines[index]}")
         return
-    with open_output(output_path) as sink:
+    with open_output(output_path, whole=True) as sink:
         if output_path is not None and output_path.suffix == ".npy":
-            np.save(sink, vectors, allow_pickle=False)
+            array = io.BytesIO()  # `np.save` would bypass the buffer of a file, and thus its errors
+            np.save(array, vectors, allow_pickle=False)
+            sink.write(array.getbuffer())
             return
         for text, vector in zip(lines, vectors.tolist(), strict=True):
             rounded = [round(value, 7) for value in vector]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from transformer.cli.outputs import open_output
 from transformer.cli.search import loading_of, options_of, search_of, takes_loading, takes_search
-from transformer.cli.translate import InvalidOption, invalid_choice, open_output, print_flags, refuse_same_files
+from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same_files
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import Tokenization, parse_metrics
 
@@ -94,7 +95,8 @@ def evaluate(
 
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
     with ExitStack() as files:  # fail before the work if a path is not writable
-        sink, page = (path and files.enter_context(open_output(path)) for path in (output, report))
+        sink = output and files.enter_context(open_output(output))
+        page = report and files.enter_context(open_output(report, whole=True))
         systems, runs = _translate(models, test, loading, search)
         if sink is not None:
             sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer.cli.loaded import loaded
+from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted_beside
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, open_output, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:

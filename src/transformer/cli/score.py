@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
 from transformer.cli.translate import (
     CHUNK_LINES,
     InvalidOption,
     ModelArgument,
     invalid_choice,
-    open_output,
     print_flags,
     refuse_same_files,
 )

@@ -12,7 +12,7 @@ import typer
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
-from transformer.errors import ConfigError
+from transformer.errors import ConfigError, OutputError
 from transformer.models import family, family_names
 from transformer.run.recipe import load_recipe
 from transformer.tokenizers.config import TokenizerConfig
@@ -152,7 +152,7 @@ def _end_rank(code: int, is_main: bool) -> NoReturn:
     from transformer.training.distributed.process_group import AFTERMATH_SECONDS
 
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a reader that has exited
+        with suppress(OSError, OutputError, typer.Exit):  # a reader that has exited, or a full disk
             stream.flush()
     if code and not is_main:  # the launcher ends the other ranks after the first one, which has to print the cause
         with suppress(KeyboardInterrupt):

@@ -1,28 +1,26 @@
 """`transformer translate`: translates text line by line."""
 
-import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
+from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
 from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
     from transformer.cli.lexicon import TerminologyOptions
     from transformer.cli.search import Loading
     from transformer.decoding import Search
@@ -304,66 +302,6 @@ def _has_more(descriptor: int) -> bool:
     with suppress(OSError):
         return bool(select([descriptor], [], [], 0)[0])
     return False
-
-
-class LazyTruncateFile(io.FileIO):
-    """An output file that keeps its old content until the first write."""
-
-    def __init__(self, path: Path) -> None:
-        self._new_path, self._is_truncated = None if path.exists() else Path(os.path.realpath(path)), False
-        super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
-
-    def begin(self) -> None:
-        """Truncates the file once, if it is a regular file."""
-        if not self._is_truncated and stat.S_ISREG(os.fstat(self.fileno()).st_mode):
-            self.truncate(0)
-        self._is_truncated = True
-
-    def write(self, data: "ReadableBuffer", /) -> int | None:
-        """Same as `io.FileIO.write`, but truncates the file first and reports errors with the path.
-
-        Raises:
-            DataError: The data cannot be written, e.g. because the disk is full.
-        """
-        self.begin()
-        try:
-            return super().write(data)
-        except OSError as error:
-            raise DataError(f"{os.fsdecode(self.name)}: {error.strerror}; choose another output file") from error
-
-    def remove_if_unwritten(self) -> None:
-        """Removes the file if it is new and nothing was written."""
-        if self._new_path and not self._is_truncated:
-            self._new_path.unlink(missing_ok=True)
-
-
-@contextmanager
-def open_output(path: Path | None) -> Generator[BinaryIO]:
-    """Opens an output file, or standard output for None.
-
-    A reader of standard output that exits early (`| head`) ends the command without an error. An existing file is
-    unchanged if the command fails before it writes.
-    """
-    if path is None:
-        try:
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
-        except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail again
-            raise typer.Exit(0) from error
-        return
-    if path.suffix in (".gz", ".zst"):
-        raise DataError(f"{path}: output cannot be compressed; leave out {path.suffix}")
-    try:
-        raw_file = LazyTruncateFile(path)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; choose another output file") from error
-    try:
-        with io.BufferedWriter(raw_file) as file:
-            yield file
-            raw_file.begin()  # empty output must replace the old content too
-    finally:
-        raw_file.remove_if_unwritten()
 
 
 def _progress(input_path: Path | None, output_path: Path | None) -> AbstractContextManager[Callable[[int], None]]:

@@ -1,5 +1,6 @@
 """Running text in windows of tokens."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progres
             file.write(np.asarray(ids, np.int32).tobytes())
             done, count = done + n_lines, count + len(ids)
             progress(done)
-    whole = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(count,))
-    if count:
-        whole[:] = np.memmap(raw, np.int32, mode="r")
-        whole.flush()
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.int32)), "fortran_order": False, "shape": (count,)}
+    with path.open("wb") as whole, raw.open("rb") as tokens:  # not mapped: without space, that would end the process
+        np.lib.format.write_array_header_1_0(whole, header)
+        shutil.copyfileobj(tokens, whole)
     raw.unlink()
     return count
 

@@ -14,6 +14,7 @@ from safetensors.torch import save
 
 from transformer.decoding import Shortlist
 from transformer.errors import ConfigError, DataError
+from transformer.storage.atomic import replace_bytes
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import EOS_ID
 
@@ -96,10 +97,14 @@ def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]
 
 
 def save_shortlist(path: Path, shortlist: Shortlist, tokenizers: TokenizerPair) -> None:
-    """Writes a shortlist as safetensors, with the fingerprint of its tokenizers."""
+    """Writes a shortlist as safetensors, with the fingerprint of its tokenizers.
+
+    Raises:
+        OutputError: The file cannot be written; an older one is unchanged.
+    """
     tensors = {"always": shortlist.always.int().contiguous(), "by_token": shortlist.by_token.int().contiguous()}
     metadata = {"format": FORMAT, "vocab_size": shortlist.vocab_size, "tokenizers": _fingerprint(tokenizers)}
-    path.write_bytes(save(tensors, {"shortlist": json.dumps(metadata)}))
+    replace_bytes(path, save(tensors, {"shortlist": json.dumps(metadata)}))
 
 
 def check_special_token_ids(tokenizers: TokenizerPair) -> None:

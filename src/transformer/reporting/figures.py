@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from transformer.pipelines.translation.attention_maps import CrossAttention
+from transformer.storage.atomic import whole_file
 
 SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
 """Metrics that are drawn together with the loss, with their axis labels."""
@@ -69,7 +70,8 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _save(figure: Any, path: Path) -> Path:
-    figure.savefig(path, dpi=120)
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=120, format="png")
     return path
 
 

@@ -11,6 +11,7 @@ from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
 from transformer.reporting.html import render_page
 from transformer.reporting.record import Record, Row, Sentence, read_record
+from transformer.storage.atomic import replace_text
 
 REPORT_FILE: Final = "report.html"
 SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy (%)", "perplexity": "perplexity", "loss": "loss"}
@@ -53,7 +54,7 @@ def write_report(run: Path) -> Path:
         format_value=_format_value,
     )
     path = run / REPORT_FILE
-    path.write_text(page, encoding="utf-8")
+    replace_text(path, page)
     return path
 
 

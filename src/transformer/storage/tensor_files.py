@@ -1,14 +1,35 @@
-"""Reading of safetensors files that may come from an untrusted source."""
+"""Safetensors files: written with the errors of the operating system, and read even from an untrusted source."""
 
+import errno
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from transformer.errors import DataError
+
 MAX_HEADER_BYTES: Final = 1 << 26
+
+
+SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file.
+
+    Raises:
+        OSError: The file cannot be written; the library reports this as an error of its own.
+    """
+    try:
+        save_file(dict(tensors), path, None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        match = SYSTEM_ERROR.search(str(error))
+        raise OSError(int(match[1]) if match else errno.EIO, "not written", str(path)) from error
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -18,18 +39,21 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     checked here.
 
     Raises:
-        SafetensorError: The file has another format, its header is too large, or it names a tensor twice.
+        DataError: The file has another format, its header is too large, or it names a tensor twice.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > MAX_HEADER_BYTES:
-            raise SafetensorError(f"its header claims {length:,} bytes")
+            raise DataError(f"its header claims {length:,} bytes")
         header = file.read(length)
     try:
         json.loads(header, object_pairs_hook=_check_unique)
     except (ValueError, RecursionError) as error:
-        raise SafetensorError(f"its header is not one of tensors ({error})") from error
-    return load_file(path)
+        raise DataError("its header is not one of tensors") from error
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DataError("it is cut short, or its header does not describe it") from error
 
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:

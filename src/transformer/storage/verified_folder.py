@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
@@ -11,22 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from transformer.config import Config
+from transformer.config import Config, describe_problems
 from transformer.errors import TransformerError
-from transformer.storage.atomic import sync, sync_tree
+from transformer.storage.atomic import whole_folder
 
 MANIFEST: Final = "manifest.json"
 MANIFEST_SUM: Final = "manifest.sha256"
+SHA256: Final = "^[0-9a-f]{64}$"
 MAX_MANIFEST_BYTES: Final = 1 << 24
 
 
 class Entry(Config):
     """Checksum and size in bytes of one file of a verified folder."""
 
-    sha256: str
-    size: int
+    sha256: str = Field(pattern=SHA256)
+    size: int = Field(ge=0, strict=True)
 
 
 class Manifest(Config):
@@ -68,7 +68,7 @@ def write_verified_folder(
 ) -> None:
     """Writes files, a manifest of their SHA-256 sums and sizes, and the checksum of the manifest.
 
-    The folder is renamed to its final name only after everything in it is on disk. On failure, nothing is left behind.
+    The folder is complete or does not exist, see `whole_folder`.
 
     Args:
         folder: Folder to write, which must not exist or must be empty.
@@ -78,21 +78,13 @@ def write_verified_folder(
 
     Raises:
         TransformerError: The folder is not empty; an instance of `folder_type.error`.
+        OutputError: The folder cannot be written.
     """
     if folder.exists() and any(folder.iterdir()):
         raise folder_type.error(f"{folder} is not empty; choose another folder, or remove it first")
-    temporary = folder.with_name(f".writing-{folder.name}-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with whole_folder(folder) as temporary:
         fill(temporary)
         _write_manifest(temporary, folder_type, facts)
-        sync_tree(temporary)
-        temporary.replace(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    sync(folder.parent)
 
 
 class VerifiedFolder(Generic[M]):
@@ -124,7 +116,7 @@ class VerifiedFolder(Generic[M]):
             self.manifest = folder_type.manifest.model_validate_json(raw)
         except ValidationError as error:
             raise folder_type.error(
-                f"{folder / MANIFEST} is not a valid manifest ({_first_error(error)}); write the "
+                f"{folder / MANIFEST} is not a valid manifest ({describe_problems(error)}); write the "
                 f"{folder_type.noun} again"
             ) from error
         if self.manifest.format != folder_type.format:
@@ -237,9 +229,3 @@ def _write_manifest(folder: Path, folder_type: FolderType[M], facts: dict[str, A
 def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}
-
-
-def _first_error(error: ValidationError) -> str:
-    """Returns the first validation error in one line."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from transformer.errors import CheckpointError, DamageError
+from transformer.errors import CheckpointError, DamageError, DataError, OutputError
 from transformer.storage.atomic import sync
 from transformer.storage.checkpoint_paths import (
     CHECKPOINT,
@@ -23,7 +21,7 @@ from transformer.storage.checkpoint_paths import (
     checkpoint_steps,
     read_record,
 )
-from transformer.storage.tensor_files import load_tensors
+from transformer.storage.tensor_files import load_tensors, save_tensors
 from transformer.storage.verified_folder import Manifest, VerifiedFolder, write_verified_folder
 from transformer.training.monitoring.progress import Progress
 
@@ -58,7 +56,7 @@ class Checkpoint:
         path = self.verified.verified_path(f"{name}.safetensors")
         try:
             return load_tensors(path)
-        except SafetensorError as error:
+        except DataError as error:
             raise CheckpointError(f"{path}: {error}; do not use this checkpoint") from error
 
 
@@ -99,7 +97,7 @@ class CheckpointManager:
         def fill(folder: Path) -> None:
             write_model(folder / MODEL)
             for name, content in tensors.items():
-                save_file(content, folder / f"{name}.safetensors")
+                save_tensors(folder / f"{name}.safetensors", content)
             record = {"progress": progress.to_json(), **metadata}
             (folder / RECORD).write_text(json.dumps(record, indent=2, ensure_ascii=False), encoding="utf-8")
 
@@ -107,8 +105,8 @@ class CheckpointManager:
         try:
             self._clear_destination(folder)
             write_verified_folder(folder, CHECKPOINT, {}, fill)
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+        except (OSError, OutputError) as error:
+            reason = error.reason if isinstance(error, OutputError) else error.strerror
             raise CheckpointError(
                 f"{folder} could not be written: {reason}; the checkpoints before it are intact; free disk space, "
                 "then resume with the same command"

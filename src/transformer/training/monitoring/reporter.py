@@ -3,19 +3,22 @@
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from transformer.storage.atomic import replace_text
+from transformer.storage.atomic import named_errors, replace_text
 from transformer.training.monitoring.layer_stats import BlockStats
 from transformer.training.monitoring.progress import Progress as TrainingProgress
 from transformer.training.monitoring.progress import Window
 from transformer.training.monitoring.tensorboard import TensorBoard
 from transformer.training.step import StepResult
+
+ADVICE: Final = "free disk space, then resume with the same command"
 
 
 class Reporter:
@@ -46,7 +49,9 @@ class Reporter:
             _drop_lines_after(path, start or TrainingProgress())
         self._tensorboard = tensorboard
         self._writes_file = path is not None
-        self._file = (path or Path(os.devnull)).open("a", encoding="utf-8")
+        self._path = path or Path(os.devnull)
+        with named_errors(self._path, ADVICE):
+            self._file = self._path.open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
         self._max_steps, self._scored = max_steps, unit
@@ -109,7 +114,8 @@ class Reporter:
     def sync(self) -> None:
         """Waits until all lines are on disk, so that a checkpoint never refers to lines that were lost."""
         if self._writes_file:
-            os.fsync(self._file.fileno())
+            with named_errors(self._path, ADVICE):
+                os.fsync(self._file.fileno())
 
     def average(self, steps: list[int], scores: dict[str, float]) -> None:
         """Reports the scores of an averaged model."""
@@ -121,14 +127,16 @@ class Reporter:
         """Stops the progress bar and closes the files."""
         if self._bar is not None:
             self._bar.stop()
-        self._file.close()
+        with suppress(OSError):  # every line was flushed, or its error was reported
+            self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
 
     def _write(self, kind: str, values: dict[str, Any]) -> None:
         finite = _finite(values)
-        self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False) + "\n")
-        self._file.flush()
+        with named_errors(self._path, ADVICE):
+            self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False) + "\n")
+            self._file.flush()
         if self._tensorboard is not None:
             self._tensorboard.write(kind, finite)
 
