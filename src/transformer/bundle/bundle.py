@@ -2,20 +2,21 @@
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-import safetensors.torch
 from torch import Tensor, nn
 
+from transformer.bundle.provenance import Provenance
 from transformer.bundle.weights import SkipInit, load_parameters, load_quantized, quantize, tensors_and_ties
-from transformer.config import Config
-from transformer.errors import BundleError, DataError
+from transformer.config import Config, describe_error
+from transformer.errors import BundleError, TransformerError
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.storage.checkpoint_paths import resolve_model
-from transformer.storage.tensor_files import load_tensors
+from transformer.storage.tensor_files import load_tensors, save_tensors
 from transformer.storage.verified_folder import (
     MANIFEST,
     MANIFEST_SUM,
@@ -114,7 +115,7 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
     def fill(temporary: Path) -> None:
         for name, text in (texts | (bundle.text.to_files() if bundle.text else {})).items():
             (temporary / name).write_bytes(text.encode())
-        safetensors.torch.save_file(tensors, temporary / WEIGHTS[precision])
+        save_tensors(temporary / WEIGHTS[precision], tensors)
 
     write_verified_folder(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
@@ -166,6 +167,7 @@ def _read(
             model = model_family.build(config)
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}
         tokenizers = TokenizerPair.from_files(texts) if texts or model_family.reads_text else None
+        Provenance.model_validate_json(files[PROVENANCE])
         provenance = dict(json.loads(files[PROVENANCE]))
         if tokenizers:
             check_vocabulary_sizes(tokenizers, config)
@@ -173,27 +175,29 @@ def _read(
             load_parameters(model, load_tensors(weights), verified.manifest.tied)
         else:
             load_quantized(model, load_tensors(weights), verified.manifest.tied, packed_in)
-    except (
-        AttributeError, KeyError, TypeError, ValueError, RuntimeError, BundleError, DataError,
-        safetensors.SafetensorError,
-    ) as error:  # fmt: skip
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, TransformerError) as error:
         verification.result()
-        reason = " ".join(str(error).split())[:500]
-        raise BundleError(f"{folder}: {reason}; the model is incomplete or of another version") from error
+        raise BundleError(
+            f"{folder}: {describe_error(error)}; the model is incomplete or of another version"
+        ) from error
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
 def check_vocabulary_sizes(tokenizers: TokenizerPair, config: Config) -> None:
-    """Checks that no tokenizer has more tokens than the model.
+    """Checks that no tokenizer has more tokens than the model, or ids of special tokens beyond it.
 
     Raises:
-        BundleError: The tokenizer of a side has more tokens.
+        BundleError: The tokenizer of a side does.
     """
     sizes = config.model_dump()
     for side, tokenizer in (("src", tokenizers.source), ("tgt", tokenizers.target)):
         known = sizes.get(f"{side}_vocab_size", sizes.get("vocab_size", tokenizer.vocab_size))
         if tokenizer.vocab_size > known:
             raise BundleError(f"a tokenizer of {tokenizer.vocab_size:,} tokens does not go with {known:,} of the model")
+        special = [token for token in astuple(tokenizer.special_tokens) if token is not None]
+        for token in (*special, *chain.from_iterable(tokenizer.boundary_tokens)):
+            if not 0 <= token < known:
+                raise BundleError(f"the id {token} of a special token is not in 0 to {known - 1} of the model")
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -49,10 +49,9 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
     """
     _check_ties(model, tied)
     _refuse_non_finite(tensors)
-    expected = {name: parameter.dtype for name, parameter in model.state_dict().items()}
-    for name, tensor in tensors.items():
-        if tensor.dtype != expected.get(name, tensor.dtype):
-            raise BundleError(f"{name} is {tensor.dtype}, not {expected[name]}")
+    _check_tensors(model, tensors)
+    if missing := sorted(model.state_dict().keys() - tensors.keys() - tied.keys()):
+        raise BundleError(f"the weights lack {missing[0]}")
     model.load_state_dict(tensors | {alias: tensors[name] for alias, name in tied.items()}, assign=True)
     _tie(model, tied)
 
@@ -92,11 +91,12 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
         fits = values.shape == shapes[name] and scales.shape == values.shape[:1]
         if not fits or values.dtype != torch.int8 or scales.dtype != torch.float32:
             raise BundleError(f"{name} and its scales are not those of an int8 weight")
+    _check_tensors(model, rest)
     aliases = {alias: rest[name] for alias, name in tied.items() if name in rest}
     keys = model.load_state_dict(rest | aliases, strict=False, assign=True)
     missing = {str(tied.get(name, name)) for name in keys.missing_keys} - rounded
-    if missing or keys.unexpected_keys:
-        raise BundleError(f"missing: {sorted(missing)}, unexpected: {keys.unexpected_keys}")
+    if missing:
+        raise BundleError(f"the weights lack {min(missing)}")
     _tie(model, {alias: name for alias, name in tied.items() if name in rest})
     left = set(rounded)
 
@@ -109,6 +109,23 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
     pack(model, precision, weight_of)
     if left:
         raise BundleError(f"{', '.join(sorted(left))}: in int8, which this version does not compute there")
+
+
+def _check_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Checks names, types and shapes of stored tensors."""
+    expected = model.state_dict()
+    for name, tensor in tensors.items():
+        if name not in expected:
+            raise BundleError(f"the weights hold {name}, which the model does not have")
+        parameter = expected[name]
+        if (tensor.dtype, tensor.shape) != (parameter.dtype, parameter.shape):
+            raise BundleError(
+                f"{name} is {_describe_tensor(tensor)}, by the configuration {_describe_tensor(parameter)}"
+            )
+
+
+def _describe_tensor(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of {' x '.join(map(str, tensor.shape))}"
 
 
 def _check_ties(model: nn.Module, tied: dict[str, str]) -> None:

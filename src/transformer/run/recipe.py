@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, describe_problems
 from transformer.data.config import TaskConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
@@ -15,6 +15,8 @@ from transformer.models import family, family_names
 from transformer.run.recipe_text import check_no_nul, parse_override, read_toml, split_list, takes_list
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
+
+UNKNOWN_KEY = "is not a key of a recipe; `transformer train --help` lists them"
 
 
 class Recipe(Config):
@@ -140,8 +142,7 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
-        problems = "; ".join(_describe_problem(entry) for entry in error.errors())
-        raise ConfigError(f"{name}: {problems}") from error
+        raise ConfigError(f"{name}: {_describe(error)}") from error
     check_encodable(recipe.to_toml(), name)
     return recipe
 
@@ -159,15 +160,9 @@ def check_encodable(text: str, name: str) -> None:
         raise ConfigError(f"{name}: the name {shown!r} is not UTF-8; rename the file or folder") from error
 
 
-def _describe_problem(entry: Any) -> str:
-    # Below section and key, only list indices are useful; the other parts are pydantic's names of union members.
-    key = ".".join(str(part) for depth, part in enumerate(entry["loc"]) if depth < 2 or isinstance(part, int))
-    if entry["type"] == "extra_forbidden":
-        return f"{key} is not a key of a recipe; `transformer train --help` lists them"
-    if entry["type"] == "missing":
-        return f"{key} is missing"
-    message = entry["msg"].removeprefix("Value error, ")
-    return f"{key}={entry['input']!r}: {message}" if key and entry["type"] != "value_error" else message
+def _describe(error: ValidationError) -> str:
+    """Describes a validation error by section and key; deeper names are those of alternatives of a type."""
+    return describe_problems(error, max_depth=2).replace("is not a known key", UNKNOWN_KEY)
 
 
 class TaskDefaults(Config):
@@ -222,7 +217,7 @@ def complete(recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None
     try:
         model = make_model_config({**defaults.model, **explicit})
     except ValidationError as error:
-        raise ConfigError("model: " + "; ".join(_describe_problem(entry) for entry in error.errors())) from error
+        raise ConfigError(f"model: {_describe(error)}") from error
     unset_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
     training = training.model_copy(update=unset_keys)
     completed = recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})

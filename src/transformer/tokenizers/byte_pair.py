@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
+from transformer.config import describe_error
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
@@ -136,10 +137,13 @@ class BytePairTokenizer(Tokenizer):
         """
         try:
             fields = json.loads(content)
+            _check_parts(fields["merges"])
             merges = tokenizers.Tokenizer.from_str(json.dumps(fields["merges"]))
             return cls(merges, NormalizationConfig.model_validate(fields["normalization"]))
         except Exception as error:  # the library raises plain Exception
-            raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
+            raise DataError(
+                f"not a tokenizer of this package: {describe_error(error)}; train or export it again"
+            ) from error
 
     def _printable_piece(self, token: int) -> str:
         """Implements `Tokenizer._printable_piece`."""
@@ -182,6 +186,31 @@ def _untrained() -> tokenizers.Tokenizer:
     )
     merges.decoder = decoders.ByteLevel()
     return merges
+
+
+def _check_parts(content: dict[str, Any]) -> None:
+    """Checks that a serialized tokenizer is as training makes it: its vocabulary and merges alone may differ.
+
+    Other parts could make the library hang, or take all memory. Ids beyond the vocabulary would have no embedding.
+
+    Raises:
+        DataError: A part differs.
+    """
+    expected = json.loads(_untrained().to_str())
+    fixed = {**content, **content["model"]}
+    vocabulary, merges = fixed.pop("vocab"), fixed.pop("merges")
+    for name, part in fixed.items():
+        if name != "model" and part != {**expected, **expected["model"]}.get(name):
+            raise DataError(f"its {name} is not that of byte-level byte-pair encoding")
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise DataError(f"the ids of its {len(vocabulary):,} tokens are not 0 to {len(vocabulary) - 1:,}")
+    if any(not piece or not _BYTES.keys() >= {*piece} for piece in vocabulary):
+        raise DataError("its vocabulary holds characters that stand for no byte")
+    if not _BYTES.keys() <= vocabulary.keys():
+        raise DataError("its vocabulary lacks bytes, so that text would be lost")
+    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+    if any(len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys() for pair in pairs):
+        raise DataError("its merges make tokens that its vocabulary lacks")
 
 
 def _is_utf8(raw: bytes) -> bool:

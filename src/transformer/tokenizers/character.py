@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 
+from transformer.config import describe_error
 from transformer.errors import DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
@@ -71,10 +72,15 @@ class CharacterTokenizer(Tokenizer):
         """
         try:
             fields = json.loads(content)
-            characters = [str(character) for character in fields["characters"]]
+            characters = fields["characters"]
+            if not isinstance(characters, list) or any(len(character) != 1 for character in characters):
+                raise DataError("its characters are not a list of single characters")
+            "".join(characters).encode()
             return cls(characters, NormalizationConfig.model_validate(fields["normalization"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a tokenizer of this package ({error}); train or export it again") from error
+        except (KeyError, TypeError, ValueError, RecursionError, DataError) as error:
+            raise DataError(
+                f"not a tokenizer of this package: {describe_error(error)}; train or export it again"
+            ) from error
 
     def _printable_piece(self, token: int) -> str:
         """Implements `Tokenizer._printable_piece`."""

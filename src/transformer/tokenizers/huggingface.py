@@ -8,11 +8,13 @@ from typing import Any, Final
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from transformer.config import describe_error
 from transformer.errors import BundleError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig
+from transformer.tokenizers.library_checks import library_errors, read_library_tokenizer
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES, UNK_ID, SpecialTokenIds
 
 TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
@@ -56,20 +58,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, content: str, special_tokens: SpecialTokenIds) -> None:
         super().__init__(NormalizationConfig())
-        try:
-            self._library = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(
-                f"not a tokenizer.json that the tokenizers library reads ({error}); copy it again"
-            ) from error
+        self._library = read_library_tokenizer(content)
         self.content = content
         self.special_tokens = special_tokens
         self._library.no_truncation()
         self._library.no_padding()
-        try:
+        with library_errors("a tokenizer that cannot read 'a'; copy its files again"):
             template = self._library.encode("a", add_special_tokens=True)
-        except Exception as error:
-            raise DataError(f"a tokenizer that cannot read 'a' ({error}); copy its files again") from error
         inner = [index for index, special in enumerate(template.special_tokens_mask) if not special]
         first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
         self._boundary_tokens = tuple(template.ids[:first]), tuple(template.ids[last:])
@@ -123,10 +118,8 @@ class HuggingFaceTokenizer(Tokenizer):
     def _encode(self, texts: Sequence[str], *, fast: bool = False) -> list[tokenizers.Encoding]:
         """Encodes texts with the library, without boundary tokens; `fast` omits character offsets."""
         encode = self._library.encode_batch_fast if fast else self._library.encode_batch
-        try:
+        with library_errors("the tokenizer lacks a token for this text, or cannot split it; repair its files"):
             return encode(list(texts), add_special_tokens=False)
-        except Exception as error:  # the library raises plain Exception
-            raise DataError(f"the tokenizer lacks a token for this text ({error}); repair its files") from error
 
     def _as_text(self, ids: list[int]) -> list[int]:
         """Replaces ids of special tokens by that of unknown text; Unigram also recognizes special tokens in text."""
@@ -173,8 +166,10 @@ class HuggingFaceTokenizer(Tokenizer):
         try:
             fields = json.loads(content)
             return cls(fields[STORED_KEY], SpecialTokenIds(**fields["control"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a tokenizer of this package ({error}); import the model again") from error
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise DataError(
+                f"not a tokenizer of this package: {describe_error(error)}; import the model again"
+            ) from error
 
 
 def read_tokenizer(files: Mapping[str, bytes], special_tokens: SpecialTokenIds) -> HuggingFaceTokenizer:
@@ -204,10 +199,7 @@ def read_special_token_ids(files: Mapping[str, bytes], names: Mapping[str, str])
     for name in (CONFIG_FILE, "special_tokens_map.json"):
         config |= json.loads(files[name]) if name in files else {}
     content = _content(files)
-    try:
-        library = tokenizers.Tokenizer.from_str(content)
-    except Exception as error:  # the library raises plain Exception
-        raise BundleError(f"not a tokenizer that the tokenizers library reads ({error}); copy it again") from error
+    library = read_library_tokenizer(content)
     token_ids: dict[str, int | None] = {}
     for role, default in names.items():
         token = config.get(role) or default
@@ -227,7 +219,7 @@ def _content(files: Mapping[str, bytes]) -> str:
     except BundleError:
         raise
     except Exception as error:  # the library raises plain Exception
-        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged ({error}); copy it again") from error
+        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged; copy it again") from error
     raise BundleError(
         f"there is no {TOKENIZER_FILE}, nor {VOCAB_TXT}, nor {VOCAB_JSON} with {MERGES_TXT}; copy the whole folder "
         "(AutoTokenizer of transformers writes tokenizer.json)"

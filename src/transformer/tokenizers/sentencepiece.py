@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from transformer.config import describe_error
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig
@@ -88,9 +89,12 @@ class SentencePieceTokenizer(Tokenizer):
         """
         try:
             fields = json.loads(content)
-            return cls(base64.b64decode(fields["sentencepiece"], validate=True), [*map(str, fields["vocabulary"])])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a tokenizer of this package ({error}); import the model again") from error
+            "".join(fields["vocabulary"]).encode()
+            return cls(base64.b64decode(fields["sentencepiece"], validate=True), fields["vocabulary"])
+        except (KeyError, TypeError, ValueError, RecursionError, DataError) as error:
+            raise DataError(
+                f"not a tokenizer of this package: {describe_error(error)}; import the model again"
+            ) from error
 
     @property
     def model(self) -> bytes:

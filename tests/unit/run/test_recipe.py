@@ -51,7 +51,7 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         ({"data": {"source": "s"}}, r"data.target is missing"),
         ({**DATA, "training": {"max_stepz": 3}}, r"training.max_stepz is not a key of a recipe"),
-        ({**DATA, "training": {"batch_tokens": 0}}, r"training.batch_tokens=0: Input should be greater"),
+        ({**DATA, "training": {"batch_tokens": 0}}, r"training.batch_tokens=0 must be greater"),
         ({**DATA, "model": {"d_model": 512, "h": 7}}, r"h=7 does not divide d_model=512; choose a divisor"),
         ({**DATA, "model": {"d_model": 7, "h": 1}}, r"d_model=7 is odd"),
         (
@@ -63,8 +63,8 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             {**DATA, "model": {"share_embeddings": "all"}, "tokenizer": {"joint": False}},
             r"share_embeddings='all' needs one vocabulary",
         ),
-        ({**DATA, "training": {"validate_every": 0}}, r"training.validate_every.*=0: Input should be greater"),
-        ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0: Input should be less"),
+        ({**DATA, "training": {"validate_every": 0}}, r"training.validate_every.*=0 must be greater"),
+        ({**DATA, "training": {"adam_betas": [0.9, 1.0]}}, r"training.adam_betas.1=1.0 must be less"),
         ({**DATA, "model": {"src_vocab_size": 9}}, r"come from the tokenizer; set tokenizer.vocab_size"),
         ({"data": {**DATA["data"], "source": "a\udcff.en"}}, r"a\\udcff' is not UTF-8; rename the file"),
         ({"data": {**DATA["data"], "validation_source": "v"}}, r"validation_source and validation_target go together"),

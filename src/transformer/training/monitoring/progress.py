@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from transformer.config import describe_problems
 from transformer.errors import DamageError
 
 
@@ -115,8 +116,7 @@ class Progress:
         try:
             progress = ADAPTER.validate_python(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise DamageError(f"progress.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise DamageError(f"progress: {describe_problems(error)}") from error
         missing = asdict(cls()).keys() - values.keys()
         if missing:
             raise DamageError(f"progress.{min(missing)} is missing")

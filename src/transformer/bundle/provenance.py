@@ -1,0 +1,78 @@
+"""The record of a model's origin, as far as the program reads it again."""
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from transformer.config import Config
+
+
+class _Entry(Config):
+    """A part of the record; entries that no part of the program reads may hold anything."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class Validation(_Entry):
+    """Scores on the validation text; a score is None if it was not finite."""
+
+    step: int | None = None
+    score: float | None = None
+    scores: dict[str, float | None] = Field(default_factory=dict)
+    signatures: dict[str, str] = Field(default_factory=dict)
+
+
+class AveragedModel(_Entry):
+    """A model that was averaged."""
+
+    step: int | None
+    model: str
+    sha256: str | None
+
+
+class PretrainedModel(_Entry):
+    """The model that a run fine-tuned."""
+
+    model: str
+    sha256: str | None
+    max_source_tokens: int = Field(default=0, ge=0)
+
+
+class DataCounts(_Entry):
+    """Numbers of examples."""
+
+    kept: int = 0
+    held_out: int = 0
+    dropped: dict[str, int] = Field(default_factory=dict)
+
+
+class TrainingRecord(_Entry):
+    """The training section of the recipe."""
+
+    best_metric: str = "bleu"
+    learning_rate: float | None = Field(default=None, gt=0)
+    warmup_steps: int | None = Field(default=None, ge=0)
+
+
+class RecipeRecord(_Entry):
+    """The recipe of the run."""
+
+    tokenizer: dict[str, Any] = Field(default_factory=dict)
+    training: TrainingRecord = TrainingRecord()
+
+
+class Provenance(_Entry):
+    """Types of the entries that the program reads; a bundle keeps all of them as they are."""
+
+    max_source_tokens: int = Field(default=0, ge=0)
+    step: int = Field(default=0, ge=0)
+    seconds: float = Field(default=0, ge=0)
+    created: str = ""
+    validation: Validation = Validation()
+    averaged: list[AveragedModel] = Field(default_factory=list)
+    start: PretrainedModel | None = None
+    recipe: RecipeRecord = RecipeRecord()
+    data: DataCounts = DataCounts()
+    machine: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    imported: dict[str, Any] = Field(default_factory=dict)
