@@ -21,7 +21,7 @@ ARROWS = {
     "interfaces": set(),
     "blocks": set(),
     "kernels": set(),
-    "evaluation": set(),
+    "evaluation": {"text"},
     "text": set(),
     "demo": set(),
     "transformer": {"blocks"},
@@ -32,7 +32,7 @@ ARROWS = {
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
     "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
     "decoding": {"blocks", "interfaces", "kernels", "runtime", "storage", "tokenizers"},
-    "bundle": {"config", "inference", "kernels", "models", "storage", "tokenizers"},
+    "bundle": {"config", "inference", "kernels", "models", "storage", "text", "tokenizers"},
     "training": {
         "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",
     },

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer.bundle import Bundle
 from transformer.bundle.bundle import check_vocabulary_sizes
+from transformer.bundle.languages import language_entries, published_languages
 from transformer.bundle.weights import SkipInit
 from transformer.config import describe_error
 from transformer.errors import BundleError, ConfigError, DataError
@@ -62,7 +63,8 @@ def read_published(folder: Path) -> Bundle:
     origin = {"folder": folder.name, "model_type": published["model_type"]}
     sizes = config.model_dump()
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
-    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest})
+    languages = language_entries(*published_languages(files)) if "tgt_seq_len" in sizes else {}
+    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages})
 
 
 @contextmanager

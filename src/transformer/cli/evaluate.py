@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,10 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from transformer.cli.outputs import open_output
-from transformer.cli.search import loading_of, options_of, search_of, takes_loading, takes_search
+from transformer.cli.search import (
+    SourceLanguageOption,
+    TargetLanguageOption,
+    language_of,
+    loading_of,
+    options_of,
+    search_of,
+    takes_loading,
+    takes_search,
+)
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same_files
-from transformer.errors import ConfigError, DataError
-from transformer.evaluation.scores import Tokenization, parse_metrics
+from transformer.errors import ConfigError, DataError, printable
+from transformer.evaluation.scores import parse_metrics
+from transformer.evaluation.tokenization import TokenizationChoice
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
@@ -29,7 +40,10 @@ MetricsOption = Annotated[
     str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
 ]
 TokenizeOption = Annotated[
-    Tokenization, typer.Option(help="tokenization for BLEU; none if the text is already tokenized")
+    TokenizationChoice,
+    typer.Option(
+        help="tokenization for BLEU; auto: by the language of the reference; none: for text that is already tokenized"
+    ),
 ]
 BootstrapOption = Annotated[
     int,
@@ -64,7 +78,9 @@ def evaluate(
     output: Annotated[Path | None, typer.Option(help="file for the translations of the model")] = None,
     invalid_utf8: InvalidOption = "error",
     metrics: MetricsOption = "bleu,chrf",
-    tokenize: TokenizeOption = "13a",
+    tokenize: TokenizeOption = "auto",
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     bootstrap: BootstrapOption = 1000,
     training: TrainingOption = None,
     details: DetailsOption = False,
@@ -92,12 +108,17 @@ def evaluate(
     )
 
     from transformer.evaluation.comparison import evaluate as compare
+    from transformer.evaluation.scores import make_bleu
 
+    if tokenize == "ja-mecab":
+        make_bleu(tokenize)  # fail before the work if its packages are missing
+    languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
+    test = replace(test, source_language=languages[0], target_language=languages[1])
     with ExitStack() as files:  # fail before the work if a path is not writable
         sink = output and files.enter_context(open_output(output))
         page = report and files.enter_context(open_output(report, whole=True))
-        systems, runs = _translate(models, test, loading, search)
+        systems, runs, test = _translate(models, test, loading, search)
         if sink is not None:
             sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
         evaluation = compare([*systems, *others], test, tokenize, metrics=metric_names, samples=bootstrap)
@@ -105,6 +126,8 @@ def evaluate(
             from transformer.reporting.evaluation import evaluation_page
 
             page.write(evaluation_page(evaluation, test).encode())
+    for note in evaluation.notes:
+        typer.echo(f"note: {note}", err=True)
     if as_json:
         typer.echo(
             json.dumps({"lines": len(test.references[0]), "runs": runs, **evaluation.as_json()}, ensure_ascii=False)
@@ -188,17 +211,26 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 def _translate(
     models: Sequence[Path], test: "EvaluationSet", loading: "Loading", search: "Search"
-) -> tuple[list["System"], list[dict[str, Any]]]:
-    """Returns the translations of all models with their speed and precision; prints flags on standard error."""
+) -> tuple[list["System"], list[dict[str, Any]], "EvaluationSet"]:
+    """Translates with all models and prints flags on standard error.
+
+    Returns:
+        Translations, speed and precision of each model, and the test set with the languages that the first model
+        records, where they were not given.
+    """
     if not models:
-        return [], []
+        return [], [], test
     from transformer.evaluation.comparison import System
 
     assert test.sources is not None
     systems: list[System] = []
     runs: list[dict[str, Any]] = []
+    requested = {"source_language": test.source_language, "target_language": test.target_language}
+    options = {name: language for name, language in requested.items() if language is not None}
+    languages: dict[str, str] = {}
     for model in models:
-        translator = loading.translator(model, search)
+        translator = loading.translator(model, search, **options)
+        languages = languages or {name: tag for name in requested if (tag := getattr(translator.config, name))}
         started = time.perf_counter()
         translations = translator.translations(test.sources)
         seconds = time.perf_counter() - started
@@ -210,7 +242,7 @@ def _translate(
         for number, translation in enumerate(translations, start=1):
             print_flags(number, translation.flags)
         translator.close()
-    return systems, runs
+    return systems, runs, replace(test, **languages)
 
 
 def _print(evaluation: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
@@ -228,6 +260,8 @@ def _print(evaluation: "Evaluation", runs: Sequence[dict[str, Any]], *, details:
             run = runs[number]
             speed = f"{run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
             typer.echo(f"{n_lines:,} lines, {run['flagged']} flagged, {speed}")
+    if evaluation.blank_references:
+        typer.echo(f"{evaluation.blank_references:,} lines with a blank reference")
     if details:
         _print_details(evaluation)
 
@@ -254,4 +288,4 @@ def _print_details(evaluation: "Evaluation") -> None:
         )
     for line in evaluation.lines:
         for text, chrf in zip(line.translations, line.chrf, strict=True):
-            typer.echo(f"{line.number:>6}  {chrf:5.1f}  {text}")
+            typer.echo(f"{line.number:>6}  {chrf:5.1f}  {printable(text)}")

@@ -8,7 +8,7 @@ import typer
 
 from transformer.cli.search import WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
-from transformer.evaluation.scores import Tokenization
+from transformer.evaluation.tokenization import TokenizationChoice
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
@@ -25,7 +25,9 @@ def quantize(
     out: Annotated[Path, typer.Option(help="folder for the quantized model; must not exist")],
     tolerance: Annotated[float, typer.Option(help="maximum loss of int8, in BLEU points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
-    tokenize: Annotated[Tokenization, typer.Option(help="tokenization for BLEU, as for transformer evaluate")] = "13a",
+    tokenize: Annotated[
+        TokenizationChoice, typer.Option(help="tokenization for BLEU, as for transformer evaluate")
+    ] = "auto",
     workers: WorkersOption = None,
     *,
     search: "Search",

@@ -29,7 +29,14 @@ DeviceOption = Annotated[
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option(help="further model to average predictions with; may be repeated")
 ]
-
+SourceLanguageOption = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="language of the source, e.g. en or pt-BR; default: as the model records it"),
+]
+TargetLanguageOption = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="language of the target, e.g. de or zh-Hant; default: as the model records it"),
+]
 AverageOption = Annotated[
     Literal["log_probability", "probability"] | None,
     typer.Option(
@@ -49,6 +56,22 @@ def with_average(
     """
     refuse_average(average, ensemble)
     return search if average is None else replace(search, average=average)
+
+
+def language_of(option: str, tag: str | None) -> str | None:
+    """Returns the language that an option names, in its canonical form; None if it was not given.
+
+    Raises:
+        ConfigError: The tag is not valid.
+    """
+    if tag is None:
+        return None
+    from transformer.text.languages import parse_language
+
+    language = parse_language(tag)
+    if language is None:
+        raise ConfigError(f"{option}={tag!r} is not a language tag (BCP 47); write e.g. en, de or zh-Hant")
+    return language
 
 
 def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None:

@@ -77,6 +77,20 @@ def data_options(
     return {"task": "language-model", **data} if text and recipe is None else data
 
 
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option(
+        "--source-language",
+        metavar="TAG",
+        help="language of the source, e.g. en; default: by file name or detected",
+    ),
+]
+TargetLanguage = Annotated[
+    str | None,
+    typer.Option("--target-language", metavar="TAG", help="language of the target, e.g. zh-Hant; default: likewise"),
+]
+
+
 def train(
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
@@ -90,6 +104,8 @@ def train(
     text: Annotated[
         str | None, typer.Option(help="running text, to train a language model instead of a translation model")
     ] = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     run: Annotated[
         Path | None,
         typer.Option(help="folder of the run; runs/NAME if not given, where NAME is the recipe's file name"),
@@ -117,6 +133,8 @@ def train(
     code 130.
     """
     data = data_options(recipe, overrides, source, target, pairs, languages, text)
+    tags = {"source_language": source_language, "target_language": target_language}
+    data |= {key: tag for key, tag in tags.items() if tag is not None}
     if run is None and recipe is None:
         raise ConfigError("--run is missing; give a folder for the run")
     folder = run or Path("runs") / (recipe or Path()).stem

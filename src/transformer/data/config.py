@@ -3,13 +3,24 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from transformer.config import Config
+from transformer.text.languages import parse_language
 
 Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
 Weight = Annotated[float, Field(gt=0, le=1000)]
+
+
+def _check_language(tag: str, info: ValidationInfo) -> str:
+    language = parse_language(tag)
+    if language is None:
+        raise ValueError(f"data.{info.field_name}={tag!r} is not a language tag (BCP 47); write e.g. en, de or zh-Hant")
+    return language
+
+
+Language = Annotated[str, AfterValidator(_check_language)]
 
 
 class TaskConfig(Config):
@@ -53,6 +64,13 @@ class DataConfig(TaskConfig):
     )
     languages: tuple[str, str] | None = Field(
         default=None, description="source and target languages to select from a .tmx file, e.g. en,de"
+    )
+    source_language: Language | None = Field(
+        default=None,
+        description="language of the source as a BCP 47 tag, e.g. en; by file or column names or detected if not set",
+    )
+    target_language: Language | None = Field(
+        default=None, description="language of the target, e.g. zh-Hant; it also selects the tokenization of BLEU"
     )
     weights: tuple[Weight, ...] | None = Field(
         default=None,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from transformer.evaluation.scores import Tokenization, corpus_scores, sentence_scores
+from transformer.evaluation.scores import corpus_scores, is_rightly_blank, make_bleu, sentence_scores
+from transformer.evaluation.tokenization import UNSPACED, Tokenization, TokenizationChoice, fitting_tokenization
 
 LENGTHS: Final = (10, 20, 30, 40, 60)
 """Upper bounds of the length buckets, in words of the source; the last bucket is open."""
@@ -64,12 +65,17 @@ class Line:
 
 def by_length(
     sources: Sequence[str], systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]],
-    tokenize: Tokenization = "13a",
+    tokenize: TokenizationChoice = "auto", source_language: str | None = None,
 ) -> list[LengthBucket]:  # fmt: skip
-    """Computes scores by the number of words of the source, split at spaces; empty buckets are omitted."""
+    """Computes scores by the number of words of the source; empty buckets are omitted.
+
+    Words are split at spaces, or as BLEU does if the source is in a script without spaces.
+    """
+    source_tokenization = fitting_tokenization(sources, source_language)
+    words = make_word_splitter(source_tokenization) if source_tokenization in UNSPACED else str.split
     buckets: dict[str, list[int]] = {name: [] for name in _bucket_names(LENGTHS, 1)}
     for index, source in enumerate(sources):
-        buckets[_bucket_name(len(source.split()), LENGTHS, 1)].append(index)
+        buckets[_bucket_name(len(words(source)), LENGTHS, 1)].append(index)
     results: list[LengthBucket] = []
     for name, lines in buckets.items():
         if lines:
@@ -123,16 +129,14 @@ def word_counts(lines: Iterable[str], words: Words) -> Counter[str]:
 
 def make_word_splitter(tokenize: Tokenization) -> Words:
     """Returns a function that splits a line into words as BLEU does."""
-    from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
-
-    split = BLEU(tokenize=tokenize, force=True).tokenizer
+    split = make_bleu(tokenize).tokenizer
     return lambda line: str(split(line)).split()
 
 
 def most_different_lines(systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], n: int) -> list[Line]:
     """Returns the `n` lines whose chrF differs most between systems; for a single system, those with the lowest chrF.
 
-    Lines that all systems translate alike are omitted.
+    Lines that all systems translate alike are omitted, and those that a single system rightly leaves blank.
     """
     scores = [sentence_scores(system, references) for system in systems]
 
@@ -140,9 +144,13 @@ def most_different_lines(systems: Sequence[Sequence[str]], references: Sequence[
         line_scores = [score[index] for score in scores]
         return max(line_scores) - min(line_scores) if len(line_scores) > 1 else -line_scores[0]
 
-    candidates = [
-        index for index, texts in enumerate(zip(*systems, strict=True)) if len({*texts}) > 1 or len(systems) == 1
-    ]
+    def is_telling(index: int) -> bool:
+        texts = [system[index] for system in systems]
+        if len(texts) > 1:
+            return len({*texts}) > 1
+        return not is_rightly_blank(texts[0], [reference[index] for reference in references])
+
+    candidates = filter(is_telling, range(len(systems[0])))
     order = sorted(candidates, key=lambda index: (-spread(index), index))[:n]
     return [
         Line(index + 1, tuple(system[index] for system in systems), tuple(score[index] for score in scores))

@@ -1,6 +1,6 @@
 """Evaluation and comparison of one or more systems on one test set."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -14,7 +14,15 @@ from transformer.evaluation.breakdown import (
     most_different_lines,
     word_counts,
 )
-from transformer.evaluation.scores import DEFAULT_METRICS, MetricName, Score, Tokenization, compare_scores
+from transformer.evaluation.scores import (
+    DEFAULT_METRICS,
+    MetricName,
+    Score,
+    compare_scores,
+    is_rightly_blank,
+    resolve_tokenization,
+)
+from transformer.evaluation.tokenization import Tokenization, TokenizationChoice, ter_note, tokenization_note
 
 SHOWN_LINES: Final = 10
 
@@ -27,11 +35,15 @@ class EvaluationSet:
         sources: Source lines; None if only translations are evaluated.
         references: One list of lines per reference.
         training: Target text from which word frequencies are counted; if None, the first reference.
+        source_language: Language of the sources as a BCP 47 tag, if it is known.
+        target_language: Language of the references, which selects the tokenization of BLEU.
     """
 
     sources: Sequence[str] | None
     references: Sequence[Sequence[str]]
     training: Sequence[str] | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,10 @@ class Evaluation:
         lengths: Scores by sentence length.
         frequencies: F1 of words by their frequency.
         lines: Lines on which systems differ most, or the worst lines of a single system.
-        empty: Number of empty translations of each system where the reference is not empty.
+        empty: Number of empty translations of each system where no reference is empty.
+        tokenization: Tokenization of BLEU.
+        blank_references: Number of lines with a blank reference.
+        notes: Doubts about the scores, one line each.
     """
 
     systems: tuple[System, ...]
@@ -63,6 +78,9 @@ class Evaluation:
     frequencies: tuple[FrequencyBucket, ...]
     lines: tuple[Line, ...]
     empty: tuple[int, ...]
+    tokenization: Tokenization = "13a"
+    blank_references: int = 0
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the evaluation as JSON values."""
@@ -71,6 +89,9 @@ class Evaluation:
                 {"name": system.name, "empty": empty, "scores": {score.name: _score_json(score) for score in scores}}
                 for system, empty, scores in zip(self.systems, self.empty, self.scores, strict=True)
             ],
+            "tokenization": self.tokenization,
+            "blank_references": self.blank_references,
+            "notes": list(self.notes),
             "by_length": [asdict(bucket) for bucket in self.lengths],
             "by_frequency": [asdict(bucket) for bucket in self.frequencies],
             "telling_lines": [asdict(line) for line in self.lines],
@@ -80,7 +101,7 @@ class Evaluation:
 def evaluate(
     systems: Sequence[System],
     test: EvaluationSet,
-    tokenize: Tokenization = "13a",
+    tokenize: TokenizationChoice = "auto",
     *,
     metrics: Sequence[MetricName] = DEFAULT_METRICS,
     samples: int = 1000,
@@ -91,7 +112,7 @@ def evaluate(
     Args:
         systems: At least one system; the first is the baseline of the significance tests.
         test: Test set.
-        tokenize: Tokenization of BLEU, also used for word frequencies.
+        tokenize: Tokenization of BLEU, also used for word frequencies; "auto" takes the one that fits the references.
         metrics: Names of the metrics.
         samples: Number of bootstrap samples; 0 omits confidence intervals and significance tests.
         n_lines: Number of lines in `Evaluation.lines`.
@@ -100,23 +121,36 @@ def evaluate(
         DataError: The numbers of lines differ, or the test set is empty.
     """
     translations = [system.translations for system in systems]
-    scores = compare_scores(translations, test.references, tokenize, metrics=metrics, samples=samples)
-    first, words = test.references[0], make_word_splitter(tokenize)
+    tokenization = resolve_tokenization(tokenize, test.references, test.target_language)
+    scores = compare_scores(translations, test.references, tokenization, metrics=metrics, samples=samples)
+    first, words = test.references[0], make_word_splitter(tokenization)
+    counted, language = (first, test.target_language) if test.sources is None else (test.sources, test.source_language)
     counts = word_counts(first if test.training is None else test.training, words)
     return Evaluation(
         tuple(systems),
         tuple(tuple(system_scores) for system_scores in scores),
         "reference" if test.sources is None else "source",
-        tuple(by_length(first if test.sources is None else test.sources, translations, test.references, tokenize)),
+        tuple(by_length(counted, translations, test.references, tokenization, language)),
         tuple(by_frequency(translations, first, counts, words)),
         tuple(most_different_lines(translations, test.references, n_lines)),
-        tuple(_count_empty(lines, first) for lines in translations),
+        tuple(_count_empty(lines, test.references) for lines in translations),
+        tokenization,
+        sum(any(not reference.strip() for reference in line) for line in zip(*test.references, strict=True)),
+        tuple(_notes(tokenization, test, metrics)),
     )
 
 
-def _count_empty(translations: Sequence[str], reference: Sequence[str]) -> int:
-    pairs = zip(translations, reference, strict=True)
-    return sum(not output.strip() and bool(expected.strip()) for output, expected in pairs)
+def _count_empty(translations: Sequence[str], references: Sequence[Sequence[str]]) -> int:
+    lines = zip(translations, *references, strict=True)
+    return sum(not output.strip() and not is_rightly_blank(output, expected) for output, *expected in lines)
+
+
+def _notes(tokenization: Tokenization, test: EvaluationSet, metrics: Sequence[MetricName]) -> Iterator[str]:
+    lines = [line for reference in test.references for line in reference]
+    if "BLEU" in metrics and (note := tokenization_note(tokenization, lines, test.target_language)):
+        yield note
+    if "TER" in metrics and (note := ter_note(lines)):
+        yield note
 
 
 def _score_json(score: Score) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from transformer.errors import ConfigError, DataError
+from transformer.evaluation.tokenization import UNSPACED, Tokenization, TokenizationChoice, fitting_tokenization
 
-Tokenization = Literal["13a", "intl", "zh", "char", "none"]
 MetricName = Literal["BLEU", "chrF", "chrF++", "TER"]
 METRICS: Final = get_args(MetricName)
 DEFAULT_METRICS: Final[tuple[MetricName, ...]] = ("BLEU", "chrF")
@@ -54,7 +54,7 @@ def parse_metrics(names: str) -> tuple[MetricName, ...]:
 def corpus_scores(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
-    tokenize: Tokenization = "13a",
+    tokenize: TokenizationChoice = "auto",
     *,
     metrics: Sequence[MetricName] = DEFAULT_METRICS,
     samples: int = 0,
@@ -65,8 +65,9 @@ def corpus_scores(
     Args:
         hypotheses: Translations, one per line.
         references: Reference translations, or several such lists of the same length.
-        tokenize: Tokenization of BLEU: that of mteval-v13a, or another of sacrebleu. "none" is for text that is already
-            tokenised; its scores are not comparable with those of plain text.
+        tokenize: Tokenization of BLEU: that of mteval-v13a, or another of sacrebleu; "auto" takes the one that fits the
+            references. "none" is for text that is already tokenised; its scores are not comparable with those of plain
+            text. TER splits Asian text if the tokenization is one for text without spaces.
         metrics: Names of the metrics.
         samples: Number of bootstrap samples for confidence intervals; 0 omits them.
         warn: Whether sacrebleu warns on stderr if plain text looks tokenised.
@@ -79,9 +80,10 @@ def corpus_scores(
     """
     reference_lists = _as_reference_lists(references)
     _check_line_counts(hypotheses, reference_lists)
+    tokenization = resolve_tokenization(tokenize, reference_lists)
     scores: list[Score] = []
     for name in metrics:
-        metric = _metric(name, tokenize, warn)
+        metric = _metric(name, tokenization, warn)
         result = metric.corpus_score(list(hypotheses), reference_lists, n_bootstrap=max(1, samples))
         interval = float(result._ci) if samples > 1 else None
         scores.append(Score(name, result.score, str(metric.get_signature()), interval))
@@ -91,7 +93,7 @@ def corpus_scores(
 def compare_scores(
     systems: Sequence[Sequence[str]],
     references: Sequence[str] | Sequence[Sequence[str]],
-    tokenize: Tokenization = "13a",
+    tokenize: TokenizationChoice = "auto",
     *,
     metrics: Sequence[MetricName] = DEFAULT_METRICS,
     samples: int = 1000,
@@ -107,12 +109,15 @@ def compare_scores(
     reference_lists = _as_reference_lists(references)
     for hypotheses in systems:
         _check_line_counts(hypotheses, reference_lists)
+    tokenization = resolve_tokenization(tokenize, reference_lists)
     columns: list[list[Score]] = []
     for name in metrics:
         named: list[tuple[str, Sequence[str]]] = [
             (str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)
         ]
-        test = PairedTest(named, {name: _metric(name, tokenize)}, reference_lists, test_type="bs", n_samples=samples)
+        test = PairedTest(
+            named, {name: _metric(name, tokenization)}, reference_lists, test_type="bs", n_samples=samples
+        )
         signatures, results = test()
         (signature,) = signatures.values()
         (results_of_systems,) = (column for title, column in results.items() if title != "System")
@@ -132,6 +137,8 @@ def _make_score(name: str, result: Any, signature: str, first: Any) -> Score:
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> list[float]:
     """Computes the chrF of every sentence, 0 to 100, to find the bad ones; their mean is not the corpus score.
 
+    A blank translation of a blank reference scores 100.
+
     Raises:
         DataError: The numbers of lines differ.
     """
@@ -140,17 +147,38 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[str] | Seque
         _check_line_counts(hypotheses, reference_lists)
     metric = _metric("chrF")
     lines = zip(hypotheses, *reference_lists, strict=True)
-    return [metric.sentence_score(hypothesis, expected).score for hypothesis, *expected in lines]
+    return [
+        100.0 if is_rightly_blank(hypothesis, expected) else metric.sentence_score(hypothesis, expected).score
+        for hypothesis, *expected in lines
+    ]
+
+
+def is_rightly_blank(translation: str, references: Sequence[str]) -> bool:
+    """Returns whether a translation is blank, and so is one of its references."""
+    return not translation.strip() and any(not reference.strip() for reference in references)
+
+
+def resolve_tokenization(
+    tokenize: TokenizationChoice, references: Sequence[Sequence[str]], language: str | None = None
+) -> Tokenization:
+    """Returns the tokenization that was asked for, or the one that fits the references."""
+    if tokenize != "auto":
+        return tokenize
+    return fitting_tokenization([line for lines in references for line in lines], language)
 
 
 def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False) -> Any:
-    from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
-    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.chrf import CHRF  # takes a moment to load
     from sacrebleu.metrics.ter import TER
 
     if name == "BLEU":
-        return BLEU(tokenize=tokenize, force=not warn or tokenize == "none")
-    metric: Any = TER() if name == "TER" else CHRF(word_order=CHRF_WORDS if name == "chrF++" else 0)
+        return make_bleu(tokenize, force=not warn or tokenize == "none")
+    is_unspaced = tokenize in UNSPACED
+    metric: Any = (
+        TER(normalized=is_unspaced, asian_support=is_unspaced)
+        if name == "TER"
+        else CHRF(word_order=CHRF_WORDS if name == "chrF++" else 0)
+    )
     compute = metric._compute_score_from_stats
 
     def compute_as_float(counts: Any) -> Any:
@@ -164,6 +192,22 @@ def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False
 
     metric._compute_score_from_stats = compute_as_float
     return metric
+
+
+def make_bleu(tokenize: Tokenization, *, force: bool = True) -> Any:
+    """Makes sacrebleu's BLEU; `force` suppresses its warnings about plain text that looks tokenised.
+
+    Raises:
+        ConfigError: The tokenization needs packages that are not installed.
+    """
+    from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
+
+    try:
+        return BLEU(tokenize=tokenize, force=force)
+    except RuntimeError as error:  # only ja-mecab needs other packages
+        raise ConfigError(
+            f"tokenize={tokenize!r} needs the packages mecab-python3 and ipadic; pip install 'sacrebleu[ja]'"
+        ) from error
 
 
 def _as_reference_lists(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from transformer.bundle import Bundle, load_bundle
+from transformer.bundle.languages import recorded_languages
 from transformer.decoding import GREEDY, Search, default_workers
 from transformer.decoding.shortlist_training import check_special_token_ids, load_shortlist
 from transformer.errors import BundleError, ConfigError
@@ -161,6 +162,8 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translat
         is_same = other_source.to_json() == source.to_json()
         ensemble.append((_translation_model(other), source if is_same else other_source))
     options.setdefault("max_source_tokens", min(map(_max_source_tokens, (bundle, *others))))
+    for side, language in zip(("source_language", "target_language"), recorded_languages(bundle), strict=True):
+        options.setdefault(side, language or "")
     return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **options)
 
 

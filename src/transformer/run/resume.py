@@ -11,6 +11,7 @@ from torch import nn
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.config import Config
+from transformer.data.config import DataConfig
 from transformer.errors import CheckpointError
 from transformer.run.fine_tuning import inherit_settings
 from transformer.run.recipe import Recipe, fill_in_training, parse_recipe
@@ -28,7 +29,10 @@ AT_THE_END = ("average_last", "average_best")
 LOGGING = ("log_every", "tensorboard")
 WHERE = ("threads", "device", "distribution", "rank_seconds", "activation_checkpointing")
 MAY_CHANGE = frozenset(
-    [*(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)), "data.prepared", "data.workers"]
+    [
+        *(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)),
+        *(f"data.{key}" for key in ("prepared", "workers", "source_language", "target_language")),
+    ]
 )
 """Keys that may change when a run is resumed; all others affect what a step computes."""
 INHERITED_KEYS = {"warmup_steps", "decay_steps", "precision", "accumulation"}
@@ -146,10 +150,23 @@ def _damage_warnings(progress: Progress, checkpoints: CheckpointManager) -> list
 def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
     recipe = fill_in_training(inherit_settings(recipe, previous), previous.training.model_dump(include=INHERITED_KEYS))
+    recipe = _keep_metric_and_languages(recipe, previous)
     if recipe.training.batch_tokens != "auto":
         return recipe
     training = recipe.training.model_copy(update={"batch_tokens": previous.training.batch_tokens})
     return recipe.model_copy(update={"training": training})
+
+
+def _keep_metric_and_languages(recipe: Recipe, previous: Recipe) -> Recipe:
+    """Fills in `best_metric`, whose default may differ between versions, and the languages, where they are not set."""
+    if "best_metric" not in recipe.training.model_fields_set:
+        training = recipe.training.model_copy(update={"best_metric": previous.training.best_metric})
+        recipe = recipe.model_copy(update={"training": training})
+    if not isinstance(recipe.data, DataConfig) or not isinstance(previous.data, DataConfig):
+        return recipe
+    recorded = previous.data.model_dump(include={"source_language", "target_language"})
+    unset_keys = {key: value for key, value in recorded.items() if getattr(recipe.data, key) is None}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=unset_keys)})
 
 
 def _check_texts_unchanged(

@@ -168,18 +168,20 @@ class Trainer:
             "data": self.task_data.facts,
             "step": progress.step,
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
-            **self._longest_source(),
+            **self._data_entries(),
             "seconds": progress.seconds,
             "machine": {**machine(), "device": self.state.backend.device.type},
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def _longest_source(self) -> dict[str, int]:
-        """Returns the provenance entry for the longest source seen in this run or in pretraining."""
-        n_tokens = self.task_data.provenance.get("max_source_tokens")
-        pretrained_n_tokens = (self.origin or {}).get("max_source_tokens", 0)
-        return {} if n_tokens is None else {"max_source_tokens": max(n_tokens, pretrained_n_tokens)}
+    def _data_entries(self) -> dict[str, Any]:
+        """Returns the provenance entries of the task; the longest source is that of this run or of pretraining."""
+        entries = dict(self.task_data.provenance)
+        if "max_source_tokens" in entries:
+            pretrained_n_tokens = (self.origin or {}).get("max_source_tokens", 0)
+            entries["max_source_tokens"] = max(entries["max_source_tokens"], pretrained_n_tokens)
+        return entries
 
     def plan_lines(self) -> list[str]:
         """Estimates time and memory of the rest of the run, on all ranks together; empty if the run is finished."""

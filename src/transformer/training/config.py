@@ -83,7 +83,7 @@ class TrainingConfig(Config):
         default=10, ge=0, description="consecutive validations without improvement before early stopping; 0 disables it"
     )
     best_metric: Literal["bleu", "chrf", "loss", "accuracy"] = Field(
-        default="bleu", description="validation metric that selects the best checkpoint; chosen by the task if not set"
+        default="chrf", description="validation metric that selects the best checkpoint; chosen by the task if not set"
     )
     stop_seconds: float = Field(
         default=300.0,

@@ -40,3 +40,11 @@ def test_the_papers_recipes_run_on_any_corpus(name: str, digit_corpus: tuple[Pat
     result = train(load_recipe(path, [f"{key}={value}" for key, value in small.items()]), tmp_path / "run", quiet=True)
     assert result.progress.step == 3
     assert result.average_scores["loss"] > 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*-en-de*.toml")), ids=lambda path: path.stem)
+def test_recipes_of_published_scores_keep_their_metric(path: Path) -> None:
+    """Catches a new default that changes which checkpoint a published figure is of."""
+    training = load_recipe(path).training
+    assert "best_metric" in training.model_fields_set
+    assert training.best_metric == ("loss" if path.stem.endswith("wu2021") else "bleu")

@@ -62,7 +62,7 @@ def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None,
         batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **config}
     )
     objective, reporter = Fragile(), Reporter(tmp_path / "metrics.jsonl", 15, 1, quiet=True)
-    callbacks = Callbacks(lambda: {"bleu": 1.0}, lambda progress: None, reporter, Interruption())
+    callbacks = Callbacks(lambda: {"chrf": 1.0}, lambda progress: None, reporter, Interruption())
     state = TrainingState(objective, make_optimizer(objective, training), 0, 1)
     try:
         return train(state, Kinds(kinds), training, lambda step: 0.01, progress or Progress(), callbacks)

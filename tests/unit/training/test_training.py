@@ -371,7 +371,7 @@ def run_loop(
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
     remaining_scores, remaining_losses = iter(scores), cycle(losses)
-    training = TrainingConfig(batch_tokens=16, log_every=1, **(EPOCH | config))
+    training = TrainingConfig(batch_tokens=16, log_every=1, best_metric="bleu", **(EPOCH | config))
     reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
 
@@ -555,7 +555,9 @@ def test_validation_loss_is_over_all_tokens() -> None:
 
 def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches control characters in a log file."""
-    config = TrainingConfig(max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4)
+    config = TrainingConfig(
+        max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4, best_metric="bleu"
+    )
     reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
     with watch_signals() as interruption:
         callbacks = Callbacks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)

@@ -6,26 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer.text.scripts import SCRIPTS, code_points, script_indices
+
 CHUNK_LINES, BUCKETS = 4096, 1 << 16
 Values = NDArray[np.float64]
 
-# First code point of each range and its script; "" marks ranges without letters of a single script.
-RANGES = (
-    (0x0, ""), (0x41, "Latin"), (0x5B, ""), (0x61, "Latin"), (0x7B, ""), (0xC0, "Latin"), (0xD7, ""), (0xD8, "Latin"),
-    (0xF7, ""), (0xF8, "Latin"), (0x250, ""), (0x370, "Greek"), (0x400, "Cyrillic"), (0x530, "Armenian"),
-    (0x590, "Hebrew"), (0x600, "Arabic"), (0x700, ""), (0x750, "Arabic"), (0x780, ""), (0x8A0, "Arabic"),
-    (0x900, "Devanagari"), (0x980, "Bengali"), (0xA00, "Gurmukhi"), (0xA80, "Gujarati"), (0xB00, "Odia"),
-    (0xB80, "Tamil"), (0xC00, "Telugu"), (0xC80, "Kannada"), (0xD00, "Malayalam"), (0xD80, "Sinhala"),
-    (0xE00, "Thai"), (0xE80, "Lao"), (0xF00, "Tibetan"), (0x1000, "Burmese"), (0x10A0, "Georgian"), (0x1100, "Hangul"),
-    (0x1200, "Ethiopic"), (0x1380, ""), (0x1780, "Khmer"), (0x1800, "Mongolian"), (0x18B0, ""), (0x1E00, "Latin"),
-    (0x1F00, "Greek"), (0x2000, ""), (0x3040, "Han or kana"), (0x3100, ""), (0x3130, "Hangul"), (0x3190, ""),
-    (0x3400, "Han or kana"), (0x4DC0, ""), (0x4E00, "Han or kana"), (0xA000, ""), (0xAC00, "Hangul"), (0xD7B0, ""),
-    (0xF900, "Han or kana"), (0xFB00, ""), (0xFB1D, "Hebrew"), (0xFB50, "Arabic"), (0xFE00, ""), (0xFE70, "Arabic"),
-    (0xFEFF, ""), (0x20000, "Han or kana"), (0x40000, ""),
-)  # fmt: skip
-STARTS = np.array([start for start, _ in RANGES])
-SCRIPTS = sorted({name for _, name in RANGES})
-SCRIPT_OF_RANGE = np.array([SCRIPTS.index(name) for _, name in RANGES])
+MERGED = {"Han": "Han or kana", "Kana": "Han or kana"}
+"""Scripts that are mixed in ordinary text and therefore count as one."""
+NAMES = sorted({MERGED.get(name, name) for name in SCRIPTS})
+MERGED_INDICES = np.array([NAMES.index(MERGED.get(name, name)) for name in SCRIPTS])
 USUAL_SHARE, MIN_LETTERS = 0.01, 3
 
 
@@ -34,11 +23,11 @@ def main_scripts(lines: Sequence[str]) -> list[str]:
     names: list[str] = []
     for chunk in _chunks(lines):
         codes, rows = _codes(chunk)
-        kinds = SCRIPT_OF_RANGE[np.searchsorted(STARTS, codes, "right") - 1]
-        table = np.bincount(rows * len(SCRIPTS) + kinds, minlength=len(chunk) * len(SCRIPTS))
+        kinds = MERGED_INDICES[script_indices(codes)]
+        table = np.bincount(rows * len(NAMES) + kinds, minlength=len(chunk) * len(NAMES))
         table = table.reshape(len(chunk), -1)
         table[:, 0] = MIN_LETTERS - 1  # "" wins unless a script has more
-        names += [SCRIPTS[index] for index in table.argmax(1).tolist()]
+        names += [NAMES[index] for index in table.argmax(1).tolist()]
     return names
 
 
@@ -105,8 +94,7 @@ def _chunks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _codes(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the code points of all lines, and the row of each code point."""
-    codes = np.frombuffer("".join(lines).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
-    return codes, np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    return code_points("".join(lines)), np.repeat(np.arange(len(lines)), [len(line) for line in lines])
 
 
 def _trigrams(lines: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ GPU_BATCH_TOKENS: Final = 8192
 TYPES: Final[dict[str, type]] = {
     "search": Search, "terminology": Terminology, "task": str, "max_source_tokens": int, "max_target_tokens": int,
     "batch_tokens": int, "workers": int, "deterministic": bool, "description": str,
+    "source_language": str, "target_language": str,
 }  # fmt: skip
 """Type of each option."""
 
@@ -41,6 +42,8 @@ class TranslatorConfig:
         deterministic: Whether each line is translated alone and on one thread. Translations and scores are then
             bitwise independent of the other lines; otherwise scores may differ in the last digits.
         description: Device, precision and number of processes, for users.
+        source_language: Language of the lines as a BCP 47 tag; empty if it is unknown.
+        target_language: Language of the translations.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -55,6 +58,8 @@ class TranslatorConfig:
     workers: int = 1
     deterministic: bool = False
     description: str = ""
+    source_language: str = ""
+    target_language: str = ""
 
     def __post_init__(self) -> None:
         """Validates the options."""

@@ -10,7 +10,8 @@ from typing import Any
 from transformer.bundle import Bundle, load_bundle, save_quantized
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
-from transformer.evaluation.scores import Score, Tokenization, corpus_scores
+from transformer.evaluation.scores import Score, corpus_scores
+from transformer.evaluation.tokenization import TokenizationChoice
 from transformer.inference.cpu import packed_bytes
 from transformer.pipelines.auto import load_translator
 from transformer.pipelines.translation.translator import Translator
@@ -84,7 +85,7 @@ def quantize(
     pairs: Sequence[tuple[str, str]],
     *,
     search: Search,
-    tokenize: Tokenization = "13a",
+    tokenize: TokenizationChoice = "auto",
     tolerance: float = 0.5,
     workers: int | None = None,
     on_result: Callable[[Mapping[str, Comparison]], None] = lambda comparisons: None,
@@ -99,7 +100,7 @@ def quantize(
         out: Folder of the quantized model; must not exist, or must be empty.
         pairs: Held-out sources and references.
         search: Search options of all translations.
-        tokenize: Tokenization of BLEU.
+        tokenize: Tokenization of BLEU; "auto" takes the one that fits the references.
         tolerance: Maximum loss of BLEU by int8, in points.
         workers: Maximum number of processes that translate in parallel.
         on_result: Callback that receives the comparisons before they are checked against the tolerance.
@@ -132,7 +133,7 @@ def quantize(
     return comparisons
 
 
-def _measure(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: Tokenization) -> Quality:
+def _measure(translator: Translator, pairs: Sequence[tuple[str, str]], tokenize: TokenizationChoice) -> Quality:
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     translator.translations(sources[:WARM_UP_LINES])
     start = time.perf_counter()

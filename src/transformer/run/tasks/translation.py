@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.bundle.languages import language_entries, recorded_languages
 from transformer.data.config import DataConfig
+from transformer.data.languages import IdentifiedLanguage, identify_languages
 from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.data.progress import Progress
 from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
+from transformer.evaluation.tokenization import Tokenization, fitting_tokenization
 from transformer.pipelines.translation.config import BATCH_TOKENS
 from transformer.pipelines.translation.segmentation import EXTRA_TOKENS
 from transformer.pipelines.translation.translator import Translator
@@ -41,6 +44,7 @@ class TranslationTask(Task):
         self.corpus_builder = CorpusBuilder(data, seed, folder, progress)
         self.checksums = self.corpus_builder.checksums
         self.corpus: Corpus | None = None
+        self.tokenization: Tokenization = "13a"
 
     def size(self) -> int:
         """Returns the number of training pairs."""
@@ -72,17 +76,33 @@ class TranslationTask(Task):
         lengths = config.model_dump()["src_seq_len"], config.model_dump()["tgt_seq_len"]
         corpus = self.corpus = self.corpus_builder.prepare(tokenizers, lengths)
         report = corpus.report
-        provenance = {"max_source_tokens": report.longest_source}
+        languages = self._identify_languages(recipe, base_bundle)
+        provenance = {"max_source_tokens": report.longest_source, **language_entries(*(x.tag for x in languages))}
         return TaskData(
             config,
             tokenizers,
             corpus.train,
             corpus.validation,
-            report.lines(),
+            [*report.lines(), self._language_line(*languages)],
             report.to_dict(),
             corpus.notes,
             provenance,
         )
+
+    def _identify_languages(
+        self, recipe: Recipe, base_bundle: Bundle | None
+    ) -> tuple[IdentifiedLanguage, IdentifiedLanguage]:
+        """Identifies the languages of the corpus, and the tokenization that BLEU needs for the target."""
+        assert self.corpus is not None
+        assert isinstance(recipe.data, DataConfig)
+        pairs = self.corpus.validation_text
+        pretrained = recorded_languages(base_bundle) if base_bundle else (None, None)
+        source, target = identify_languages(recipe.data, pairs, pretrained)
+        self.tokenization = fitting_tokenization([reference for _, reference in pairs], target.tag)
+        return source, target
+
+    def _language_line(self, source: IdentifiedLanguage, target: IdentifiedLanguage) -> str:
+        return f"languages: source {source}, target {target}; BLEU of tokens by {self.tokenization}"
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> TranslationObjective:
         """Implements `Task.objective`."""
@@ -104,7 +124,7 @@ class TranslationTask(Task):
         translations = self._translations(model, training, task_data, self._batches(training))
         references = [reference for _, reference in self.corpus.validation_text]
         outputs = [translations[line] for line in range(len(references))]
-        scores = corpus_scores(outputs, references)
+        scores = corpus_scores(outputs, references, self.tokenization)
         signatures = {score.name.lower(): score.signature for score in scores}
         return Scores(values | {score.name.lower(): score.value for score in scores}, signatures, outputs)
 

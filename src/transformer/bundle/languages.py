@@ -1,0 +1,53 @@
+"""Languages of a translation model, as its bundle records them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transformer.bundle.bundle import Bundle
+from transformer.text.languages import language_of_files, parse_language
+
+LANGUAGES: Final = "languages"
+"""Key of the provenance."""
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+SIDES: Final = ("source", "target")
+
+
+def language_entries(source: str | None, target: str | None) -> dict[str, Any]:
+    """Returns the entry of the provenance that records the languages of a model; empty if both are unknown."""
+    tags = {side: tag for side, tag in zip(SIDES, (source, target), strict=True) if tag is not None}
+    return {LANGUAGES: tags} if tags else {}
+
+
+def recorded_languages(bundle: Bundle) -> tuple[str | None, str | None]:
+    """Returns the source and the target language of a model as BCP 47 tags; None for a language that is unknown.
+
+    Bundles of earlier versions record the training files alone, whose names may tell.
+    """
+    tags = _mapping(bundle.provenance.get(LANGUAGES))
+    data = _mapping(_mapping(bundle.provenance.get("recipe")).get("data"))
+    source, target = (_parse(tags.get(side)) or _language_of_files(data.get(side)) for side in SIDES)
+    return source, target
+
+
+def published_languages(files: Mapping[str, bytes]) -> tuple[str | None, str | None]:
+    """Returns the languages that the tokenizer of a published translation model names, as OPUS-MT models do.
+
+    Args:
+        files: Contents of the published files by name.
+    """
+    settings = _mapping(json.loads(files.get(TOKENIZER_CONFIG, b"{}")))
+    return _parse(settings.get("source_lang")), _parse(settings.get("target_lang"))
+
+
+def _mapping(value: object) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _parse(tag: object) -> str | None:
+    return parse_language(tag) if isinstance(tag, str) else None
+
+
+def _language_of_files(paths: object) -> str | None:
+    names = paths if isinstance(paths, list) else [paths]
+    return language_of_files(name for name in names if isinstance(name, str))

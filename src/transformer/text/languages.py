@@ -1,0 +1,98 @@
+"""Languages of text as BCP 47 tags: from options, file names, or the text itself."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Final
+
+from transformer.text.scripts import count_letters
+
+COMPRESSIONS: Final = frozenset({".gz", ".zst"})
+GENERIC_SUFFIXES: Final = frozenset({".txt", ".text"})
+NO_LANGUAGES: Final = frozenset({"mis", "mul", "und", "zxx"})
+"""Codes for text of several languages, of an unknown one, or of none."""
+COMMON_CODES: Final = frozenset({"cmn", "fil", "tl", "yue"})
+"""Codes that name files of corpora although they have no code of two letters, or are no longer current."""
+LANGUAGE_OF_SCRIPT: Final = {
+    "Armenian": "hy", "Burmese": "my", "Georgian": "ka", "Greek": "el", "Gujarati": "gu", "Gurmukhi": "pa",
+    "Han": "zh", "Hangul": "ko", "Hebrew": "he", "Kana": "ja", "Kannada": "kn", "Khmer": "km", "Lao": "lo",
+    "Malayalam": "ml", "Odia": "or", "Sinhala": "si", "Tamil": "ta", "Telugu": "te", "Thai": "th", "Tibetan": "bo",
+}  # fmt: skip
+"""The language that is meant by text in a script that few languages share."""
+MIN_LETTERS, MIN_KANA_SHARE = 40, 0.05
+MIN_SAMPLE_LETTERS: Final = 500
+"""Minimum number of letters of a language that its script does not tell."""
+SAMPLE_LINES, LINES_AT_ONCE, MIN_AGREEMENT = 500, 5, 0.8
+
+
+def parse_language(tag: str) -> str | None:
+    """Returns a language tag in its canonical form, e.g. `de` for `deu`, `pt-BR` for `pt_br`; None if it is none."""
+    import langcodes  # takes a moment to load
+
+    tag = tag.strip()
+    if not langcodes.tag_is_valid(tag) or tag.partition("-")[0].lower() in NO_LANGUAGES:
+        return None
+    return langcodes.standardize_tag(tag, macro=True)
+
+
+def script_of_language(tag: str) -> str:
+    """Returns the usual script of a language as an ISO 15924 code, e.g. `Hans` for `zh`."""
+    import langcodes
+
+    return langcodes.Language.get(tag).maximize().script or ""
+
+
+def language_of_files(paths: Iterable[str]) -> str | None:
+    """Returns the language that the suffixes of files name, such as `train.en` or `train.pt_BR.gz`.
+
+    None if they name none, or different ones.
+    """
+    languages = {_language_of_file(path) for path in paths}
+    return languages.pop() if len(languages) == 1 else None
+
+
+def language_of_column(name: str) -> str | None:
+    """Returns the language that the name of a column is, such as `en` or `translation.en`."""
+    return _parse_name(name.rpartition(".")[2])
+
+
+def detect_language(lines: Sequence[str]) -> str | None:
+    """Identifies the language of a text; None if it has few letters, or its parts do not agree on one language."""
+    sample = [line for line in lines[:: -(-len(lines) // SAMPLE_LINES) or 1] if line.strip()]
+    letters = count_letters(sample)
+    if letters.total() < MIN_LETTERS:
+        return None
+    if letters["Kana"] >= MIN_KANA_SHARE * (letters["Kana"] + letters["Han"]):
+        letters["Kana"] += letters.pop("Han", 0)
+    script, n_letters = letters.most_common(1)[0]
+    if script in LANGUAGE_OF_SCRIPT:
+        return LANGUAGE_OF_SCRIPT[script] if n_letters >= letters.total() / 2 else None
+    if letters.total() < MIN_SAMPLE_LETTERS:
+        return None
+    from py3langid import classify  # loads a model, which takes a second
+
+    parts = [" ".join(sample[start : start + LINES_AT_ONCE]) for start in range(0, len(sample), LINES_AT_ONCE)]
+    language, votes = Counter(classify(part)[0] for part in parts).most_common(1)[0]
+    return parse_language(language) if votes >= MIN_AGREEMENT * len(parts) else None
+
+
+def _language_of_file(path: str) -> str | None:
+    suffixes = PurePath(path).suffixes
+    while suffixes and suffixes[-1].lower() in COMPRESSIONS | GENERIC_SUFFIXES:
+        suffixes.pop()
+    return _parse_name(suffixes[-1][1:]) if suffixes else None
+
+
+def _parse_name(name: str) -> str | None:
+    """Parses the part of a name; other words are codes of rare languages too, e.g. `src`, `tgt` and `txt`.
+
+    Therefore, only languages with a code of two letters count, unless a script or region follows (`ceb_Latn`).
+    """
+    import langcodes
+
+    language = parse_language(name)
+    if language is None or "-" in name or "_" in name or name.lower() in COMMON_CODES:
+        return language
+    canonical = langcodes.standardize_tag(name)
+    is_current = len(name) > 2 or canonical == name.lower()
+    return language if len(canonical) == 2 and is_current else None
