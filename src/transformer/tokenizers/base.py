@@ -59,6 +59,11 @@ class Tokenizer(ABC):
         del text
         return ""
 
+    def language_warning(self, text: str) -> str:
+        """Returns what is wrong with the language code of a text; empty if nothing is, as for most tokenizers."""
+        del text
+        return ""
+
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted."""

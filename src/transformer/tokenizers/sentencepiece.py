@@ -13,13 +13,15 @@ from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, UNK_ID
 
 SPACE = "\u2581"
-LANGUAGE_CODE = re.compile(r">>[^<>]*<<")
+LANGUAGE_CODE = re.compile(r"\s*(>>[^<>]*<<)")
+MAX_LISTED_CODES = 8
 
 
 class SentencePieceTokenizer(Tokenizer):
     """Splits text with a SentencePiece model; pieces that the vocabulary lacks become [UNK].
 
-    If a text begins with `>>code<<`, the code is one token; it selects the target language of multilingual models.
+    If a text begins with `>>code<<`, perhaps after white space, the code is one token; it selects the target language
+    of multilingual models.
 
     Args:
         model: Content of a `.spm` file.
@@ -28,6 +30,9 @@ class SentencePieceTokenizer(Tokenizer):
     Raises:
         ConfigError: the package sentencepiece is missing.
         DataError: the content is not that of a SentencePiece model.
+
+    Attributes:
+        language_codes: Codes of the target languages of a multilingual model; none for most models.
 
     Source: Kudo and Richardson 2018, "SentencePiece"; the files are those of Marian and OPUS-MT.
     """
@@ -41,6 +46,7 @@ class SentencePieceTokenizer(Tokenizer):
         except ImportError as error:
             raise ConfigError("the package sentencepiece is missing; pip install 'transformer[marian]'") from error
         self._model, self._vocabulary = model, list(vocabulary)
+        self.language_codes = [piece for piece in self._vocabulary if LANGUAGE_CODE.fullmatch(piece)]
         self._id_of = {piece: token for token, piece in enumerate(self._vocabulary, start=N_SPECIAL_TOKENS)}
         try:
             self._processor: Any = SentencePieceProcessor(model_proto=model)
@@ -57,14 +63,31 @@ class SentencePieceTokenizer(Tokenizer):
         codes = [LANGUAGE_CODE.match(text) for text in texts]
         remainders = [text[code.end() :] if code else text for text, code in zip(texts, codes, strict=True)]
         return [
-            [self._id_of.get(piece, UNK_ID) for piece in ([code.group()] if code else []) + pieces]
+            [self._id_of.get(piece, UNK_ID) for piece in ([code[1]] if code else []) + pieces]
             for code, pieces in zip(codes, self._processor.encode(remainders, out_type=str), strict=True)
         ]
 
     def language_prefix(self, text: str) -> str:
-        """Returns the code of the target language at the start of a text, e.g. `>>fra<<`, or an empty string."""
+        """Returns the code of the target language at the start of a text, e.g. `>>fra<<`, or an empty string.
+
+        White space before the code belongs to it.
+        """
         code = LANGUAGE_CODE.match(text)
         return code.group() if code else ""
+
+    def language_warning(self, text: str) -> str:
+        """Implements `Tokenizer.language_warning`: the code is unknown, or is missing where there are several."""
+        code, codes = LANGUAGE_CODE.match(text), self.language_codes
+        listed = ", ".join(codes[:MAX_LISTED_CODES])
+        if len(codes) > MAX_LISTED_CODES:
+            listed += f" and {len(codes) - MAX_LISTED_CODES} more"
+        if code and code[1] not in codes:
+            return f"{code[1]!r} is not a language code of the model, which has {listed or 'none'}"
+        if not code and len(codes) > 1 and text.strip():
+            return (
+                f"no language code at the start, which chooses the language of the translation; the model has {listed}"
+            )
+        return ""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted."""

@@ -46,6 +46,7 @@ class Assembler:
         ranks = zip(*(segment.hypotheses for segment in searched), strict=False)
         alternatives = tuple(Alternative.join(rank, target, penalty) for rank in ranks) or (EMPTY_ALTERNATIVE,)
         flags = (
+            *self._language_warnings(line),
             *self._splitting_warnings(line),
             *quality_warnings(searched, self.config.search),
             *self._prefix_warnings(line),
@@ -54,6 +55,12 @@ class Assembler:
         words = line.split.words
         mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
         return Translation(alternatives, flags, sources, mapped)
+
+    def _language_warnings(self, line: SegmentedLine) -> list[str]:
+        """Returns a warning about a missing or unknown language code at the start of a line."""
+        text = self.config.task * bool(line.text.strip()) + line.text
+        warning = self.tokenizers.source.language_warning(text)
+        return [warning] if warning else []
 
     def _splitting_warnings(self, line: SegmentedLine) -> list[str]:
         """Returns warnings about a line that was split."""

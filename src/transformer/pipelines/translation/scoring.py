@@ -53,6 +53,7 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     results: dict[int, PairScore] = {}
     fitting: list[int] = []
     source_lengths = translator.segmenter.source_lengths([source for source, _ in pairs], sources)
+    warnings = [translator.tokenizers.source.language_warning(source) for source, _ in pairs]
     for index, lengths in enumerate(zip(source_lengths, map(len, targets), strict=True)):
         flags = [
             f"the {name} has {length + 1} tokens, more than the model's {limit}"
@@ -72,7 +73,8 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
         model_sources = [retokenize(padded.src) for retokenize in translator.retokenizers]
         for index, scores in zip(batch, token_scores(models, padded, average, pads, model_sources), strict=True):
             pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].eos or 0])
-            results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces))
+            flags = (warnings[index],) if warnings[index] else ()
+            results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces), flags)
     return [results[index] for index in range(len(pairs))]
 
 

@@ -102,7 +102,7 @@ class Segmenter:
         encode, max_tokens = self.tokenizers.source.encode_batch, self.config.max_source_tokens - 1
         encoded = encode(texts)
         for text, tokens, length in zip(texts, encoded, self.source_lengths(texts, encoded), strict=True):
-            if not text.strip():
+            if not text[len(self.tokenizers.source.language_prefix(text)) :].strip():
                 yield SplitLine([]), []
             elif length <= max_tokens:
                 yield SplitLine([text]), [tokens]
