@@ -1,9 +1,20 @@
-"""Errors shown to users: one line each, with what is wrong and what to do about it."""
+"""Errors and notes shown to users: one line each, with what is wrong and what to do about it."""
+
+import logging
+from typing import Final
+
+LOGGER: Final = logging.getLogger("transformer")
+"""Logger of the notes. A program that configures no logging prints them on standard error."""
 
 
 def printable(text: str) -> str:
     r"""Escapes every character of a text that is not printable, e.g. as `\x1b` or `\u2028`."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def note(text: str) -> None:
+    """Tells the user what is not wrong, but good to know, in one line."""
+    LOGGER.warning("note: %s", printable(" ".join(text.split())))
 
 
 class TransformerError(Exception):

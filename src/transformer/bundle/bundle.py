@@ -1,6 +1,7 @@
 """Saving and loading of bundles: a model with its configuration, tokenizers and provenance."""
 
 import json
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from itertools import chain
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+from transformer.bundle.hub_cache import find_model
+from transformer.bundle.other_formats import check_is_folder, describe_other_format
 from transformer.bundle.provenance import Provenance
 from transformer.bundle.weights import SkipInit, load_parameters, load_quantized, quantize, tensors_and_ties
 from transformer.config import Config, describe_error
@@ -131,12 +134,9 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
         BundleError: The folder is not a model, is incomplete, or was changed after it was written; or the model is
             stored in int8 and `packed_in` is None.
     """
-    folder = resolve_model(Path(path))
-    config = folder / "config.json"
-    if not (folder / MANIFEST).exists() and config.is_file() and b'"model_type"' in config.read_bytes():
-        raise BundleError(
-            f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
-        )
+    folder = resolve_model(find_model(Path(path)))
+    if not (folder / MANIFEST).exists():
+        _refuse_other_folders(folder)
     verified = VerifiedFolder(folder, BUNDLE)
     files = {name: verified.read(name) for name in verified.manifest.files if not name.endswith(".safetensors")}
     precision = verified.manifest.precision
@@ -149,6 +149,23 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
         bundle = _read(verified, files, packed_in, verification)
         verification.result()
     return bundle
+
+
+def _refuse_other_folders(folder: Path) -> None:
+    """Refuses published folders, which must be imported first, and models of other programs.
+
+    Raises:
+        BundleError: The folder, or file, is one of them.
+    """
+    check_is_folder(folder)
+    config = folder / "config.json"
+    has_weights = any(folder.glob("model*.safetensors*"))
+    if not has_weights and (other := describe_other_format(folder)) is not None:
+        raise BundleError(other)
+    if config.is_file() and re.search(rb'"(model_type|architectures)"', config.read_bytes()):
+        raise BundleError(
+            f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
+        )
 
 
 def _read(

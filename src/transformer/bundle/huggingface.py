@@ -1,6 +1,7 @@
 """Reads and writes models in the Hugging Face format: config.json, safetensors and tokenizer files."""
 
 import json
+import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +11,15 @@ from torch import Tensor
 
 from transformer.bundle import Bundle
 from transformer.bundle.bundle import check_vocabulary_sizes
+from transformer.bundle.hub_cache import repository_name
 from transformer.bundle.languages import language_entries, published_languages
+from transformer.bundle.other_formats import check_is_folder, describe_other_format
 from transformer.bundle.weights import SkipInit
 from transformer.config import describe_error
-from transformer.errors import BundleError, ConfigError, DataError
+from transformer.errors import BundleError, ConfigError, DataError, note
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
+from transformer.models.huggingface.key_mapping import OTHER_PROGRAM, unwrap
 from transformer.storage.atomic import whole_folder
 from transformer.storage.tensor_files import load_tensors, save_tensors
 
@@ -23,6 +27,11 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
 MAX_BYTES: Final = 1 << 28
 """Maximum size of a file other than the weights."""
+COMMANDS: Final = {
+    "encoder-decoder": ("translate", "evaluate", "score"), "language model": ("generate", "perplexity"),
+    "encoder": ("classify", "embed", "fill"), "image encoder": ("classify",),
+}  # fmt: skip
+"""Commands that use a published model as it is, by the kind of the model."""
 MAX_LISTED: Final = 3
 """Maximum number of tensors listed in a message."""
 
@@ -30,41 +39,83 @@ MAX_LISTED: Final = 3
 def read_published(folder: Path) -> Bundle:
     """Reads a published model as a bundle, in float32.
 
+    Settings that change nothing here are named in a note.
+
     Args:
         folder: Folder with config.json, model.safetensors or its shards, and the tokenizer's files.
 
     Raises:
-        BundleError: The folder lacks a file, has only pickled weights, or contains an unsupported model: one of
-            another type, with other parameters, or with an unknown setting. Nothing is ignored silently.
+        BundleError: The folder lacks a file, has only pickled weights or those of another program, or contains an
+            unsupported model: one of another type, with other parameters, or with an unknown setting that changes the
+            computation.
     """
     files = _small_files(folder)
     if CONFIG not in files:
-        raise BundleError(f"{folder} has no {CONFIG}; give the folder of a published model")
+        raise BundleError(
+            describe_other_format(folder) or f"{folder} has no {CONFIG}; give the folder of a published model"
+        )
+    model_family: Family | None = None
     try:
-        content: Any = json.loads(files[CONFIG])
-        if not isinstance(content, dict):
-            raise BundleError(f"{folder / CONFIG} is not a JSON object; copy it again")
-        published = AuditedConfig(cast("dict[str, Any]", content))
-        model_family = family_of(str(published.get("model_type")))
-        weights = model_family.weights()
-        tensors = read_tensors(folder, *content.get("architectures") or ())
-        config = weights.read_config(model_family.config, published, files, tensors.keys())
-        tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
-        if tokenizers:
-            check_vocabulary_sizes(tokenizers, config)
-        published.check_all_read()
-        state = weights.read_weights(config, tensors)
-        with SkipInit():
-            model = model_family.build(config)
-        with _report_shape_mismatches(lambda: weights.write_weights(config, model.state_dict()), tensors):
-            model.load_state_dict(state)
+        content = _read_config(folder, files[CONFIG])
+        model_family = family_of(infer_model_type(content))
+        bundle, unused = _read_model(folder, model_family, content, files)
+    except BundleError as error:
+        reason = str(error).replace(f"{folder} has", "it has", 1).replace(f"{folder}{os.sep}", "", 1)
+        raise BundleError(f"{_blocked_commands(model_family)} can read {folder}: {reason}") from error
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as error:
-        raise BundleError(f"{folder}: {describe_error(error)}; this version does not read such a model") from error
-    origin = {"folder": folder.name, "model_type": published["model_type"]}
+        raise BundleError(
+            f"{_blocked_commands(model_family)} can read {folder}: {describe_error(error)}; this version does not read "
+            "such a model"
+        ) from error
+    if unused:
+        note(f"{folder / CONFIG} has settings that nothing here computes with: {', '.join(unused)}")
+    return bundle
+
+
+def _read_config(folder: Path, raw: bytes) -> dict[str, Any]:
+    """Parses config.json, and checks that the weights beside it are not those of another program.
+
+    Raises:
+        BundleError: The content is not an object, or the weights are pickled or in another format.
+    """
+    content: Any = json.loads(raw)
+    if not isinstance(content, dict):
+        raise BundleError(f"{folder / CONFIG} is not a JSON object; copy it again")
+    content = cast("dict[str, Any]", content)
+    has_weights = (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+    if not has_weights and (other := describe_other_format(folder)) is not None:
+        raise BundleError(other)
+    return content
+
+
+def _read_model(
+    folder: Path, model_family: Family, content: dict[str, Any], files: Mapping[str, bytes]
+) -> tuple[Bundle, list[str]]:
+    """Reads the model of a family, and returns with it the names of the settings that were not used."""
+    published, weights = AuditedConfig(content), model_family.weights()
+    tensors = unwrap(read_tensors(folder))
+    config = weights.read_config(model_family.config, published, files, tensors.keys())
+    tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
+    if tokenizers:
+        check_vocabulary_sizes(tokenizers, config)
+    unused = published.check_all_read()
+    state = weights.read_weights(config, tensors)
+    with SkipInit():
+        model = model_family.build(config)
+    with _report_shape_mismatches(lambda: weights.write_weights(config, model.state_dict()), tensors):
+        model.load_state_dict(state)
+    origin = {"folder": repository_name(folder), "model_type": infer_model_type(content)}
     sizes = config.model_dump()
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
     languages = language_entries(*published_languages(files)) if "tgt_seq_len" in sizes else {}
-    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages})
+    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages}), unused
+
+
+def _blocked_commands(model_family: Family | None) -> str:
+    """Names the commands that would use a model of a family; all commands if the family is not known."""
+    if model_family is None:
+        return "no command"
+    return f"none of {', '.join([*COMMANDS[model_family.kind], 'info'])} and import"
 
 
 @contextmanager
@@ -114,6 +165,36 @@ def write_published(bundle: Bundle, folder: Path) -> None:
         (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)  # the library lets only the owner read it
 
 
+def infer_model_type(config: Mapping[str, Any]) -> str:
+    """Returns the `model_type` of a published configuration, if it is missing that of the architecture.
+
+    Raises:
+        BundleError: Both are missing, or no family supports the architecture.
+    """
+    if config.get("model_type") is not None:
+        return str(config["model_type"])
+    formats = [family(name).weights() for name in family_names()]
+    by_architecture = {name: published.model_types[0] for published in formats for name in published.architectures}
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    if types := {by_architecture[name] for name in architectures if name in by_architecture}:
+        return types.pop()
+    if architectures:
+        raise BundleError(
+            f"{CONFIG} has no model_type, and architectures={architectures[0]!r} is not known; only "
+            f"{', '.join(by_architecture)} are; {OTHER_PROGRAM}"
+        )
+    n_settings = {
+        published.model_types[0]: len({hf_name for hf_name, _ in published.settings.values()} & config.keys())
+        for published in formats
+        if published.model_types
+    }
+    likely = max(n_settings, key=lambda name: n_settings[name])
+    advice = f'"model_type": "{likely}" to it if the model is one, as its settings suggest'
+    if not n_settings[likely]:
+        advice = f"a model_type to it, one of {', '.join(n_settings)}"
+    raise BundleError(f"{CONFIG} has neither model_type nor architectures; add {advice}")
+
+
 def family_of(model_type: str) -> Family:
     """Returns the family that supports a published `model_type`.
 
@@ -127,30 +208,23 @@ def family_of(model_type: str) -> Family:
         if model_type in types:
             return candidate
         known += types
-    raise BundleError(f"model_type={model_type!r} is not known; only {', '.join(known)} are")
+    raise BundleError(f"{CONFIG}: model_type={model_type!r} is not known; only {', '.join(known)} are; {OTHER_PROGRAM}")
 
 
-def read_tensors(folder: Path, architecture: str = "the model's class", *_: str) -> dict[str, Tensor]:
+def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Reads the weights of a folder, from one file or from shards.
 
     Args:
         folder: Folder of the model.
-        architecture: Class of `transformers` that has all parameters of the model, for messages.
 
     Raises:
-        BundleError: The weights or a shard are missing, or the weights are pickled, which could run code.
+        BundleError: The weights or a shard are missing, or are not those of a model.
     """
     names = [WEIGHTS]
     if not (folder / WEIGHTS).is_file():
-        if (folder / INDEX).is_file():
-            names = sorted(set(json.loads((folder / INDEX).read_bytes())["weight_map"].values()))
-        elif pickled := sorted(path.name for path in folder.glob("*.bin")):
-            raise BundleError(
-                f"{folder} has pickled weights alone ({pickled[0]}), which can run code; convert them where you trust "
-                f"them: {architecture}.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers does"
-            )
-        else:
+        if not (folder / INDEX).is_file():
             raise BundleError(f"{folder} has no {WEIGHTS}; copy the whole folder")
+        names = sorted(set(json.loads((folder / INDEX).read_bytes())["weight_map"].values()))
     tensors: dict[str, Tensor] = {}
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
@@ -171,6 +245,7 @@ def read_tensors(folder: Path, architecture: str = "the model's class", *_: str)
 
 def _small_files(folder: Path) -> dict[str, bytes]:
     """Reads all files other than the weights, by name."""
+    check_is_folder(folder)
     if not folder.is_dir():
         raise BundleError(f"{folder} is not a folder; give that of a published model")
     contents: dict[str, bytes] = {}

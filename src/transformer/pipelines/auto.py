@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from transformer.bundle import Bundle, load_bundle
+from transformer.bundle.hub_cache import find_model
 from transformer.bundle.languages import recorded_languages
 from transformer.decoding import GREEDY, Search, default_workers
 from transformer.decoding.shortlist_training import check_special_token_ids, load_shortlist
@@ -46,7 +47,7 @@ def load(
         A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, depending on the model's family.
 
     Args:
-        path: Folder of the model.
+        path: Folder of the model, or the name of a published model that is in the Hugging Face cache of this machine.
         search: Options of the search for translations, e.g. `Search(beam=4)`.
         ensemble: Further models with the same target tokenizer. Their predictions are averaged with the first model's.
         precision: Precision of the weights: "float32", "bf16" or "int8". "auto" is the fastest on this machine, see
@@ -111,7 +112,8 @@ def load_translator(path: Path | str, **options: Any) -> Translator:
 
 
 def read_model(path: Path, packed_in: Precision) -> Bundle:
-    """Reads a bundle, or converts a published folder to one."""
+    """Reads a bundle, or converts a published folder to one; its name on the Hub finds it in the cache."""
+    path = find_model(path)
     if (path / "config.json").is_file() and not (path / "manifest.json").exists():
         from transformer.bundle.huggingface import read_published  # rarely needed
 
@@ -149,8 +151,12 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translat
 
     Raises:
         BundleError: A model does not translate, or the target tokenizers differ.
+        ConfigError: The task is a language code that the model lacks.
     """
     source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    task = str(options.get("task", ""))
+    if source.language_prefix(task) and (warning := source.language_warning(task)):
+        raise ConfigError(f"task={task!r}: {warning}; give one of them")
     ensemble: list[tuple[Transformer, Tokenizer]] = []
     for other in others:
         if other.tokenizers.target.to_json() != target.to_json():

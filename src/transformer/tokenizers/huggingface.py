@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any, Final
 
@@ -14,28 +15,16 @@ from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig
+from transformer.tokenizers.huggingface_files import (
+    CONFIG_FILE,
+    TOKENIZER_FILE,
+    read_tokenizer_json,
+    special_token_names,
+)
 from transformer.tokenizers.library_checks import library_errors, read_library_tokenizer
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES, UNK_ID, SpecialTokenIds
 
-TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
-    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
-)  # fmt: skip
-ADDED_TOKENS_FILE: Final = "added_tokens.json"
 INPUTS: Final = ("input_ids", "attention_mask")
-TOKENIZER_FILE_ONLY: Final = f"read from {TOKENIZER_FILE} alone, which AutoTokenizer of transformers writes; add it"
-BERT_CONFIG: Final[dict[str, tuple[Any, ...]]] = {
-    "tokenizer_class": (
-        None, "PreTrainedTokenizerFast",
-        *(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast")),
-    ),
-    "word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece"),
-    "do_basic_tokenize": (None, True), "never_split": (None, []),
-}  # fmt: skip
-"""Options of tokenizer_config.json, and the values for which words are split as BERT splits them."""
-NORMALIZER_OPTIONS: Final = {
-    "do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars",
-}  # fmt: skip
-"""Options of tokenizer_config.json -> the same options of a BertNormalizer."""
 STORED_KEY: Final = "published"
 """First key of the serialized tokenizer, by which its kind is recognized."""
 
@@ -61,6 +50,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._library = read_library_tokenizer(content)
         self.content = content
         self.special_tokens = special_tokens
+        if special_tokens.unk is None:
+            self.special_tokens = replace(special_tokens, unk=unknown_token_id(self._library, content))
         self._library.no_truncation()
         self._library.no_padding()
         with library_errors("a tokenizer that cannot read 'a'; copy its files again"):
@@ -70,9 +61,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._boundary_tokens = tuple(template.ids[:first]), tuple(template.ids[last:])
         self._library.encode_special_tokens = True
         added = self._library.get_added_tokens_decoder()
-        self._special = {
-            token for token, properties in added.items() if properties.special and token != special_tokens.unk
-        }
+        self._special = {token for token, properties in added.items() if properties.special}
+        self._special -= {self.special_tokens.unk}
 
     @property
     def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -122,12 +112,18 @@ class HuggingFaceTokenizer(Tokenizer):
             return encode(list(texts), add_special_tokens=False)
 
     def _as_text(self, ids: list[int]) -> list[int]:
-        """Replaces ids of special tokens by that of unknown text; Unigram also recognizes special tokens in text."""
+        """Replaces ids of special tokens by that of unknown text; Unigram also recognizes special tokens in text.
+
+        Raises:
+            DataError: the tokenizer has no id for unknown text.
+        """
         if self._special.isdisjoint(ids):
             return ids
         unk = self.special_tokens.unk
-        token_ids = (unk if token in self._special else token for token in ids)
-        return [token for token in token_ids if token is not None]
+        if unk is None:
+            typed = self.pieces([token for token in ids if token in self._special])
+            raise DataError(f"{typed[0]} in a text is a special token of this tokenizer; remove it from the text")
+        return [unk if token in self._special else token for token in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted."""
@@ -172,146 +168,55 @@ class HuggingFaceTokenizer(Tokenizer):
             ) from error
 
 
-def read_tokenizer(files: Mapping[str, bytes], special_tokens: SpecialTokenIds) -> HuggingFaceTokenizer:
+def read_tokenizer(
+    files: Mapping[str, bytes], special_tokens: SpecialTokenIds, n_tokens: int | None = None
+) -> HuggingFaceTokenizer:
     """Reads the tokenizer of a published folder: tokenizer.json, or vocab.txt, or vocab.json with merges.txt.
 
     Args:
         files: Small files of the folder by name.
         special_tokens: Ids of the special tokens, see `read_special_token_ids`.
+        n_tokens: Number of tokens of the model, if known.
 
     Raises:
-        BundleError: the folder has none of these files.
+        BundleError: the folder has none of these files, or a token that the model lacks.
     """
-    return HuggingFaceTokenizer(_content(files), special_tokens)
+    return HuggingFaceTokenizer(read_tokenizer_json(files, n_tokens), special_tokens)
 
 
-def read_special_token_ids(files: Mapping[str, bytes], names: Mapping[str, str]) -> dict[str, int | None]:
+def read_special_token_ids(
+    files: Mapping[str, bytes], names: Mapping[str, str | None], n_tokens: int | None = None
+) -> dict[str, int | None]:
     """Reads the ids of special tokens.
 
     Args:
         files: Small files of the folder by name.
         names: Role -> default token, for roles that the folder does not define, e.g. {"mask_token": "[MASK]"}.
+        n_tokens: Number of tokens of the model, if known.
 
     Raises:
         BundleError: the folder has no tokenizer.
     """
-    config: dict[str, Any] = {}
-    for name in (CONFIG_FILE, "special_tokens_map.json"):
-        config |= json.loads(files[name]) if name in files else {}
-    content = _content(files)
+    content = read_tokenizer_json(files, n_tokens)
     library = read_library_tokenizer(content)
-    token_ids: dict[str, int | None] = {}
-    for role, default in names.items():
-        token = config.get(role) or default
-        token_ids[role] = library.token_to_id(token["content"] if isinstance(token, dict) else str(token))
+    named = {role: token for role, token in names.items() if token is not None} | special_token_names(files)
+    token_ids = {role: library.token_to_id(named[role]) if role in named else None for role in names}
+    if "unk_token" in names and (unknown := unknown_token_id(library, content)) is not None:
+        token_ids["unk_token"] = unknown
     return token_ids
 
 
-def _content(files: Mapping[str, bytes]) -> str:
-    if TOKENIZER_FILE in files:
-        _check_normalization(json.loads(files[TOKENIZER_FILE]), json.loads(files.get(CONFIG_FILE, b"{}")))
-        return files[TOKENIZER_FILE].decode("utf-8")
-    try:
-        if VOCAB_TXT in files:
-            return _word_pieces(files).to_str()
-        if VOCAB_JSON in files and MERGES_TXT in files:
-            return _byte_pairs(files).to_str()
-    except BundleError:
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged; copy it again") from error
-    raise BundleError(
-        f"there is no {TOKENIZER_FILE}, nor {VOCAB_TXT}, nor {VOCAB_JSON} with {MERGES_TXT}; copy the whole folder "
-        "(AutoTokenizer of transformers writes tokenizer.json)"
-    )
+def unknown_token_id(library: tokenizers.Tokenizer, content: str) -> int | None:
+    """Returns the id that a tokenizer gives to unknown text; None if it has no such id.
 
-
-def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """Creates the tokenizer of BERT from its vocabulary (Devlin et al. 2019, Sec. 3).
-
-    Raises:
-        BundleError: the config names another tokenizer, or there are tokens that the vocabulary lacks.
+    Args:
+        library: The tokenizer.
+        content: Its tokenizer.json.
     """
-    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
-    other = {name: config.get(name) for name, known in BERT_CONFIG.items() if config.get(name) not in known}
-    if other:
-        name, value = other.popitem()
-        raise BundleError(
-            f"{name}={value!r} in {CONFIG_FILE} does not read {VOCAB_TXT} as BERT does; add a {TOKENIZER_FILE}"
-        )
-    vocabulary = {word: token for token, word in enumerate(_lines(files[VOCAB_TXT]))}
-    _check_added_tokens(files, vocabulary, VOCAB_TXT)
-    if not {"[UNK]", "[CLS]", "[SEP]"} <= vocabulary.keys():
-        raise BundleError(f"{VOCAB_TXT} lacks [UNK], [CLS] or [SEP]; copy it again")
-    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
-    library.normalizer = normalizers.BertNormalizer(
-        lowercase=bool(config.get("do_lower_case", True)),
-        strip_accents=config.get("strip_accents"),
-        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
-    )
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece()
-    library.add_special_tokens([word for word in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if word in vocabulary])
-    library.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(word, vocabulary[word]) for word in ("[CLS]", "[SEP]")],
-    )
-    return library
-
-
-def _lines(content: bytes) -> list[str]:
-    """Returns the lines of a text file with Unix or Windows line ends."""
-    return content.decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
-
-
-def _check_normalization(tokenizer: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Checks that tokenizer.json and the config agree on case, accents and Chinese characters.
-
-    Raises:
-        BundleError: the two differ.
-    """
-    normalizer = tokenizer.get("normalizer") or {}
-    if normalizer.get("type") != "BertNormalizer":
-        return
-    for config_name, name in NORMALIZER_OPTIONS.items():
-        if config.get(config_name) not in (None, normalizer.get(name)):
-            raise BundleError(
-                f"{config_name}={config[config_name]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; "
-                "make the two agree"
-            )
-
-
-def _check_added_tokens(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
-    """Checks that the folder has no added tokens that the vocabulary lacks.
-
-    Raises:
-        BundleError: there are such tokens.
-    """
-    config, added = (json.loads(files.get(file, b"{}")) for file in (CONFIG_FILE, ADDED_TOKENS_FILE))
-    tokens = {*added, *(token["content"] for token in config.get("added_tokens_decoder", {}).values())}
-    if missing := tokens - vocabulary.keys():
-        raise BundleError(f"tokens beside {name} ({', '.join(sorted(missing))}): {TOKENIZER_FILE_ONLY}")
-
-
-def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
-    """Creates the tokenizer of GPT-2 from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
-
-    Raises:
-        BundleError: texts have boundary tokens, or there are tokens that the vocabulary lacks.
-    """
-    lines = [line for line in _lines(files[MERGES_TXT]) if line and not line.startswith("#version")]
-    pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
-    vocabulary: dict[str, int] = json.loads(files[VOCAB_JSON])
-    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
-    _check_added_tokens(files, vocabulary, VOCAB_JSON)
-    if config.get("add_bos_token"):
-        raise BundleError(f"add_bos_token in {CONFIG_FILE}: {TOKENIZER_FILE_ONLY}")
-    library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
-    library.decoder = decoders.ByteLevel()
-    library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
-    return library
+    model: Any = library.model
+    if isinstance(model, models.Unigram):
+        return json.loads(content)["model"].get("unk_id")
+    return None if model.unk_token is None else library.token_to_id(model.unk_token)
 
 
 def write_tokenizer(

@@ -20,6 +20,7 @@ from transformer.models.huggingface.key_mapping import (
     read_labels,
     write_labels,
 )
+from transformer.tokenizers.huggingface_files import lowercases
 
 MODULES, POOLING, SENTENCES = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 PROMPTS: Final = "config_sentence_transformers.json"
@@ -41,7 +42,7 @@ SETTINGS: Final = {
 FIXED: Final[dict[str, tuple[Any, ...]]] = {
     "is_decoder": (False,), "add_cross_attention": (False,), "position_embedding_type": ("absolute",),
     "tie_word_embeddings": (True,), "problem_type": (None, "single_label_classification"),
-    "is_encoder_decoder": (False,),
+    "is_encoder_decoder": (False,), "is_causal": (False, None),
 }  # fmt: skip
 
 
@@ -74,8 +75,11 @@ def _text_tokens(files: Mapping[str, bytes]) -> int | None:
             f"default_prompt_name={prompts['default_prompt_name']!r} in {PROMPTS} puts a prompt before every text, "
             "which is not known; set it to null and write the prompt yourself"
         )
-    if sentences.get("do_lower_case"):
-        raise BundleError(f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known")
+    if sentences.get("do_lower_case") and not lowercases(files):
+        raise BundleError(
+            f"{SENTENCES} lower-cases texts beside the tokenizer, which is not known; set do_lower_case to false and "
+            "lower-case the texts yourself"
+        )
     return sentences.get("max_seq_length")
 
 
@@ -90,7 +94,10 @@ def _embedding(files: Mapping[str, bytes]) -> str:
     if "Pooling" in kinds and POOLING not in files:
         raise BundleError(f"{POOLING}, which {MODULES} names, is missing; copy the whole folder")
     if not set(kinds) <= {"Transformer", "Pooling", "Normalize"}:
-        raise BundleError(f"{MODULES} names {', '.join(kinds)}; only Transformer, Pooling and Normalize are known")
+        raise BundleError(
+            f"{MODULES} names {', '.join(kinds)}; only Transformer, Pooling and Normalize are known; use "
+            "sentence-transformers for this model"
+        )
     pooling = json.loads(files.get(POOLING, b"{}"))
     modes = {name for name, is_on in pooling.items() if is_on is True and name.startswith("pooling_mode_")}
     if "pooling_mode" in pooling:  # as sentence-transformers write it since version 5
@@ -182,7 +189,7 @@ def table(config: BertConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("bert",), SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
+    ("bert",), ARCHITECTURES, SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
     heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", inputs=(*INPUTS, "token_type_ids"),
     frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
     write_files=write_files,

@@ -17,6 +17,7 @@ from transformer.models.huggingface.key_mapping import (
     map_choice,
 )
 
+ARCHITECTURES: Final = ("GPT2LMHeadModel", "GPT2Model")
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 50257), "seq_len": ("n_positions", 1024), "d_model": ("n_embd", 768),
     "N": ("n_layer", 12), "h": ("n_head", 12), "eps": ("layer_norm_epsilon", 1e-5), "dropout": ("resid_pdrop", 0.1),
@@ -29,8 +30,10 @@ SETTINGS: Final = {
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """Reads the settings that need more than another name."""
     del names, files
-    check_architectures(published, ("GPT2LMHeadModel", "GPT2Model"))
-    check_settings(published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,)})
+    check_architectures(published, ARCHITECTURES)
+    check_settings(
+        published, {"add_cross_attention": (False,), "is_encoder_decoder": (False,), "is_causal": (True, None)}
+    )
     return {"activation": map_choice(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
 
 
@@ -66,7 +69,7 @@ def table(config: GptConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("gpt2",), SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
+    ("gpt2",), ARCHITECTURES, SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
     ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
     write_files=language_model_files, ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )  # fmt: skip

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from transformer.config import Config
 from transformer.errors import BundleError
-from transformer.models.huggingface.generation_config import check_generation, check_single_eos
+from transformer.models.huggingface.generation_config import check_generation, read_token_id
 from transformer.models.huggingface.key_mapping import (
+    CONFIG,
+    OTHER_PROGRAM,
     ParameterMapping,
     check_settings,
     check_size,
@@ -44,12 +46,14 @@ class HuggingFaceFormat:
 
     Attributes:
         model_types: Supported values of `model_type`; the first is written.
+        architectures: Supported classes of `transformers`.
         settings: Published name and default of each setting of this package.
         table: Function that returns the mapping of every parameter of a configuration.
         read: Function that returns further settings of this package from a published configuration, the names of the
             parameters and the small files beside it; it rejects unsupported values.
         write: Function that returns further published settings of a configuration.
         ids: Published name and default of each setting that is the id of a special token.
+        required: Special tokens that a model needs.
         special: Name of each special token by its published role, if the tokenizer does not name it.
         prefix: Prefix that parameter names lack if the model was published without a head.
         heads: Beginnings of parameter names that never have the prefix.
@@ -60,11 +64,13 @@ class HuggingFaceFormat:
     """
 
     model_types: tuple[str, ...]
+    architectures: tuple[str, ...] = ()
     settings: Names = field(default_factory=dict[str, tuple[str, Any]])
     table: Callable[[Any], Sequence[ParameterMapping]] = lambda _: ()
     read: Callable[[Mapping[str, Any], Collection[str], Mapping[str, bytes]], dict[str, Any]] = lambda *_: {}
     write: Callable[[Any], dict[str, Any]] = lambda _: {}
     ids: Names = field(default_factory=dict[str, tuple[str, Any]])
+    required: tuple[str, ...] = ()
     special: Mapping[str, str] = field(default_factory=dict[str, str])
     prefix: str = ""
     heads: tuple[str, ...] = ()
@@ -90,20 +96,26 @@ class HuggingFaceFormat:
         """
         check_settings(published, UNSUPPORTED)
         if not set(published.get("layer_types") or ()) <= {"full_attention"}:
-            raise BundleError(f"layer_types={published['layer_types']!r} are not known; only full_attention is")
+            raise BundleError(
+                f"{CONFIG}: layer_types={published['layer_types']!r} are not known; only full_attention is; "
+                f"{OTHER_PROGRAM}"
+            )
         for our_name, (hf_name, default) in self.settings.items():
             if type(default) is int or our_name in SIZES:
                 check_size(published, hf_name, MAX_LAYERS if our_name in DEPTHS else MAX_SIZE)
         values = {our_name: setting(published, *named) for our_name, named in self.settings.items()}
-        values |= {our_name: published.get(*named) for our_name, named in self.ids.items()}
-        tokens = values.get("vocab_size", values.get("src_vocab_size"))
-        for our_name, (hf_name, _) in self.ids.items():
-            if isinstance(values[our_name], int) and not 0 <= values[our_name] < tokens:
-                raise BundleError(f"{hf_name}={values[our_name]} is none of the {tokens:,} tokens of the model")
+        n_tokens: int = values.get("vocab_size", values.get("src_vocab_size", 0))
+        values |= {name: read_token_id(published, *named, n_tokens) for name, named in self.ids.items()}
+        for our_name, (hf_name, default) in self.ids.items():
+            token = published.get(hf_name, default)
+            if our_name in self.required and values[our_name] is None and token is not None:
+                raise BundleError(
+                    f"{CONFIG}: {hf_name}={token} is none of the {n_tokens:,} tokens of the model, which needs it; "
+                    "copy the file again"
+                )
         if "eos_id" in self.ids:
-            check_single_eos(published)
             start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]
-            check_generation(published, files, start=start, end=values["eos_id"], never=never)
+            check_generation(published, files, start=start, end=values["eos_id"], never=never, n_tokens=n_tokens)
         return kind.model_validate({**values, **self.read(published, self._full_names(names), files)})
 
     def write_config(self, config: Config) -> dict[str, Any]:
@@ -133,11 +145,14 @@ class HuggingFaceFormat:
         """
         values = config.model_dump()
         special_tokens = {name.removesuffix("_id").replace("start", "bos"): values[name] for name in self.ids}
-        special = read_special_token_ids(files, self.special)
+        n_tokens = values.get("vocab_size", values.get("src_vocab_size"))
+        names: dict[str, str | None] = {"unk_token": None, "mask_token": None, **self.special}
+        special = read_special_token_ids(files, names, n_tokens)
+        if special["unk_token"] in special_tokens.values():  # then it hardly stands for unknown text
+            special["unk_token"] = None
         special_tokens |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
-        tokenizer = read_tokenizer(
-            files, SpecialTokenIds(**{"pad": None, "bos": None, "eos": None, "unk": None} | special_tokens)
-        )
+        absent = dict.fromkeys(("pad", "bos", "eos", "unk"))
+        tokenizer = read_tokenizer(files, SpecialTokenIds(**absent | special_tokens), n_tokens)
         return TokenizerPair(tokenizer, tokenizer)
 
     def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from transformer.errors import BundleError
+from transformer.errors import BundleError, note
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+ROLES: Final = {"bos_token_id": "start", "eos_token_id": "end"}
 REFUSED: Final = (
     "forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
     "stop_strings", "exponential_decay_length_penalty",
@@ -14,14 +15,35 @@ REFUSED: Final = (
 """Settings that change every generated text. Others, such as beams and lengths, are options of each call."""
 
 
-def check_single_eos(published: Mapping[str, Any]) -> None:
-    """Checks that the configuration names a single end-of-sequence token.
+def read_token_id(published: Mapping[str, Any], name: str, default: int | None, n_tokens: int) -> int | None:
+    """Returns the id of a special token; ids that no token of the model has are left out.
+
+    Such ids are remains of the configuration that a model was derived from, e.g. GPT-2's 50256 with a small vocabulary,
+    or say that the model lacks the token (-1).
+
+    Args:
+        published: Content of config.json.
+        name: Name of the setting.
+        default: Id if the setting is absent.
+        n_tokens: Number of tokens of the model.
 
     Raises:
-        BundleError: config.json names a list of tokens.
+        BundleError: There are several such tokens, e.g. several that end a text.
     """
-    if isinstance(several := published.get("eos_token_id"), list):
-        raise BundleError(f"eos_token_id={several} in {CONFIG}: a model here has one end; keep one")
+    value = published.get(name, default)
+    known = [token for token in _listed(value) if not isinstance(token, int) or 0 <= token < n_tokens]
+    if len(known) > 1:
+        raise BundleError(f"{name}={value} in {CONFIG}: a model here has one {ROLES.get(name, 'such token')}; keep one")
+    if known:
+        return known[0]
+    if value is not None and name in published:
+        note(f"{name}={value} in {CONFIG} is none of the {n_tokens:,} tokens of the model; read as no token")
+    return None
+
+
+def _listed(value: Any) -> list[Any]:
+    """Returns a value as a list; None is empty."""
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def check_generation(
@@ -31,6 +53,7 @@ def check_generation(
     start: int | None,
     end: int | None,
     never: Iterable[int | None],
+    n_tokens: int,
 ) -> None:
     """Checks that the generation settings of a published folder are supported.
 
@@ -40,13 +63,14 @@ def check_generation(
         start: Start token of the decoder; None for models that continue a text.
         end: End-of-sequence token.
         never: Tokens that are never generated here.
+        n_tokens: Number of tokens of the model; larger ids are left out.
 
     Raises:
         BundleError: The folder names another start or end token, or forces or forbids tokens.
     """
     generation: dict[str, Any] = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
-    if other := {*(ends if isinstance(ends, list) else [ends])} - {None, end}:
+    if other := {token for token in _listed(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
         raise BundleError(f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end")
     begun = generation.get("decoder_start_token_id")
     if start is not None and begun not in (None, start):

@@ -10,6 +10,11 @@ from torch import Tensor
 
 from transformer.errors import BundleError
 
+CONFIG = "config.json"
+OTHER_PROGRAM = "run this model with another program, e.g. transformers"
+"""Remedy for models that are not supported."""
+WRAPPERS = ("_orig_mod", "module")
+"""Parts of parameter names that `torch.compile` and `DistributedDataParallel` add."""
 MAX_LISTED = 8
 """Maximum number of names that an error lists."""
 MAX_LABELS = 1 << 20
@@ -58,6 +63,19 @@ def embedding_and_output(hf_name: str, output: str, *, shared: bool) -> list[Par
     return [ParameterMapping(hf_name, (embedding,)), ParameterMapping(output, (projection,))]
 
 
+def unwrap(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns tensors of a compiled or distributed model with the names that they have in the model itself.
+
+    Raises:
+        BundleError: Two tensors have the same name then.
+    """
+    names = {name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in tensors}
+    first = {unwrapped: name for name, unwrapped in reversed(names.items())}
+    if twice := [name for name, unwrapped in names.items() if first[unwrapped] != name]:
+        raise BundleError(f"{twice[0]} and {first[names[twice[0]]]} are the same parameter; keep one of them")
+    return {names[name]: tensor for name, tensor in tensors.items()}
+
+
 def from_published(
     table: Sequence[ParameterMapping], tensors: Mapping[str, Tensor], ignored: str = ""
 ) -> dict[str, Tensor]:
@@ -91,7 +109,11 @@ def from_published(
         state |= {name: part.contiguous() for name, part in zip(entry.parameters, parts, strict=True)}
         state |= dict.fromkeys(entry.tied, parts[0].contiguous())
     if missing or left:
-        raise BundleError("; ".join([*_listed("missing", missing), *_listed("unknown", sorted(left))]))
+        differences = "; ".join([*_listed("missing", missing), *_listed("unknown", sorted(left))])
+        raise BundleError(
+            f"{differences}; weights and {CONFIG} describe different models, copy both from one folder, or "
+            f"{OTHER_PROGRAM}"
+        )
     return state
 
 
@@ -112,19 +134,20 @@ def setting(published: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if value is None and not isinstance(default, bool) else value
 
 
-def check_settings(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]]) -> None:
+def check_settings(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]], file: str = CONFIG) -> None:
     """Checks that settings have supported values.
 
     Args:
         published: Published configuration.
         fixed: Supported values of each setting, the default of an absent setting first.
+        file: Name of the file that holds them, for messages.
 
     Raises:
         BundleError: A setting has another value.
     """
     for name, known in fixed.items():
         if published.get(name, known[0]) not in known:
-            raise BundleError(f"{name}={published[name]!r} is not known; only {known[0]!r} is")
+            raise BundleError(f"{file}: {name}={published[name]!r} is not known; only {known[0]!r} is; {OTHER_PROGRAM}")
 
 
 def check_architectures(published: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -135,7 +158,9 @@ def check_architectures(published: Mapping[str, Any], known: Sequence[str]) -> N
     """
     for name in published.get("architectures") or ():
         if name not in known:
-            raise BundleError(f"architectures={name!r} is not known; only {', '.join(known)} are")
+            raise BundleError(
+                f"{CONFIG}: architectures={name!r} is not known; only {', '.join(known)} are; {OTHER_PROGRAM}"
+            )
 
 
 def check_heads(published: Mapping[str, Any], names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
@@ -162,7 +187,7 @@ def map_choice(published: Mapping[str, Any], name: str, choices: Mapping[str, st
     """
     value = published.get(name) or default
     if value not in choices:
-        raise BundleError(f"{name}={value!r} is not known; only {', '.join(choices)} are")
+        raise BundleError(f"{CONFIG}: {name}={value!r} is not known; only {', '.join(choices)} are; {OTHER_PROGRAM}")
     return choices[value]
 
 
@@ -174,7 +199,7 @@ def check_size(published: Mapping[str, Any], name: str, most: int) -> None:
     """
     value = published.get(name)
     if value is not None and not (isinstance(value, int) and 1 <= value <= most):
-        raise BundleError(f"{name}={value!r} is not a size of a model; the configuration is damaged")
+        raise BundleError(f"{CONFIG}: {name}={value!r} is not a size of a model; the file is damaged, copy it again")
 
 
 def read_labels(published: Mapping[str, Any]) -> tuple[str, ...]:
@@ -190,7 +215,8 @@ def read_labels(published: Mapping[str, Any]) -> tuple[str, ...]:
     n = published.get("num_labels") or len(names) or 2
     if n < 2:
         raise BundleError(
-            f"num_labels={n}: a model with one output is not a classifier; give a model with at least two labels"
+            f"{CONFIG}: num_labels={n}: a model with one output is not a classifier; give a model with at least two "
+            "labels"
         )
     labels = [str(names.get(str(number), names.get(number, f"LABEL_{number}"))) for number in range(n)]
     seen: set[str] = set()

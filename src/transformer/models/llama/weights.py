@@ -7,6 +7,7 @@ from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import language_model_files
 from transformer.models.huggingface.key_mapping import (
+    OTHER_PROGRAM,
     ParameterMapping,
     check_architectures,
     check_settings,
@@ -15,6 +16,7 @@ from transformer.models.huggingface.key_mapping import (
 )
 from transformer.models.llama.config import LlamaConfig
 
+ARCHITECTURES: Final = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
 SETTINGS: Final = {
     "vocab_size": ("vocab_size", 32000), "seq_len": ("max_position_embeddings", 2048), "d_model": ("hidden_size", 4096),
     "N": ("num_hidden_layers", 32), "h": ("num_attention_heads", 32), "kv_heads": ("num_key_value_heads", None),
@@ -26,12 +28,15 @@ SETTINGS: Final = {
 
 def read(published: Mapping[str, Any], *_: Any) -> dict[str, Any]:
     """Reads the base of the rotary frequencies and checks the other settings."""
-    check_architectures(published, ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"))
+    check_architectures(published, ARCHITECTURES)
     check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
     rope = (published.get("rope_parameters") or {}) | (published.get("rope_scaling") or {})
     check_settings(rope, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
     if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
-        raise BundleError(f"{', '.join(sorted(more))}: rotary positions with more than rope_theta are not known")
+        raise BundleError(
+            f"config.json: {', '.join(sorted(more))}: rotary positions with more than rope_theta are not known; "
+            f"{OTHER_PROGRAM}"
+        )
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 
@@ -61,7 +66,8 @@ def table(config: LlamaConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("llama",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, ignored=r".*rotary_emb\.inv_freq",
+    ("llama",), ARCHITECTURES, SETTINGS, table, read, write, special={"unk_token": "<unk>"},
+    ignored=r".*rotary_emb\.inv_freq",
     ids={"bos_id": ("bos_token_id", 1), "eos_id": ("eos_token_id", 2), "pad_id": ("pad_token_id", None)},
     write_files=language_model_files,
 )  # fmt: skip

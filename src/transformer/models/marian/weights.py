@@ -26,6 +26,7 @@ from transformer.models.huggingface.key_mapping import (
 )
 from transformer.models.marian.config import MarianConfig
 from transformer.models.transformer.config import TransformerConfig
+from transformer.tokenizers.huggingface_files import special_token_names
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, N_SPECIAL_TOKENS, PAD_ID, UNK_ID
@@ -41,6 +42,7 @@ SUPPRESSED_LOGIT: Final = -100.0
 
 It makes BOS practically impossible, yet contributes little to the mean of smoothed labels.
 """
+ARCHITECTURES: Final = ("MarianMTModel", "MarianModel")
 SETTINGS: Final = {
     "src_vocab_size": ("vocab_size", 58101), "d_model": ("d_model", 1024), "encoder_layers": ("encoder_layers", 12),
     "decoder_layers": ("decoder_layers", 12), "encoder_h": ("encoder_attention_heads", 16),
@@ -67,7 +69,7 @@ SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
 def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
     """Reads the settings that need more than another name; vocabulary sizes are in the ids of this package."""
     del names
-    check_architectures(published, ("MarianMTModel", "MarianModel"))
+    check_architectures(published, ARCHITECTURES)
     check_settings(published, FIXED)
     shares_inputs = published.get("share_encoder_decoder_embeddings", True)
     shared = ("all" if shares_inputs else "target") if published.get("tie_word_embeddings", True) else "none"
@@ -141,6 +143,12 @@ def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair
         if model not in files:
             raise BundleError(f"{model} is missing; copy the whole folder")
         vocabulary = _vocabulary(files, name)
+        end = special_token_names(files).get("eos_token", "</s>")
+        if vocabulary.get(end, config.eos_id) != config.eos_id:
+            raise BundleError(
+                f"{end} is {vocabulary[end]} in {name}, but eos_token_id={config.eos_id} in config.json; it must be "
+                "one, copy both files from one folder"
+            )
         if vocabulary["<unk>"] != config.unk_id:
             raise BundleError(
                 f"<unk> is {vocabulary['<unk>']} in {name}, {config.unk_id} in {VOCABULARY_FILE}; it must be one"
@@ -154,12 +162,14 @@ def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair
 
 
 def _vocabulary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
+    """Reads a vocabulary, in which the unknown token is called `<unk>`."""
     if name not in files:
         raise BundleError(f"{name} is missing; copy the whole folder")
     content = json.loads(files[name])
-    if not isinstance(content, dict) or "<unk>" not in content:
-        raise BundleError(f"{name} is not a vocabulary with <unk>; copy it again")
-    return {str(piece): int(token) for piece, token in content.items()}
+    unknown = special_token_names(files).get("unk_token", "<unk>")
+    if not isinstance(content, dict) or unknown not in content:
+        raise BundleError(f"{name} is not a vocabulary with {unknown}; copy it again")
+    return {"<unk>" if piece == unknown else str(piece): int(token) for piece, token in content.items()}
 
 
 def layers(config: MarianConfig | TransformerConfig) -> list[ParameterMapping]:
@@ -289,4 +299,6 @@ def write_files(config: MarianConfig) -> dict[str, Any]:
     return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 
 
-FORMAT: Final = MarianFormat(("marian",), SETTINGS, table, read, write, ids=IDS, write_files=write_files)
+FORMAT: Final = MarianFormat(
+    ("marian",), ARCHITECTURES, SETTINGS, table, read, write, ids=IDS, required=tuple(IDS), write_files=write_files
+)

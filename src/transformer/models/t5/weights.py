@@ -125,9 +125,10 @@ def _layer(config: T5Config, hf_name: str, our_name: str) -> list[ParameterMappi
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("t5",), SETTINGS, table, read, write, special={"unk_token": "<unk>"}, frame="$A [EOS]",
+    ("t5",), ARCHITECTURES, SETTINGS, table, read, write, special={"unk_token": "<unk>"}, frame="$A [EOS]",
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },
+    required=("eos_id", "start_id"),
     write_files=write_files, ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )  # fmt: skip

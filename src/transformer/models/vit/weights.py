@@ -22,6 +22,7 @@ from transformer.models.huggingface.key_mapping import (
 )
 from transformer.models.vit.config import VitConfig
 
+ARCHITECTURES: Final = ("ViTModel", "ViTForImageClassification")
 SETTINGS: Final = {
     "channels": ("num_channels", 3), "d_model": ("hidden_size", 768), "N": ("num_hidden_layers", 12),
     "h": ("num_attention_heads", 12), "d_ff": ("intermediate_size", 3072), "attention_bias": ("qkv_bias", True),
@@ -46,11 +47,11 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
         for our_name, default in (("image_size", 224), ("patch_size", 16))
     }
     processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
-    check_settings(published, {"problem_type": (None, "single_label_classification")})
-    check_architectures(published, ("ViTModel", "ViTForImageClassification"))
+    check_settings(published, {"problem_type": (None, "single_label_classification"), "is_causal": (False, None)})
+    check_architectures(published, ARCHITECTURES)
     check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
     more = {name: (False, None) for name in processor if name.startswith("do_") and name not in PROCESSED}
-    check_settings(processor, {**PROCESSED, **more})
+    check_settings(processor, {**PROCESSED, **more}, PROCESSOR)
     wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
     size = processor.get("size", wanted)
     made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
@@ -130,5 +131,13 @@ def table(config: VitConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("vit",), SETTINGS, table, read, write, prefix="vit.", heads=("classifier.",), write_files=write_files
+    ("vit",),
+    ARCHITECTURES,
+    SETTINGS,
+    table,
+    read,
+    write,
+    prefix="vit.",
+    heads=("classifier.",),
+    write_files=write_files,
 )

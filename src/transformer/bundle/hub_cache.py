@@ -1,0 +1,75 @@
+"""Lookup of models by their name on the Hugging Face Hub, in the cache on this machine; nothing is downloaded."""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from transformer.errors import BundleError
+from transformer.models import family, family_names
+
+REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def find_model(path: Path) -> Path:
+    """Returns a path that exists as it is, and for the name of a published model its folder in the cache.
+
+    Raises:
+        BundleError: The path does not exist, nor a model of this name in the cache.
+    """
+    name = path.as_posix()
+    if path.exists() or path.is_symlink():
+        return path
+    if REPOSITORY.fullmatch(name) and (snapshot := _snapshot(name)) is not None:
+        return snapshot
+    message = f"{path} does not exist; give a bundle or a run folder"
+    if not _may_be_published(path):
+        raise BundleError(message)
+    folder = path.name
+    raise BundleError(
+        f"{message}, or get the published model, which is not in {cache_folder()} either: "
+        f"hf download {name} --local-dir {folder}, then give {folder}"
+    )
+
+
+def cache_folder() -> Path:
+    """Returns the folder in which the Hugging Face libraries keep models, from the variables that they read."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return _expanded(os.environ[variable])
+    if os.environ.get("HF_HOME"):
+        return _expanded(os.environ["HF_HOME"]) / "hub"
+    return _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
+
+
+def repository_name(folder: Path) -> str:
+    """Returns the name of the published model whose folder in a cache this is, or the name of another folder."""
+    parts = folder.resolve().parts
+    if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
+        return parts[-3].removeprefix("models--").replace("--", "/")
+    return folder.resolve().name
+
+
+def _expanded(path: str) -> Path:
+    return Path(os.path.expandvars(path)).expanduser()
+
+
+def _snapshot(name: str) -> Path | None:
+    """Returns the folder of the main revision of a cached model, or of its only one; None if there is none."""
+    folder = cache_folder() / f"models--{name.replace('/', '--')}"
+    try:
+        main = folder / "snapshots" / (folder / "refs" / "main").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        main = None
+    if main is not None and main.parent == folder / "snapshots" and main.is_dir():
+        return main
+    revisions = [path for path in (folder / "snapshots").glob("*") if path.is_dir()]
+    return revisions[0] if len(revisions) == 1 else None
+
+
+def _may_be_published(path: Path) -> bool:
+    """Whether a path that does not exist looks like the name of a published model, e.g. ORG/NAME or gpt2."""
+    if not REPOSITORY.fullmatch(path.as_posix()):
+        return False
+    types = [published for name in family_names() for published in family(name).published_types()]
+    return not path.parent.exists() if len(path.parts) == 2 else path.name.startswith(tuple(types))

@@ -1,0 +1,77 @@
+"""Recognition of models that other programs wrote, by the names of their files."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from transformer.errors import BundleError
+
+ORIGINAL: Final = "give the Hugging Face folder that it was made of"
+GGUF_WAY: Final = (
+    "AutoModelForCausalLM.from_pretrained('{folder}', gguf_file='{file}').save_pretrained('OUT') of transformers "
+    "writes a folder that is read, and AutoTokenizer in the same way its tokenizer"
+)
+FORMATS: Final = (
+    (("*.gguf",), "of llama.cpp (GGUF)", f"{ORIGINAL}, or convert it: {GGUF_WAY}"),
+    (("decoder.yml", "*.npz"), "of Marian NMT", "give its folder of the Hub (Helsinki-NLP/...), or convert "
+     "it where you trust it: convert_marian_to_pytorch.py of transformers 4"),
+    (("*vocabulary.json", "*vocabulary.txt"), "of CTranslate2", ORIGINAL),
+    (("adapter_config.json",), "an adapter (PEFT) without its base model", "merge the two: "
+     "AutoPeftModelForCausalLM.from_pretrained('{folder}').merge_and_unload().save_pretrained('OUT')"),
+    (("params.json", "consolidated.*"), "Meta's release of Llama", "give the Hugging Face folder of the same model"),
+    (("*.onnx",), "for ONNX Runtime", ORIGINAL),
+    (("tf_model.h5",), "of TensorFlow", "convert it: AutoModel.from_pretrained('{folder}', from_tf=True)"
+     ".save_pretrained('OUT') of transformers 4"),
+    (("flax_model.msgpack",), "of Flax", "convert it: AutoModel.from_pretrained('{folder}', from_flax=True)"
+     ".save_pretrained('OUT') of transformers 4"),
+    (("*.ckpt", "*.pt", "*.pth"), "pickled, which can run code when it is read (PyTorch, fairseq, OpenNMT, JoeyNMT)",
+     "convert it to a Hugging Face folder with the program that wrote it, where you trust it"),
+)  # fmt: skip
+"""Names of files, the program whose model has one of them, and the shortest way to a model that is read."""
+PICKLED: Final = "pytorch_model*.bin"
+CTRANSLATE2: Final = "model.bin"
+
+
+def describe_other_format(path: Path) -> str | None:
+    """Explains that a path is a model of another program and what to do about it; None if no such model is recognised.
+
+    Args:
+        path: Folder of a model without safetensors, or a file.
+    """
+    folder = path.parent if path.is_file() else path
+    names = [path.name] if path.is_file() else sorted(entry.name for entry in path.iterdir())
+    if pickled := [name for name in names if Path(name).match(PICKLED)]:
+        converted = f"{_architecture(folder)}.from_pretrained('{folder}').save_pretrained('{folder}')"
+        return (
+            f"{folder} has pickled weights alone ({pickled[0]}), which can run code; convert them where you trust "
+            f"them: {converted} of transformers does"
+        )
+    if CTRANSLATE2 in names:
+        return f"{path} has {CTRANSLATE2}, a model of CTranslate2, which is not read; {ORIGINAL}"
+    for patterns, program, remedy in FORMATS:
+        for pattern in patterns:
+            file = next((name for name in names if Path(name).match(pattern)), None)
+            if file is not None:
+                what = f"has {file}, a model {program}," if folder == path else f"is a model {program},"
+                return f"{path} {what} which is not read; {remedy.format(folder=folder, file=file)}"
+    return None
+
+
+def _architecture(folder: Path) -> str:
+    """Returns the class of a published model, by which all its parameters are converted."""
+    try:
+        return str(json.loads((folder / "config.json").read_bytes())["architectures"][0])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return "AutoModel"
+
+
+def check_is_folder(path: Path) -> None:
+    """Checks that a model is given as a folder.
+
+    Raises:
+        BundleError: The path is a file.
+    """
+    if path.is_file():
+        raise BundleError(
+            describe_other_format(path) or f"{path} is a file; give the folder of the model: {path.parent}"
+        )

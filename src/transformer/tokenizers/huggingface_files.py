@@ -1,0 +1,348 @@
+"""The tokenizer of a published folder, made of its files as `transformers` makes it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from transformer.errors import BundleError, DataError
+from transformer.tokenizers.library_checks import read_library_tokenizer
+
+TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
+)  # fmt: skip
+ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE, MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
+TOKENIZER_FILE_ONLY: Final = f"read from {TOKENIZER_FILE} alone, which AutoTokenizer of transformers writes; add it"
+BERT, GPT2, LLAMA, T5 = "BertTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "T5Tokenizer"
+CLASSES: Final = {"bert": BERT, "gpt2": GPT2, "t5": T5}
+"""Class of `transformers` by `model_type`, if the folder names none; other types have no class of their own."""
+DEFAULT_TOKENS: Final[dict[str, dict[str, str]]] = {
+    BERT: {
+        "unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"
+    },
+    GPT2: dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
+    LLAMA: {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
+    T5: {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
+}  # fmt: skip
+"""Special tokens of each class, for roles that the folder does not define."""
+ROLES: Final = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+"""Roles of special tokens, in the order in which `transformers` adds those that the vocabulary lacks."""
+BERT_CONFIG: Final[dict[str, tuple[Any, ...]]] = {
+    "tokenizer_class": (
+        None, "PreTrainedTokenizerFast",
+        *(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast")),
+    ),
+    "word_tokenizer_type": (None, "basic"), "subword_tokenizer_type": (None, "wordpiece"),
+    "do_basic_tokenize": (None, True), "never_split": (None, []),
+}  # fmt: skip
+"""Options of tokenizer_config.json, and the values for which words are split as BERT splits them."""
+NORMALIZER_OPTIONS: Final = {
+    "do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}  # fmt: skip
+"""Options of a BERT tokenizer -> the same options of a BertNormalizer, and their defaults."""
+
+
+def tokenizer_options(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Returns the options of a tokenizer: those of tokenizer_config.json and of the older special_tokens_map.json."""
+    options: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    if "added_tokens_decoder" not in options:
+        options |= json.loads(files.get(SPECIAL_TOKENS_FILE, b"{}"))
+    return options
+
+
+def special_token_names(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Returns the special tokens of a folder by role, e.g. "unk_token": those it defines, and those of its class."""
+    return {role: token.content for role, token in _special_tokens(files, tokenizer_options(files)).items()}
+
+
+def read_tokenizer_json(files: Mapping[str, bytes], n_tokens: int | None = None) -> str:
+    """Returns the content of a tokenizer.json that tokenizes as `transformers` does with the files of a folder.
+
+    Args:
+        files: Small files of the folder by name.
+        n_tokens: Number of tokens of the model. Special tokens beyond are left out; they never stand for text.
+
+    Raises:
+        BundleError: The folder has no tokenizer, a file is damaged, or a token that stands for text is beyond.
+    """
+    options = tokenizer_options(files)
+    if TOKENIZER_FILE in files:
+        text = files[TOKENIZER_FILE].decode("utf-8")
+        content: dict[str, Any] = json.loads(text)
+        if _apply_options(content, tokenizer_class(files, options), options):
+            text = json.dumps(content, ensure_ascii=False)
+        if _leave_out_beyond(content, n_tokens):
+            text = json.dumps(content, ensure_ascii=False)
+    else:
+        text = _read_vocabulary(files)
+    return _with_added_tokens(files, options, text, n_tokens)
+
+
+def tokenizer_class(files: Mapping[str, bytes], options: Mapping[str, Any]) -> str:
+    """Returns the class of `transformers` that reads a folder; an empty string if it only reads tokenizer.json."""
+    model: dict[str, Any] = json.loads(files.get(MODEL_CONFIG, b"{}"))
+    named = options.get("tokenizer_class") or model.get("tokenizer_class") or CLASSES.get(str(model.get("model_type")))
+    name = str(named or "").removesuffix("Fast")
+    name = BERT if name in ("DistilBertTokenizer", "ElectraTokenizer") else name
+    if name == LLAMA and b'"ByteLevel"' in files.get(TOKENIZER_FILE, b""):
+        return ""
+    return name if name in DEFAULT_TOKENS else ""
+
+
+def lowercases(files: Mapping[str, bytes]) -> bool:
+    """Whether a folder's tokenizer lower-cases texts; False if there is none."""
+    try:
+        normalizer: Any = read_library_tokenizer(read_tokenizer_json(files)).normalizer
+    except (BundleError, DataError):
+        return False
+    return normalizer is not None and normalizer.normalize_str("AZ") == "az"
+
+
+def _read_vocabulary(files: Mapping[str, bytes]) -> str:
+    """Makes the content of a tokenizer.json from the files of older tokenizers.
+
+    Raises:
+        BundleError: There are no such files, or one is damaged.
+    """
+    try:
+        if VOCAB_TXT in files:
+            return _word_pieces(files).to_str()
+        if VOCAB_JSON in files and MERGES_TXT in files:
+            return _byte_pairs(files).to_str()
+    except BundleError:
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged; copy it again") from error
+    raise BundleError(
+        f"there is no {TOKENIZER_FILE}, nor {VOCAB_TXT}, nor {VOCAB_JSON} with {MERGES_TXT}; copy the whole folder "
+        "(AutoTokenizer of transformers writes tokenizer.json)"
+    )
+
+
+def _special_tokens(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, AddedToken]:
+    """Returns the special tokens of a folder by role."""
+    named = DEFAULT_TOKENS.get(tokenizer_class(files, options), {})
+    named = named | {role: options[role] for role in ROLES if options.get(role)}
+    return {role: _token(named[role], special=True) for role in ROLES if role in named}
+
+
+def _token(token: Any, *, special: bool = False) -> AddedToken:
+    """Reads a token, which is a text or an object with the properties of an `AddedToken`."""
+    if not isinstance(token, dict):
+        return AddedToken(str(token), special=special)
+    properties = {name: value for name, value in token.items() if name not in ("__type", "special", "id")}
+    return AddedToken(**properties, special=special or bool(token.get("special")))
+
+
+def _apply_options(content: dict[str, Any], kind: str, options: Mapping[str, Any]) -> bool:
+    """Applies the options of a class to the content of its tokenizer.json; returns whether that changed it.
+
+    Raises:
+        BundleError: An option contradicts the content.
+    """
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+    before = json.dumps([content.get(part) for part in parts]), content.get("model", {}).get("unk_token")
+    if kind == BERT:
+        _apply_bert_options(content, options)
+    if kind == GPT2:
+        for step in _steps(content, "pre_tokenizer", "ByteLevel"):
+            step["add_prefix_space"] = bool(options.get("add_prefix_space", False))
+    if kind == LLAMA and options.get("add_prefix_space") is False:
+        for part in ("pre_tokenizer", "decoder"):
+            for step in _steps(content, part, "Metaspace"):
+                step["prepend_scheme"] = "never"
+        _remove_steps(content, "normalizer", "normalizers", "Prepend")
+        _remove_steps(content, "decoder", "decoders", "Strip")
+    return before != (json.dumps([content.get(part) for part in parts]), content.get("model", {}).get("unk_token"))
+
+
+def _apply_bert_options(content: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Applies the options of a BERT tokenizer: its normalization, unknown token and the tokens around texts.
+
+    Raises:
+        BundleError: An option of the normalization contradicts the content.
+    """
+    normalizer: dict[str, Any] = content.get("normalizer") or {"type": "BertNormalizer", "clean_text": True}
+    if normalizer["type"] == "BertNormalizer":
+        for option, (name, default) in NORMALIZER_OPTIONS.items():
+            if name in normalizer and options.get(option) not in (None, normalizer[name]):
+                raise BundleError(
+                    f"{option}={options[option]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; make the two agree"
+                )
+            normalizer[name] = default if options.get(option) is None else options[option]
+    content["normalizer"] = normalizer
+    names = DEFAULT_TOKENS[BERT] | {role: _token(options[role]).content for role in ROLES if options.get(role)}
+    if "unk_token" in content["model"] and names["unk_token"] in content["model"]["vocab"]:
+        content["model"]["unk_token"] = names["unk_token"]
+    if content.get("post_processor") is None:
+        _frame_texts(content, names)
+
+
+def _frame_texts(content: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Adds the special tokens around texts to a tokenizer.json of BERT, if its vocabulary has them."""
+    vocabulary = content["model"]["vocab"]
+    cls, sep = names["cls_token"], names["sep_token"]
+    if cls in vocabulary and sep in vocabulary:
+        frame: Any = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
+        content["post_processor"] = json.loads(frame.__getstate__())
+
+
+def _steps(content: Mapping[str, Any], part: str, kind: str) -> Iterator[dict[str, Any]]:
+    """Yields the steps of one kind of a part of a tokenizer.json, e.g. each ByteLevel of its pre-tokenizer."""
+    step = content.get(part) or {}
+    for inner_step in step.get("pretokenizers") or step.get("normalizers") or step.get("decoders") or [step]:
+        if inner_step.get("type") == kind:
+            yield inner_step
+
+
+def _remove_steps(content: dict[str, Any], part: str, name: str, kind: str) -> None:
+    """Removes the steps of one kind from a part of a tokenizer.json."""
+    step = content.get(part) or {}
+    if step.get("type") == kind:
+        content[part] = None
+    elif name in step:
+        step[name] = [inner_step for inner_step in step[name] if inner_step.get("type") != kind]
+
+
+def _leave_out_beyond(content: dict[str, Any], n_tokens: int | None) -> bool:
+    """Leaves out special tokens beyond those of the model; returns whether there were any.
+
+    Raises:
+        BundleError: A token that is read in texts, or put around them, is beyond.
+    """
+    added: list[dict[str, Any]] = content.get("added_tokens") or []
+    beyond = [token for token in added if n_tokens is not None and token["id"] >= n_tokens]
+    around = json.dumps(content.get("post_processor"))
+    for token in beyond:
+        if not token["special"] or json.dumps(token["content"]) in around:
+            raise _beyond_error(TOKENIZER_FILE, token["content"], token["id"], n_tokens)
+    content["added_tokens"] = [token for token in added if token not in beyond]
+    return bool(beyond)
+
+
+def _beyond_error(file: str, token: str, number: int, n_tokens: int | None) -> BundleError:
+    return BundleError(
+        f"{file}: {token!r} would be token {number}, but the model has {n_tokens:,} (0 to {(n_tokens or 1) - 1:,}); "
+        f"remove it from {file}, or copy the weights of the model that has it"
+    )
+
+
+def _with_added_tokens(files: Mapping[str, bytes], options: Mapping[str, Any], text: str, n_tokens: int | None) -> str:
+    """Adds the tokens that a folder names beside its tokenizer.json, in the order of `transformers`.
+
+    Raises:
+        BundleError: A token that is read in texts is beyond those of the model.
+    """
+    content = json.loads(text)
+    added: dict[str, dict[str, Any]] = {token["content"]: token for token in content.get("added_tokens") or []}
+    named = sorted((int(number), token) for number, token in (options.get("added_tokens_decoder") or {}).items())
+    tokens = [_token(token) for _, token in named]
+    special = list(_special_tokens(files, options).values())
+    extra = options.get("extra_special_tokens") or options.get("additional_special_tokens") or []
+    special += [_token(token, special=True) for token in (extra.values() if isinstance(extra, dict) else extra)]
+    if "added_tokens_decoder" not in options:
+        older = sorted((number, token) for token, number in json.loads(files.get(ADDED_TOKENS_FILE, b"{}")).items())
+        names = {token.content for token in special}
+        tokens = [AddedToken(token, normalized=token not in names, special=token in names) for _, token in older]
+    tokens = [token for token in tokens if token.content not in added or not _is_same(token, added[token.content])]
+    known = {*added, *(token.content for token in tokens)}
+    tokens += [token for token in special if token.content not in known]
+    if not tokens:
+        return text
+    library = read_library_tokenizer(text)
+    for token in tokens:
+        number = library.token_to_id(token.content)
+        number = library.get_vocab_size(with_added_tokens=True) if number is None else number
+        if n_tokens is None or number < n_tokens:
+            library.add_tokens([token])
+        elif not token.special:
+            raise _beyond_error(CONFIG_FILE, token.content, number, n_tokens)
+    return library.to_str()
+
+
+def _is_same(token: AddedToken, properties: Mapping[str, Any]) -> bool:
+    """Whether a token has the properties of one of tokenizer.json."""
+    names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return all(getattr(token, name) == properties[name] for name in names)
+
+
+def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """Creates the tokenizer of BERT from its vocabulary (Devlin et al. 2019, Sec. 3).
+
+    Raises:
+        BundleError: the config names another tokenizer, or there are tokens that the vocabulary lacks.
+    """
+    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    other = {name: config.get(name) for name, known in BERT_CONFIG.items() if config.get(name) not in known}
+    if other:
+        name, value = other.popitem()
+        raise BundleError(
+            f"{name}={value!r} in {CONFIG_FILE} does not read {VOCAB_TXT} as BERT does; add a {TOKENIZER_FILE}"
+        )
+    vocabulary = {word: token for token, word in enumerate(_lines(files[VOCAB_TXT]))}
+    _check_added_tokens(files, vocabulary, VOCAB_TXT)
+    names = DEFAULT_TOKENS[BERT] | special_token_names(files)
+    unk, cls, sep = (names[f"{role}_token"] for role in ("unk", "cls", "sep"))
+    if not {unk, cls, sep} <= vocabulary.keys():
+        raise BundleError(f"{VOCAB_TXT} lacks {unk}, {cls} or {sep}; copy it again")
+    library = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
+    library.normalizer = normalizers.BertNormalizer(
+        lowercase=bool(config.get("do_lower_case", True)),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+    )
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.WordPiece()
+    library.add_special_tokens(
+        sorted((word for word in names.values() if word in vocabulary), key=vocabulary.__getitem__)
+    )
+    library.post_processor = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
+    return library
+
+
+def _bert_frame(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
+    """Returns the special tokens that BERT puts around texts and pairs of texts."""
+    return processors.TemplateProcessing(
+        single=f"{cls[0]}:0 $A:0 {sep[0]}:0", pair=f"{cls[0]}:0 $A:0 {sep[0]}:0 $B:1 {sep[0]}:1",
+        special_tokens=[cls, sep],
+    )  # fmt: skip
+
+
+def _lines(content: bytes) -> list[str]:
+    """Returns the lines of a text file with Unix or Windows line ends."""
+    return content.decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def _check_added_tokens(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
+    """Checks that the folder has no added tokens that the vocabulary lacks.
+
+    Raises:
+        BundleError: there are such tokens.
+    """
+    config, added = (json.loads(files.get(file, b"{}")) for file in (CONFIG_FILE, ADDED_TOKENS_FILE))
+    tokens = {*added, *(token["content"] for token in config.get("added_tokens_decoder", {}).values())}
+    if missing := tokens - vocabulary.keys():
+        raise BundleError(f"tokens beside {name} ({', '.join(sorted(missing))}): {TOKENIZER_FILE_ONLY}")
+
+
+def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """Creates the tokenizer of GPT-2 from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
+
+    Raises:
+        BundleError: texts have boundary tokens, or there are tokens that the vocabulary lacks.
+    """
+    lines = [line for line in _lines(files[MERGES_TXT]) if line and not line.startswith("#version")]
+    pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
+    vocabulary: dict[str, int] = json.loads(files[VOCAB_JSON])
+    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    _check_added_tokens(files, vocabulary, VOCAB_JSON)
+    if config.get("add_bos_token"):
+        raise BundleError(f"add_bos_token in {CONFIG_FILE}: {TOKENIZER_FILE_ONLY}")
+    library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
+    return library
