@@ -137,13 +137,14 @@ def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
-    """Reads the lines of a file, or of standard input."""
-    from transformer.text.lines import decode_lines, read_lines
+    """Reads the lines of a file, or of standard input; overlong ones are cut, as any text that exceeds the model."""
+    from transformer.text.lines import bounded_lines, decode_lines, read_lines
 
     invalid = invalid_choice(invalid_utf8)
     if path is None:
-        return list(decode_lines(sys.stdin.buffer, "standard input", invalid=invalid))
-    return list(read_lines(path, invalid=invalid))
+        lines = bounded_lines(sys.stdin.buffer)
+        return list(decode_lines(lines, "standard input", invalid=invalid, overlong="cut"))
+    return list(read_lines(path, invalid=invalid, overlong="cut"))
 
 
 def report_truncated(encoder: "TextEncoder") -> None:

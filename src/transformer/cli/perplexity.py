@@ -26,11 +26,11 @@ def perplexity(
 
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
+    from transformer.data.windows import running_text
     from transformer.pipelines.text_generation import Generator  # loads torch
-    from transformer.text.lines import read_lines
 
     generator = loaded(model, Generator, "language model", precision=precision)
-    content = "".join(f"{line}\n" for line in read_lines(text, invalid=invalid_choice(invalid_utf8)))
+    content = "".join(running_text([text], invalid_choice(invalid_utf8)))
     with counted("tokens") as done:
         result = generator.perplexity(content, window=window, done=done)
     typer.echo(

@@ -8,6 +8,7 @@ import typer
 
 from transformer.cli.search import WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.errors import DataError
 from transformer.evaluation.tokenization import TokenizationChoice
 
 if TYPE_CHECKING:
@@ -39,10 +40,13 @@ def quantize(
 
     Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
     """
-    from transformer.data.readers import read_pairs
+    from transformer.data.readers import PairCounts, read_pairs
     from transformer.pipelines.translation.quantization import quantize
 
-    pairs = list(read_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
+    counts = PairCounts()
+    pairs = list(read_pairs(source, reference, counts, invalid_choice(invalid_utf8)))
+    if counts.left_out:
+        raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
     quantize(
         model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, on_result=_print
     )

@@ -47,13 +47,13 @@ def score(
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
-    from transformer.data.readers import read_pairs
+    from transformer.data.readers import read_all_pairs
     from transformer.decoding import GREEDY
     from transformer.pipelines.auto import load_translator  # loads torch
     from transformer.pipelines.translation.scoring import score_pairs
 
     refuse_same_files([source, target], [output_path])
-    pairs = iter(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
+    pairs = iter(read_all_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
     search = with_average(GREEDY, average, ensemble)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0

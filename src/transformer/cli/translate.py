@@ -37,6 +37,8 @@ InvalidOption = Annotated[
     str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
 ]
 CHUNK_LINES, READ_BYTES = 1024, 1 << 16
+MAX_INPUT_CHARACTERS = 1 << 22
+"""Characters of a line that are kept, far more than are translated."""
 TERMINOLOGY_BEAM = 8
 """Default beam size for translations with required phrases."""
 
@@ -253,12 +255,15 @@ def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
     from transformer.text.lines import LineCounts, decode_lines, read_lines
 
     if path is not None:
-        yield from _split_into_chunks(read_lines(path, invalid=invalid))
+        yield from _split_into_chunks(read_lines(path, invalid=invalid, overlong="cut", most=MAX_INPUT_CHARACTERS))
         return
     counts = LineCounts()
     for raw in _available_lines(sys.stdin.fileno()):
         if raw:
-            yield from _split_into_chunks(decode_lines(raw, "standard input", counts, invalid))
+            lines = decode_lines(
+                raw, "standard input", counts, invalid, overlong="cut", most=MAX_INPUT_CHARACTERS
+            )  # fmt: skip
+            yield from _split_into_chunks(lines)
         else:
             yield []
 
@@ -286,15 +291,19 @@ def _available_lines(descriptor: int) -> Iterator[list[bytes]]:
 
     Yields an empty list whenever no more input has arrived yet.
     """
-    incomplete = b""
+    from transformer.text.lines import ArrivingLine
+
+    line = ArrivingLine(MAX_INPUT_CHARACTERS)
     while data := os.read(descriptor, READ_BYTES):
-        *lines, incomplete = (incomplete + data).split(b"\n")
-        if lines:
-            yield [line + b"\n" for line in lines]
+        *ends, rest = data.split(b"\n")
+        if ends:
+            line.add(ends[0])
+            yield [raw + b"\n" for raw in (line.take(), *ends[1:])]
+        line.add(rest)
         if not _has_more(descriptor):
             yield []
-    if incomplete:
-        yield [incomplete]
+    if last := line.take():
+        yield [last]
 
 
 def _has_more(descriptor: int) -> bool:

@@ -24,16 +24,15 @@ MAX_LANGUAGES, MAX_LANGUAGE_CHARACTERS = 10, 40
 """Limits of what a message shows."""
 BREAK_TYPE: Final = re.compile(r"(?:.*[-:_])?(?:[lpc]b|br|tab|nl|(?:line|page|soft)-?(?:break|return)|new-?line)")
 """Types of codes that stand for white space: line, page and column breaks of TMX 1.4, and names that tools write."""
-BREAK_CODE: Final = re.compile(
-    r"""\s*(?:
-        </?(?:[\w-]+:)?(?:br|p|div|li|tr|td|th|h[1-6]|lb|pb|cb|nl|tab|line-?break)\d*\b[^>]*>  # elements
-      | <(?:mq:)?ch\s[^>]*val=["'](?:&\#0*(?:9|10|13);|&\#x0*[9ad];|\s)["'][^>]*>  # a character, as memoQ writes it
-      | \{?\\+(?:n|r|t|line|par|tab|page|softline)\b\s*\}?  # RTF, and the escapes of programs
-      | &\#0*(?:9|10|13);|&\#x0*[9ad];
-      | \{(?:br|tab|nl)\}
-    )\s*""",
-    re.VERBOSE | re.IGNORECASE,
+_SIGN: Final = r"&#0*(?:9|10|13);|&#x0*[9ad];"
+BREAK_CODES: Final = (
+    r"</?(?:[\w-]+:)?(?:br|p|div|li|tr|td|th|h[1-6]|lb|pb|cb|nl|tab|line-?break)\d*\b[^>]*>",  # elements
+    rf"<(?:mq:)?ch\s[^>]*val=[\"'](?:{_SIGN}|\s)[\"'][^>]*>",  # a character, as memoQ writes it
+    r"\{?\\+(?:n|r|t|line|par|tab|page|softline)\b\s*\}?",  # RTF, and escapes of programs
+    _SIGN,
+    r"\{(?:br|tab|nl)\}",
 )
+BREAK_CODE: Final = re.compile(rf"\s*(?:{'|'.join(BREAK_CODES)})\s*", re.IGNORECASE)
 """Codes that stand for white space."""
 
 

@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 from transformer.data.batch import WindowBatch
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
-from transformer.text.lines import Invalid, read_lines
+from transformer.text.lines import Invalid, read_running_text
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:
-    """Yields the lines of files with their line ends, one file after another.
+    """Yields the lines of files with their line ends, one file after another; long lines in parts.
 
     Raises:
         DataError: a file cannot be read.
     """
     for path in paths:
-        for line in read_lines(path, invalid=invalid):
-            yield line + "\n"
+        yield from read_running_text(path, invalid)
 
 
 def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progress: Callable[[int], None]) -> int:

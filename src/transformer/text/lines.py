@@ -16,6 +16,8 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BUFFER_BYTES: Final = 1 << 16
 MAX_LINE_CHARACTERS: Final = 1 << 18
 """Longest line, in characters, that reaches a tokenizer, which takes about 200 bytes of memory for each of them."""
+MAX_PART_BYTES: Final = 1 << 16
+"""Size of the parts in which a long line of running text is read."""
 BYTES_PER_CHARACTER: Final = 4
 """Maximum in UTF-8."""
 Invalid = Literal["error", "replace"]
@@ -74,6 +76,32 @@ def whole_characters(raw: bytes) -> bytes:
         if raw[-size] < 0x80:
             break
     return raw
+
+
+class ArrivingLine:
+    """The parts of a line that have arrived; of a line that is far too long, the rest is not kept.
+
+    Args:
+        most: Maximum number of characters of a line that is kept as it is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._n_bytes = max_bytes(most)
+        self._parts, self._room = list[bytes](), self._n_bytes
+
+    def add(self, part: bytes) -> None:
+        """Appends a part."""
+        if self._room > 0:
+            self._parts.append(part)
+            self._room -= len(part)
+
+    def take(self) -> bytes:
+        """Returns the line and begins the next one."""
+        line = b"".join(self._parts)
+        if self._room <= 0:
+            line = whole_characters(line)
+        self._parts, self._room = [], self._n_bytes
+        return line
 
 
 def decode_lines(
@@ -152,6 +180,38 @@ def read_lines(
     """
     with open_bytes(path) as stream:
         yield from decode_lines(bounded_lines(stream, most), str(path), counts, invalid, remedy, overlong, most)
+
+
+def read_running_text(path: Path, invalid: Invalid = "error", most: int = MAX_PART_BYTES) -> Iterator[str]:
+    """Yields the lines of a text file with their line ends; a line of more than `most` bytes comes in several parts.
+
+    Parts begin with a space where there is one, so that they have the same tokens as the whole.
+
+    Raises:
+        DataError: same as `read_lines`.
+    """
+    counts = LineCounts()
+    with open_bytes(path) as stream:
+        for raw in _line_parts(stream, most):
+            is_end = raw.endswith(b"\n")
+            for line in decode_lines([raw], str(path), counts, invalid):
+                yield f"{line}\n" if is_end else line
+            counts.lines -= not is_end
+
+
+def _line_parts(stream: BinaryIO, most: int) -> Iterator[bytes]:
+    """Yields lines up to and including each line feed, which is added to the last one, in parts of at most `most`."""
+    rest = b""
+    while raw := rest + stream.readline(most - len(rest)):
+        rest = b""
+        if not raw.endswith(b"\n"):
+            if len(raw) < most:  # the end of the file
+                yield raw + b"\n"
+                return
+            space = raw.rfind(b" ", 1)
+            end = space if space > 0 else len(whole_characters(raw[:-1]))
+            raw, rest = raw[:end], raw[end:]
+        yield raw
 
 
 def check_utf8(text: str, name: str) -> None:

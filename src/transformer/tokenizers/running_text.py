@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
 
 from transformer.tokenizers.base import Tokenizer
 
 LINES, MOST_LINES = 64, 4096
 """Minimum lines of a chunk, and maximum if no suitable cut is found."""
-BATCH_CHUNKS, BATCH_CHARACTERS = 16, 1 << 20
+MOST_CHARACTERS: Final = 1 << 16
+"""Characters of a line that is cut into parts, and of a chunk that ends before it has `LINES` lines."""
+BATCH_CHUNKS, BATCH_CHARACTERS = 16, 1 << 17
 """Maximum chunks encoded in one batch, and the number of characters that ends a batch."""
 
 
@@ -39,14 +42,29 @@ def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
         lines: Lines with their line ends.
     """
     chunk: list[str] = []
-    before = ""
-    for line in lines:
-        if (len(chunk) >= LINES and not line.isspace()) or len(chunk) >= MOST_LINES:
+    before, characters = "", 0
+    for line in _cut_long(lines):
+        is_full = len(chunk) >= LINES or characters >= MOST_CHARACTERS
+        if (is_full and not line.isspace()) or len(chunk) >= MOST_LINES:
             yield TextChunk(len(chunk), "".join(chunk), before, line)
-            before, chunk = _end(chunk), []
+            before, chunk, characters = _end(chunk), [], 0
         chunk.append(line)
+        characters += len(line)
     if chunk:
         yield TextChunk(len(chunk), "".join(chunk), before)
+
+
+def _cut_long(lines: Iterable[str]) -> Iterator[str]:
+    """Cuts lines of more than `MOST_CHARACTERS`, before a space where there is one."""
+    for line in lines:
+        start = 0
+        while len(line) - start > MOST_CHARACTERS:
+            end = start + MOST_CHARACTERS
+            space = line.rfind(" ", start + 1, end)
+            end = space if space > 0 else end
+            yield line[start:end]
+            start = end
+        yield line[start:] if start else line
 
 
 def _end(lines: list[str]) -> str:

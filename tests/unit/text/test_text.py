@@ -3,7 +3,6 @@
 import gzip
 import io
 import random
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.errors import ConfigError, DataError
-from transformer.text.lines import MAX_LINE_CHARACTERS, LineCounts, decode_lines, read_lines
+from transformer.text.lines import LineCounts, decode_lines, read_lines
 from transformer.text.sentence_splitting import split_line
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
@@ -78,36 +77,6 @@ def test_replacement_on_request_is_counted() -> None:
     lines = list(decode_lines(io.BytesIO(b"\xef\xbb\xbfa\nb\xff\n"), "x", counts, "replace"))
     assert lines == ["a", "b\ufffd"]
     assert counts.replaced == 2
-
-
-@pytest.mark.parametrize("character", ["x", "ü", "猫", "𝄞"])
-def test_an_overlong_line_is_refused_or_cut(tmp_path: Path, character: str) -> None:
-    """Catches a line that is skipped, cut within a character, or taken for a short one; its size is that of UTF-8."""
-    most, path = 1000, tmp_path / "x.txt"
-    for size, is_cut in ((most, False), (most + 1, True), (9 * most, True), (99 * most, True)):
-        path.write_bytes(f"a\n{character * size}\r\nb\n{character * size}".encode())
-        if is_cut:
-            with pytest.raises(DataError, match=r"x.txt, line 2: more than 1,000 characters; divide it into lines"):
-                list(read_lines(path, most=most))
-        counts = LineCounts()
-        lines = list(read_lines(path, counts, overlong="cut", most=most))
-        assert lines == ["a", character * min(size, most + 1), "b", character * min(size, most + 1)]
-        assert counts.lines == 4
-
-
-def test_a_gzip_bomb_takes_little_memory(tmp_path: Path) -> None:
-    """Catches an archive of a few kilobytes whose only line takes all memory."""
-    with gzip.open(tmp_path / "bomb.gz", "wb") as file:
-        for _ in range(64):
-            file.write(b"0" * (1 << 20))
-    tracemalloc.start()
-    try:
-        (line,) = read_lines(tmp_path / "bomb.gz", overlong="cut")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(line) == MAX_LINE_CHARACTERS + 1
-    assert peak < 16 << 20
 
 
 def test_a_tokenizer_learns_from_a_word_of_very_many_characters() -> None:

@@ -15,6 +15,7 @@ from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
 from transformer.decoding import average_log_p
 from transformer.pipelines.translation.translator import Translator
+from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
 from transformer.tokenizers.special_tokens import PAD_ID
 from transformer.transformer import Transformer
 
@@ -47,6 +48,8 @@ class PairScore:
 def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
     """Scores pairs of a source and a translation, in order."""
     tokenizers, models = translator.tokenizers, translator.models
+    overlong = [[is_overlong(text) for text in pair] for pair in pairs]
+    pairs = [("", "") if any(sides) else pair for pair, sides in zip(pairs, overlong, strict=True)]
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])
     targets = tokenizers.target.encode_batch([target for _, target in pairs])
     limits = min(model.src_pos.seq_len for model in models), translator.max_target_tokens
@@ -59,6 +62,10 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
             f"the {name} has {length + 1} tokens, more than the model's {limit}"
             for name, length, limit in zip(("source", "translation"), lengths, limits, strict=True)
             if length >= limit
+        ] + [
+            f"the {name} has more than {MAX_LINE_CHARACTERS:,} characters"
+            for name, is_long in zip(("source", "translation"), overlong[index], strict=True)
+            if is_long
         ]
         if flags:
             results[index] = PairScore(math.nan, (), (), tuple(flags))
