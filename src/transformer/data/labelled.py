@@ -63,6 +63,7 @@ class EncodedTexts:
     Attributes:
         lengths: Tokens of each text, boundary tokens included.
         n_truncated: Number of texts that exceeded the maximum length and were truncated.
+        fallback_share: Share of tokens that stand for a part of a character or for unknown text.
     """
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, max_tokens: int) -> None:
@@ -82,6 +83,7 @@ class EncodedTexts:
         self._values, self.lengths = whole.values, whole.lengths
         self._starts = np.cumsum(self.lengths) - self.lengths
         self._pad = tokenizer.special_tokens.pad or 0
+        self.fallback_share = float(tokenizer.is_fallback()[whole.values].mean()) if len(whole.values) else 0.0
 
     def fetch(self, ids: NDArray[np.integer[Any]]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:
         """Returns the padded texts of the given numbers, and a mask that is True where a token is not padding."""

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from transformer.interfaces import DatasetMix
 from transformer.text.lines import Invalid, read_running_text
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
+
+COUNTED_TOKENS: Final = 1 << 20
+"""Tokens that are counted at a time."""
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:
@@ -53,6 +56,15 @@ def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progres
 def open_tokens(path: Path) -> NDArray[np.int32]:
     """Memory-maps the tokens of a file that `write_tokens` wrote."""
     return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def count_fallback(tokens: NDArray[np.int32], tokenizer: Tokenizer) -> int:
+    """Counts the tokens that stand for a part of a character or for unknown text."""
+    is_fallback = tokenizer.is_fallback()
+    return sum(
+        int(is_fallback[tokens[start : start + COUNTED_TOKENS]].sum())
+        for start in range(0, len(tokens), COUNTED_TOKENS)
+    )
 
 
 class WindowDataset:

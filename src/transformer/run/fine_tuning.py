@@ -12,8 +12,8 @@ from transformer.config import Config
 from transformer.errors import BundleError, ConfigError
 from transformer.models import family
 from transformer.run.recipe import Recipe, fill_in_training, make_model_config
-from transformer.run.start import Start, complete_recipe
-from transformer.run.task import Task
+from transformer.run.start import SCRIPT, Start, complete_recipe
+from transformer.run.task import Task, TaskData
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
@@ -32,6 +32,9 @@ LEARNING_RATE_FACTOR: Final = 0.1
 """Default peak learning rate of other models, as a fraction of the peak in pretraining."""
 WARMUP_STEPS: Final = 50
 """Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
+
+NOTED_FALLBACK, REFUSED_FALLBACK = 0.2, 0.6
+"""Shares of tokens for a part of a character or unknown text above which a text is noted, and refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,33 @@ def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] 
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer, defaults)
     return FineTunedStart(recipe=complete_recipe(inherited, task, allow_changed), bundle=bundle, origin=origin)
+
+
+def check_script(task_data: TaskData, bundle: Bundle, allow_changed: Collection[str] = (SCRIPT,)) -> list[str]:
+    """Checks that the tokenizers of the pretrained model know the script of the text.
+
+    Args:
+        task_data: Data of the run.
+        bundle: Pretrained model.
+        allow_changed: Keys that the user allows to differ; if they name the script, it is only noted.
+
+    Returns:
+        A note for each text of whose tokens many stand for a part of a character or for unknown text.
+
+    Raises:
+        ConfigError: Most tokens do, and the script is not allowed to differ.
+    """
+    notes: list[str] = []
+    for name, share in task_data.fallback_shares.items():
+        message = (
+            f"the tokenizer of {bundle.folder} hardly knows the script of the {name}: {share:.0%} of the tokens are "
+            "parts of characters or unknown"
+        )
+        if share > REFUSED_FALLBACK and SCRIPT not in allow_changed:
+            raise ConfigError(f"{message}; train a new model without --from, or allow it with --allow-changed {SCRIPT}")
+        if share > NOTED_FALLBACK:
+            notes.append(f"warning: {message}; a model with a tokenizer of its own learns such text better")
+    return notes
 
 
 def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:

@@ -10,7 +10,7 @@ from torch import nn
 from transformer.config import Config
 from transformer.data.progress import show_progress
 from transformer.models import family
-from transformer.run.fine_tuning import fine_tuned_start
+from transformer.run.fine_tuning import FineTunedStart, check_script, fine_tuned_start
 from transformer.run.recipe import Recipe, fill_in_training
 from transformer.run.resume import optional_files, resumed_start
 from transformer.run.start import new_start
@@ -51,7 +51,10 @@ def prepare_data(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskDa
     with show_progress(quiet=quiet) as progress:
         task = make_task(data, recipe.training.seed, folder, progress)
         start = fine_tuned_start(recipe, task) or new_start(recipe, task)
-        return task.prepare(start.recipe, start.bundle)
+        task_data = task.prepare(start.recipe, start.bundle)
+    if isinstance(start, FineTunedStart):
+        task_data.notes.extend(check_script(task_data, start.bundle))
+    return task_data
 
 
 def build_trainer(
@@ -72,6 +75,8 @@ def build_trainer(
             or new_start(user_recipe, task, allow_changed)
         )
         task_data = task.prepare(start.recipe, start.bundle)
+        if isinstance(start, FineTunedStart):
+            notes = [*notes, *check_script(task_data, start.bundle, allow_changed)]
     recipe = _complete_recipe(start.recipe, task, task_data, context)
     training, config = recipe.training, task_data.config
     schedule = _make_schedule(training, config)

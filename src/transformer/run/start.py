@@ -17,6 +17,9 @@ from transformer.training.monitoring.progress import Progress
 OPTIMIZER = "optimizer"
 """Name of the optimizer state in a checkpoint, also accepted by `--allow-changed`."""
 
+SCRIPT = "script"
+"""Name for `--allow-changed` of a script that the tokenizer of a pretrained model hardly knows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -77,7 +80,8 @@ def complete_recipe(recipe: Recipe, task: Task, allow_changed: Collection[str]) 
         ConfigError: Keys of the recipe contradict each other, or an allowed key is unknown or belongs to the tokenizer.
     """
     completed = task.complete(recipe)
-    known = {f"{section}.{key}" for section, keys in completed.model_dump().items() for key in keys or {}} | {OPTIMIZER}
+    known = {f"{section}.{key}" for section, keys in completed.model_dump().items() for key in keys or {}}
+    known |= {OPTIMIZER, SCRIPT}
     for key in allow_changed:
         if key not in known or key.startswith("tokenizer."):
             raise ConfigError(

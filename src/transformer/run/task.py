@@ -32,6 +32,8 @@ class TaskData:
         facts: Statistics of the data as JSON values, stored in the provenance of the model.
         notes: Notes on the preparation, to be logged.
         provenance: Further entries for the provenance of the model.
+        fallback_shares: For each kind of text, the share of its tokens that stand for a part of a character or for
+            unknown text.
     """
 
     config: Config
@@ -42,6 +44,7 @@ class TaskData:
     facts: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
+    fallback_shares: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)

@@ -119,9 +119,12 @@ class BytePairTokenizer(Tokenizer):
         """
         sizes = [0] * self.vocab_size
         for piece, token in self._merges.get_vocab().items():
-            raw = _bytes_of(piece)
-            sizes[token + N_SPECIAL_TOKENS] = 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
+            sizes[token + N_SPECIAL_TOKENS] = partial_bytes(piece)
         return sizes
+
+    def is_fallback(self) -> NDArray[np.bool_]:
+        """Implements `Tokenizer.is_fallback`; a tokenizer of bytes alone knows all characters alike."""
+        return super().is_fallback() & (self.vocab_size > N_SPECIAL_TOKENS + N_BYTES)
 
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
@@ -230,6 +233,17 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTES = _byte_alphabet()
+
+
+def partial_bytes(piece: str) -> int:
+    """Returns the number of bytes of a piece in the byte alphabet that encode only a part of a character."""
+    raw = _bytes_of(piece)
+    return 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
+
+
+def is_byte_alphabet(piece: str) -> bool:
+    """Whether a piece consists of characters of the byte alphabet."""
+    return all(character in _BYTES for character in piece)
 
 
 def _bytes_of(piece: str) -> bytes:

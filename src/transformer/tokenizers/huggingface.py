@@ -1,6 +1,7 @@
 """Tokenizers of published models, read by the tokenizers library of Hugging Face."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
@@ -12,7 +13,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from transformer.config import describe_error
 from transformer.errors import BundleError, DataError
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.byte_pair import BytePairTokenizer
+from transformer.tokenizers.byte_pair import BytePairTokenizer, is_byte_alphabet, partial_bytes
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.huggingface_files import (
@@ -25,6 +26,8 @@ from transformer.tokenizers.library_checks import library_errors, read_library_t
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES, UNK_ID, SpecialTokenIds
 
 INPUTS: Final = ("input_ids", "attention_mask")
+BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")
+"""Piece of a single byte in vocabularies that fall back to bytes."""
 STORED_KEY: Final = "published"
 """First key of the serialized tokenizer, by which its kind is recognized."""
 
@@ -135,8 +138,15 @@ class HuggingFaceTokenizer(Tokenizer):
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def fallback_bytes(self) -> list[int]:
-        """Returns zeros: no character is split into bytes."""
-        return [0] * self.vocab_size
+        """Returns for each id the number of its bytes that encode only a part of a character."""
+        sizes = [0] * self.vocab_size
+        is_byte_level = '"ByteLevel"' in self.content
+        for piece, token in self._library.get_vocab(with_added_tokens=False).items():
+            if byte := BYTE_PIECE.fullmatch(piece):
+                sizes[token] = int(int(byte.group(1), 16) >= 0x80)
+            elif is_byte_level and is_byte_alphabet(piece):
+                sizes[token] = partial_bytes(piece)
+        return sizes
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns a printable piece for each id; special tokens have their published names."""

@@ -12,7 +12,7 @@ from transformer.data.config import as_list
 from transformer.data.fingerprint import FileSnapshot, combined_checksum, file_checksum
 from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, max_text_tokens, read_rows
 from transformer.data.progress import Progress
-from transformer.data.readers import Pair
+from transformer.data.readers import Pair, PairCounts
 from transformer.data.task_configs import LabelConfig, NeighbourConfig
 from transformer.errors import DataError
 from transformer.run.recipe import Recipe, TaskDefaults
@@ -46,6 +46,7 @@ class RowTask(Task):
         if data.validation_examples:
             self.checksums["data.validation_examples"] = file_checksum(Path(data.validation_examples))
         self._rows: list[Pair] = []
+        self._counts = PairCounts()
 
     def size(self) -> int:
         """Returns the number of rows of the training files."""
@@ -89,6 +90,10 @@ class RowTask(Task):
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more rows")
         return rows, held_out
 
+    def notes(self) -> list[str]:
+        """Returns a note on the rows that were left out."""
+        return [f"rows left out: {self._counts.describe_left_out()}"] if self._counts.left_out else []
+
     def tokenizers(self, recipe: Recipe, base_bundle: Bundle | None, texts: list[str]) -> TokenizerPair:
         """Returns the tokenizers of the base model, or trains new ones."""
         if base_bundle:
@@ -97,7 +102,8 @@ class RowTask(Task):
         return TokenizerPair(tokenizer, tokenizer)
 
     def _read(self, paths: list[Path]) -> list[Pair]:
-        rows = list(read_rows(paths, self._data.columns, self.column_names, self._data.invalid_utf8))
+        columns, invalid = self._data.columns, self._data.invalid_utf8
+        rows = list(read_rows(paths, columns, self.column_names, invalid, self._counts))
         self._snapshot.check_unchanged()
         return rows
 
@@ -144,7 +150,8 @@ class LabelTask(RowTask):
             f"{len(labels)} labels: {shown}{', ...' if len(labels) > 10 else ''}",
         ]
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
-        return TaskData(config, tokenizers, train, validation, lines, facts)
+        shares = {"text": texts[0].fallback_share}
+        return TaskData(config, tokenizers, train, validation, lines, facts, self.notes(), fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""

@@ -41,7 +41,8 @@ class NeighbourTask(RowTask):
         ]
         facts = {"pairs": len(rows), "held_out": len(held_out), "cut": n_truncated[0]}
         train, validation = (NeighbourDataset(*split) for split in splits)
-        return TaskData(config, tokenizers, train, validation, lines, facts)
+        shares = {name: texts.fallback_share for name, texts in zip(COLUMNS, splits[0], strict=True)}
+        return TaskData(config, tokenizers, train, validation, lines, facts, self.notes(), fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""

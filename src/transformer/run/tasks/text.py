@@ -15,7 +15,7 @@ from transformer.data.config import as_list
 from transformer.data.fingerprint import FileSnapshot, combined_checksum
 from transformer.data.progress import Progress
 from transformer.data.task_configs import TextConfig
-from transformer.data.windows import WindowDataset, open_tokens, running_text, write_tokens
+from transformer.data.windows import WindowDataset, count_fallback, open_tokens, running_text, write_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.run.recipe import Recipe, TaskDefaults
 from transformer.run.task import Task, TaskData, set_vocab_sizes
@@ -106,7 +106,8 @@ class TextTask(Task):
             is_pooled = config.model_dump()["embedding"] == "pooled"
             heads |= {"embedding": "mean"} if is_pooled else {}
             config = type(config).model_validate({**config.model_dump(), **heads})
-        return TaskData(config, tokenizers, *datasets, lines, facts, self._folder.notes)
+        shares = {"text": counts.get("fallback", 0) / len(train)}  # earlier versions did not count them
+        return TaskData(config, tokenizers, *datasets, lines, facts, self._folder.notes, fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""
@@ -221,6 +222,7 @@ class TextTask(Task):
             counts[f"{split}_lines"] = n_lines
         unknown = tokenizer.special_tokens.unk
         counts["unknown"] = int((open_tokens(folder / TRAIN) == unknown).sum()) if unknown is not None else 0
+        counts["fallback"] = count_fallback(open_tokens(folder / TRAIN), tokenizer)
         if not counts["train_lines"] or not counts["validation_lines"]:
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
         (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")

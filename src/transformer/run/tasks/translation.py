@@ -87,6 +87,7 @@ class TranslationTask(Task):
             report.to_dict(),
             corpus.notes,
             provenance,
+            dict(zip(("source", "target"), report.fallback_shares(), strict=True)),
         )
 
     def _identify_languages(
