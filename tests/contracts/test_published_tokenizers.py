@@ -23,7 +23,8 @@ from transformers import (
 )
 
 from transformer.bundle.huggingface import read_published
-from transformer.errors import BundleError
+from transformer.errors import BundleError, ConfigError
+from transformer.pipelines.auto import load
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 
 SIZE = 320
@@ -205,6 +206,35 @@ def test_unknown_words_stay_in_prompts(tmp_path: Path) -> None:
     older = json.loads(tokenizer.to_json())
     older["control"]["unk"] = None  # as bundles were written that dropped unknown words
     assert HuggingFaceTokenizer.from_json(json.dumps(older)).encode("a yak b") == [2, 0, 3]
+
+
+def test_unknown_words_count_in_prompts_and_perplexity(tmp_path: Path) -> None:
+    """Catches continuations and perplexities of a text without the unknown words; the oracle is `transformers`."""
+    write(tmp_path, "gpt2", words(), {**FAST, "unk_token": "[UNK]", "eos_token": "[END]"})
+    generator = load(tmp_path, precision="float32")
+    text = "a zebra b c yak a b c a b zebra a b c a b a"
+    reference = model("gpt2").eval()
+    tokens = torch.tensor([AutoTokenizer.from_pretrained(tmp_path)(text).input_ids])
+    with torch.no_grad():
+        log_p = reference(tokens[:, :16]).logits.log_softmax(-1)
+        expected = -log_p[0].gather(1, tokens[0, 1:17, None]).mean().item()
+    assert generator.perplexity(text, window=16).loss == pytest.approx(expected, abs=1e-5)
+    (continuation,) = generator.generate(["a zebra yak b"], max_tokens=3)[0]
+    assert len(generator.tokenizer.encode("a zebra yak b")) == 4
+    prompt = tokens.new_tensor([[2, 0, 0, 3]])
+    options = {"attention_mask": torch.ones_like(prompt), "suppress_tokens": [0, 1], "pad_token_id": 0}
+    written = reference.generate(prompt, max_new_tokens=3, do_sample=False, **options)
+    assert list(continuation.tokens) == [token for token in written[0, 4:].tolist() if token != 2]
+
+
+def test_a_prompt_without_tokens_is_refused(tmp_path: Path) -> None:
+    """Catches an IndexError for an empty prompt of a model that has no token to begin with."""
+    write(tmp_path, "gpt2", words(), FAST)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"bos_token_id": 50256, "eos_token_id": 50256}))
+    (tmp_path / "generation_config.json").unlink()
+    with pytest.raises(ConfigError, match="the prompt ' ' has no tokens, and the model none that begins a text"):
+        load(tmp_path, precision="float32").generate([" "])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -20,8 +20,8 @@ def import_model(
 ) -> None:
     """Convert a published model to a model folder that all commands of this program accept.
 
-    Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights and
-    unknown settings are refused, not ignored.
+    Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights, and
+    unknown settings that change the result, are refused; other unknown settings are noted.
 
     Example: transformer import opus-mt-en-de --out en-de && echo "A man sleeps." | transformer translate en-de
     """

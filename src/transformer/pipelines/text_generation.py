@@ -215,7 +215,11 @@ class Generator:
         return -log_p.gather(2, labels[:, :, None]).double().sum().item()
 
     def _encode_prompt(self, prompt: str) -> list[int]:
-        """Returns the tokens of a prompt; for an empty prompt, the token that begins a text."""
+        """Returns the tokens of a prompt; for an empty prompt, the token that begins a text.
+
+        Raises:
+            ConfigError: The prompt has no tokens, and the model has none that begins a text.
+        """
         before, _ = self.tokenizer.boundary_tokens
         special_tokens = self.tokenizer.special_tokens
         tokens = self.tokenizer.encode_running([prompt])[0] if prompt else []
@@ -224,7 +228,12 @@ class Generator:
         if tokens:
             return tokens
         first = special_tokens.bos if special_tokens.bos is not None else special_tokens.eos
-        return [first] if is_published and first is not None else self.tokenizer.encode_running(["\n"])[0]
+        tokens = [first] if is_published and first is not None else self.tokenizer.encode_running(["\n"])[0]
+        if not tokens:
+            raise ConfigError(
+                f"the prompt {prompt!r} has no tokens, and the model none that begins a text; give a prompt"
+            )
+        return tokens
 
     def _request(self, tokens: list[int], limit: int, number: int) -> Request:
         return Request(tokens[:-1], limit, number=number, decoder_start_token_id=tokens[-1])
