@@ -105,7 +105,7 @@ def _read_vocabulary(files: Mapping[str, bytes]) -> str:
     """Makes the content of a tokenizer.json from the files of older tokenizers.
 
     Raises:
-        BundleError: There are no such files, or one is damaged.
+        BundleError: The files are missing, or one is damaged.
     """
     try:
         if VOCAB_TXT in files:
