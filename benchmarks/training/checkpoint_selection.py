@@ -30,7 +30,6 @@ from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 
 METRICS = ("loss", "bleu", "chrf")
-EVALUATED_LINES = 1000
 
 
 def read(path: Path, n: int | None = None) -> list[str]:
@@ -45,13 +44,13 @@ def write(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def prepare(folder: Path, corpus: Sequence[Path], n_pairs: int) -> dict[str, Any]:
+def prepare(folder: Path, corpus: Sequence[Path], n_pairs: int, n_lines: int) -> dict[str, Any]:
     """Cuts the training text to its first pairs, and returns the `data` section of the recipe."""
     sides = dict(zip(("source", "target"), corpus, strict=True))
     files = {
         side: write(folder / f"train{path.suffix}", read(path, n_pairs)) for side, path in sides.items()
     } | {
-        f"validation_{side}": write(folder / f"valid{path.suffix}", read(beside(path, "valid"), EVALUATED_LINES))
+        f"validation_{side}": write(folder / f"valid{path.suffix}", read(beside(path, "valid"), n_lines))
         for side, path in sides.items()
     }  # fmt: skip
     return {key: str(path) for key, path in files.items()}
@@ -111,13 +110,13 @@ def judge(rows: dict[int, dict[str, dict[str, float]]]) -> dict[str, Any]:
 def measure(name: str, corpus: Sequence[Path], arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains on one corpus and judges the metrics."""
     folder = arguments.folder / name
-    data = prepare(folder / "corpus", corpus, arguments.pairs)
+    data = prepare(folder / "corpus", corpus, arguments.pairs, arguments.lines)
     started = time.process_time()
     losses = train_run(folder / "run", data, arguments)
     tokenize: Tokenization = "zh" if corpus[1].suffix == ".zh" else "13a"
     texts = {
         "validation": [read(Path(data[f"validation_{side}"])) for side in ("source", "target")],
-        "test": [read(beside(path, "test"), EVALUATED_LINES) for path in corpus],
+        "test": [read(beside(path, "test"), arguments.lines) for path in corpus],
     }
     rows: dict[int, dict[str, dict[str, float]]] = {}
     for step, loss in losses.items():
@@ -136,6 +135,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "checkpoint-selection")
     parser.add_argument("--pairs", type=int, default=8000)
+    parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--every", type=int, default=50)
     parser.add_argument("--batch-tokens", type=int, default=2048)

@@ -7,9 +7,28 @@ LOGGER: Final = logging.getLogger("transformer")
 """Logger of the notes. A program that configures no logging prints them on standard error."""
 
 
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+DIRECTION_MARKS: Final = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that change the order in which text is displayed, up to the end of the line."""
+TERMINAL_ESCAPES: Final = {code: _escape(chr(code)) for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, *DIRECTION_MARKS)}
+"""Escapes of characters that no program output needs: direction marks, line separators and C1 controls.
+
+C1 controls are commands to some terminals. The C0 controls are missing because progress bars use them.
+"""
+ESCAPES: Final = TERMINAL_ESCAPES | {code: _escape(chr(code)) for code in range(0x20) if chr(code) not in "\t\n"}
+
+
+def escape_controls(text: str) -> str:
+    r"""Escapes control characters and direction marks, e.g. as `\x1b` or `\u202e`; all other text stays as it is."""
+    return text.translate(ESCAPES)
+
+
 def printable(text: str) -> str:
     r"""Escapes every character of a text that is not printable, e.g. as `\x1b` or `\u2028`."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def note(text: str) -> None:

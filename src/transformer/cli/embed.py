@@ -14,7 +14,7 @@ from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
-from transformer.errors import ConfigError
+from transformer.errors import ConfigError, escape_controls
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -75,7 +75,7 @@ def embed(
     if nearest is not None:
         cosines = vectors @ encoder.embed([nearest])[0]
         for index in np.argsort(-cosines, kind="stable")[:top].tolist():
-            typer.echo(f"{cosines[index]:.4f}\t{lines[index]}")
+            typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
         return
     with open_output(output_path, whole=True) as sink:
         if output_path is not None and output_path.suffix == ".npy":

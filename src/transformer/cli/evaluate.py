@@ -23,7 +23,7 @@ from transformer.cli.search import (
     takes_search,
 )
 from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same_files
-from transformer.errors import ConfigError, DataError, printable
+from transformer.errors import ConfigError, DataError, escape_controls
 from transformer.evaluation.scores import parse_metrics
 from transformer.evaluation.tokenization import TokenizationChoice
 
@@ -288,4 +288,4 @@ def _print_details(evaluation: "Evaluation") -> None:
         )
     for line in evaluation.lines:
         for text, chrf in zip(line.translations, line.chrf, strict=True):
-            typer.echo(f"{line.number:>6}  {chrf:5.1f}  {printable(text)}")
+            typer.echo(f"{line.number:>6}  {chrf:5.1f}  {escape_controls(text)}")

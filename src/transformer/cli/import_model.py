@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from transformer.cli.progress import shown_while
+from transformer.cli.search import language_of
+from transformer.errors import ConfigError
 
 
 def import_model(
@@ -17,6 +19,13 @@ def import_model(
         ),
     ],
     out: Annotated[Path, typer.Option(help="folder for the converted model; must not exist")],
+    source_language: Annotated[
+        str | None, typer.Option(metavar="TAG", help="source language, e.g. en; default: as its tokenizer says")
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        typer.Option(metavar="TAG", help="target language, e.g. zh-Hant; default: likewise"),
+    ] = None,
 ) -> None:
     """Convert a published model to a model folder that all commands of this program accept.
 
@@ -28,9 +37,20 @@ def import_model(
     from transformer.bundle import save_bundle
     from transformer.bundle.hub_cache import find_model
     from transformer.bundle.huggingface import read_published  # loads torch
+    from transformer.bundle.languages import language_entries, recorded_languages
+    from transformer.models import family
 
+    source = language_of("--source-language", source_language)
+    target = language_of("--target-language", target_language)
     with shown_while(f"reading {folder}"):
         bundle = read_published(find_model(folder))
+    if source or target:
+        if family(bundle.family).kind != "encoder-decoder":
+            raise ConfigError(
+                f"a {bundle.family} model does not translate; leave out --source-language and --target-language"
+            )
+        recorded = recorded_languages(bundle)
+        bundle.provenance |= language_entries(source or recorded[0], target or recorded[1])
     with shown_while(f"writing {out}"):
         save_bundle(out, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())

@@ -55,7 +55,10 @@ def info(
     scores = {name: f"{value}   {signatures.get(name, '')}" for name, value in validation.get("scores", {}).items()}
     if scores:
         _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
-    origin = {name: provenance.get(name) for name in ("step", "max_source_tokens", "created", "versions", "imported")}
+    origin = {
+        name: provenance.get(name)
+        for name in ("step", "languages", "max_source_tokens", "created", "versions", "imported")
+    }
     if "averaged" in provenance:
         origin["step"] = "mean of " + ", ".join(str(source["step"]) for source in provenance["averaged"])
     _table("origin", {name: value for name, value in origin.items() if value is not None})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from transformer.errors import OutputError
+from transformer.errors import TERMINAL_ESCAPES, OutputError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -43,12 +43,16 @@ class StandardOutput(io.FileIO):
 
 
 class LossyStderr(io.TextIOWrapper):
-    """Standard error that drops output if its reader has exited or the disk is full, so that the work continues."""
+    """Standard error that drops output if its reader has exited or the disk is full, so that the work continues.
+
+    Whatever text a message quotes, it cannot send C1 commands to the terminal or change the direction of the line.
+    """
 
     def write(self, text: str, /) -> int:
         """Same as for a file, but drops output that cannot be written."""
         try:
-            return super().write(text)
+            super().write(text.translate(TERMINAL_ESCAPES))
+            return len(text)
         except OSError as error:
             self._discard_output(error)
             return len(text)

@@ -18,7 +18,7 @@ from transformer.cli.lexicon import takes_terminology
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
-from transformer.errors import ConfigError, DataError, TransformerError
+from transformer.errors import ConfigError, DataError, TransformerError, escape_controls
 
 if TYPE_CHECKING:
     from transformer.cli.lexicon import TerminologyOptions
@@ -247,7 +247,7 @@ def invalid_choice(value: str) -> "Invalid":
 def print_flags(number: int, flags: tuple[str, ...]) -> None:
     """Prints the flags of a line on standard error."""
     for flag in flags:
-        print(f"line {number}: {flag}", file=sys.stderr)
+        print(f"line {number}: {escape_controls(flag)}", file=sys.stderr)
 
 
 def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:

@@ -24,7 +24,7 @@ def show_progress(*, quiet: bool = False) -> Generator[Progress]:
         return
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _LineProgress(lambda line: console.print(line, highlight=False, soft_wrap=True))
+        yield _LineProgress(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -19,7 +19,7 @@ TOKENIZATION_OF_SCRIPT: Final[dict[str, Tokenization]] = {
     "Thai": "char", "Khmr": "char", "Laoo": "char", "Mymr": "char", "Tibt": "char",
 }  # fmt: skip
 """Tokenizations by ISO 15924 code; `13a` for all other scripts."""
-MIN_UNSPACED_SHARE: Final = 0.2
+MIN_UNSPACED_SHARE: Final = 0.1
 """Minimum share of letters in scripts without spaces in a text that counts as written without them."""
 MIN_KANA_SHARE: Final = 0.05
 """Minimum share of kana among kana and Chinese characters in a Japanese text."""

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
+from transformer.errors import escape_controls
+
 CONTROLS: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 """Replacements of control characters, which HTML cannot contain, by their visible symbols."""
 
 
 def show_controls(text: str) -> str:
-    """Replaces control characters by their visible symbols."""
-    return text.translate(CONTROLS)
+    """Replaces control characters by their visible symbols, and escapes direction marks and C1 controls."""
+    return escape_controls(text.translate(CONTROLS))
 
 
 def render_page(template: str, show: Callable[[str], str] = show_controls, **values: object) -> str:

@@ -10,9 +10,14 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
+from samples import write_lines
+from transformer.data.quality.examination import examine
 from transformer.errors import BundleError
+from transformer.evaluation.comparison import EvaluationSet, System, evaluate
 from transformer.reporting import write_report
 from transformer.reporting.charts import Series, bars, heat_map, line_chart, thin, ticks
+from transformer.reporting.corpus_page import html_report
+from transformer.reporting.evaluation import evaluation_page
 from transformer.reporting.html import render_page
 from transformer.reporting.record import read_record, translation_lines
 
@@ -126,7 +131,7 @@ def test_what_is_not_markup_is_escaped() -> None:
     page = read(render_page("report.html.jinja", title="<i>", opening=HOSTILE, sections=sections))
     assert not page.tags & {"script", "i"}
     assert "b" in page.tags
-    assert page.text.count(HOSTILE.translate({0: "\u2400", 0x1B: "\u241b"})) == 2
+    assert page.text.count(HOSTILE.translate({0: "\u2400", 0x1B: "\u241b", 0x202E: r"\u202e"})) == 2
     assert [value for name, value in page.attributes if name == "href"] == [f"#{heading}", "#made"]
     assert read(bars('"><i>', {"<s>": 1})).tags == {"figure", "figcaption", "b", "svg", "text", "rect"}
     with pytest.raises(UndefinedError, match="title"):
@@ -175,3 +180,24 @@ def test_stored_translations_keep_their_lines(tmp_path: Path) -> None:
     lines = translation_lines([("a\u2028b", "c\x85d")], ["e\nf"])
     assert lines.count("\n") == 1
     assert json.loads(lines) == {"source": "a\u2028b", "reference": "c\x85d", "output": "e\nf"}
+
+
+CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u061c\u200e\u200f\u2028\u2029",
+            *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))]  # fmt: skip
+READABLE = "a\u00a0b c\u200dd\u200c\u3000é 🇩🇪 مرحبا"
+"""Text with no-break and ideographic spaces, joiners and flags, which must stay as it is."""
+
+
+def test_controls_and_direction_marks_are_escaped_in_every_page(tmp_path: Path) -> None:
+    """Catches a page in which a mark of a translation turns the rest of the line, or a command reaches a terminal."""
+    hostile = "".join(CONTROLS).replace("\n", "")
+    test = EvaluationSet([hostile + READABLE], [["reference"]])
+    page = evaluation_page(evaluate([System(f"{hostile}.de", [hostile])], test, samples=0), test)
+    sides = [write_lines(tmp_path / f"{side}\u202e.txt", [f"{hostile}{word} \u202e{n}" for n in range(40)])
+             for side, word in (("source", "one"), ("target", "eins"))]  # fmt: skip
+    corpus_page = html_report(examine(*sides))
+    for text in (page, corpus_page):
+        assert not [hex(ord(char)) for char in text if char in CONTROLS and char not in "\t\n"]
+        assert r"\u202e" in text
+    assert READABLE in page
+    assert "␀" in page

@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from transformer.errors import escape_controls
 from transformer.storage.atomic import named_errors, replace_text
 from transformer.training.monitoring.layer_stats import BlockStats
 from transformer.training.monitoring.progress import Progress as TrainingProgress
@@ -66,7 +67,7 @@ class Reporter:
 
     def log(self, text: str) -> None:
         """Prints one line."""
-        self._console.print(text, markup=False)
+        self._console.print(escape_controls(text), markup=False)
 
     def step(self, progress: TrainingProgress, result: StepResult, learning_rate: float) -> None:
         """Adds one update to the averages in `progress.window` and reports them every `log_every` steps."""
