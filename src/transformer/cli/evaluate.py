@@ -2,15 +2,16 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from transformer.cli.notes import Notes, QuietOption, VerboseOption, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import (
     SourceLanguageOption,
@@ -22,7 +23,7 @@ from transformer.cli.search import (
     takes_loading,
     takes_search,
 )
-from transformer.cli.translate import InvalidOption, invalid_choice, print_flags, refuse_same_files
+from transformer.cli.translate import InvalidOption, invalid_choice, refuse_same_files
 from transformer.errors import ConfigError, DataError, escape_controls
 from transformer.evaluation.scores import parse_metrics
 from transformer.evaluation.tokenization import TokenizationChoice
@@ -86,6 +87,8 @@ def evaluate(
     details: DetailsOption = False,
     report: Annotated[Path | None, typer.Option(help="file for an HTML report of all results")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
     *,
     context: typer.Context,
     loading: "Loading",
@@ -115,10 +118,11 @@ def evaluate(
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
     test = replace(test, source_language=languages[0], target_language=languages[1])
+    new_notes = partial(collected_notes, verbose=verbose, quiet=quiet)
     with ExitStack() as files:  # fail before the work if a path is not writable
         sink = output and files.enter_context(open_output(output))
         page = report and files.enter_context(open_output(report, whole=True))
-        systems, runs, test = _translate(models, test, loading, search)
+        systems, runs, test = _translate(models, test, loading, search, new_notes)
         if sink is not None:
             sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
         evaluation = compare([*systems, *others], test, tokenize, metrics=metric_names, samples=bootstrap)
@@ -210,9 +214,13 @@ def _short_names(paths: Sequence[Path]) -> list[str]:
 
 
 def _translate(
-    models: Sequence[Path], test: "EvaluationSet", loading: "Loading", search: "Search"
+    models: Sequence[Path],
+    test: "EvaluationSet",
+    loading: "Loading",
+    search: "Search",
+    new_notes: Callable[[], AbstractContextManager["Notes"]],
 ) -> tuple[list["System"], list[dict[str, Any]], "EvaluationSet"]:
-    """Translates with all models and prints flags on standard error.
+    """Translates with all models and prints notes on standard error.
 
     Returns:
         Translations, speed and precision of each model, and the test set with the languages that the first model
@@ -239,8 +247,9 @@ def _translate(
         runs.append({
             "model": str(model), "flagged": flagged, "seconds": seconds, "computed": translator.description
         })  # fmt: skip
-        for number, translation in enumerate(translations, start=1):
-            print_flags(number, translation.flags)
+        with new_notes() as notes:
+            for number, translation in enumerate(translations, start=1):
+                notes.add(number, translation.flags, translation.unseen)
         translator.close()
     return systems, runs, replace(test, **languages)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
 from transformer.cli.translate import (
@@ -14,7 +15,6 @@ from transformer.cli.translate import (
     InvalidOption,
     ModelArgument,
     invalid_choice,
-    print_flags,
     refuse_same_files,
 )
 
@@ -39,6 +39,8 @@ def score(
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
     device: DeviceOption = "auto",
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Score translations line by line: the log-probability of their tokens in nats, including EOS.
 
@@ -57,14 +59,14 @@ def score(
     search = with_average(GREEDY, average, ensemble)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
-    with open_output(output_path) as sink:
+    with collected_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):
             for result in score_pairs(translator, chunk):
                 number += 1
                 value = result.per_token if per_token else result.score
                 line = _as_json(number, result) if output_format == "jsonl" else f"{value:.4f}"
                 sink.write(line.encode() + b"\n")
-                print_flags(number, result.flags)
+                notes.add(number, result.flags)
             sink.flush()
 
 

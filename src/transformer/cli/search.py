@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 Penalty = Literal["paper", "normalize"]
 Stopping = Literal["early", "exhaustive"]
+Split = Literal["auto", "sentence", "none"]
 
 
 WorkersOption = Annotated[
@@ -96,15 +97,19 @@ class Loading:
     deterministic: bool
     task: str = ""
     device: str = "auto"
+    split: Split | None = None
+    copy: bool = True
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
         """Loads the translator of a model."""
         from transformer.pipelines.auto import load_translator  # loads torch
 
+        if self.split is not None:
+            options["split"] = self.split
         return load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist,
-            deterministic=self.deterministic, device=self.device, task=self.task, **options,
+            deterministic=self.deterministic, device=self.device, task=self.task, copy=self.copy, **options,
         )  # fmt: skip
 
 
@@ -130,6 +135,16 @@ def loading_of(
         str, typer.Option(help="prefix of each line and of its parts for text-to-text models, e.g. 'summarize: '")
     ] = "",
     device: DeviceOption = "auto",
+    split: Annotated[
+        Split | None,
+        typer.Option(
+            help="when lines of several sentences are split: auto (default; where the model was trained on lines of "
+            "fewer), always (sentence), or only where they are too long (none)"
+        ),
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy/--no-copy", help="leave lines without letters, and addresses, as they are")
+    ] = True,
 ) -> Loading:
     """Builds the loading options from the command line.
 
@@ -141,7 +156,7 @@ def loading_of(
 
     refuse_average(average, ensemble)
     check_utf8(task, "the task")
-    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task, device)
+    return Loading(ensemble or [], average, precision, workers, shortlist, deterministic, task, device, split, copy)
 
 
 LengthPenaltyOption = Annotated[

@@ -15,6 +15,7 @@ import typer
 
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
+from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
@@ -74,6 +75,8 @@ def translate(
     attention: Annotated[
         Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")
     ] = None,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
     *,
     loading: "Loading",
     search: "Search",
@@ -81,8 +84,9 @@ def translate(
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
-    A line that is too long for the model is split at sentence ends; if that is not enough, a note on standard
-    error names the line. Standard input is translated as it arrives.
+    A line with more sentences than the lines that the model was trained on is split at sentence ends, and a sentence
+    that is too long is cut. Notes on standard error tell what readers should know; they end with the last line.
+    Standard input is translated as it arrives.
 
     Example: echo "A man sleeps." | transformer translate runs/first
     """
@@ -96,31 +100,32 @@ def translate(
         search = replace(search, beam=TERMINOLOGY_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
-    translator = loading.translator(model, search, terminology=bound.terminology)
-    freeze_gc()
-    format_line = formatter(output_format, all_of_them=n_best is not None)
-    number, tally = 0, TerminologyCounts()
     with ExitStack() as files:
+        notes = files.enter_context(collected_notes(verbose=verbose, quiet=quiet))
+        translator = loading.translator(model, search, terminology=bound.terminology)
+        freeze_gc()
+        format_line = formatter(output_format, all_of_them=n_best is not None)
+        number, tally = 0, TerminologyCounts()
         files.callback(translator.close)  # also ends unfinished work if the output is no longer read
         sink = files.enter_context(open_output(output_path))
         side_outputs = _side_outputs(files, alignment, attention, loading.task)
-        print(translator.description, file=sys.stderr)
-        done = files.enter_context(_progress(input_path, output_path))
+        notes.say(translator.description)
+        done = None if quiet else files.enter_context(_progress(input_path, output_path))
         for chunk, translations in _translate_chunks(
             translator, _chunks_with_prefixes(input_path, prefix, invalid), done
         ):
             for source, translation in zip(chunk, translations, strict=True):
                 number += 1
                 sink.write(format_line(number, source, translation).encode() + b"\n")
-                print_flags(number, translation.flags)
+                notes.add(number, translation.flags, translation.unseen)
                 tally.add(translator.terminology, source, translation.text)
                 for write in side_outputs:
                     write(number, translator, translation)
             sink.flush()
             if len(chunk) == CHUNK_LINES:  # for long files only, not after each typed line
                 trim_heap()
-    if bound.terminology.glossary or bound.terminology.protected:
-        print(tally, file=sys.stderr)
+        if bound.terminology.glossary or bound.terminology.protected:
+            notes.say(str(tally))
 
 
 def _translate_chunks(
@@ -242,12 +247,6 @@ def invalid_choice(value: str) -> "Invalid":
     if value == "error" or value == "replace":
         return value
     raise ConfigError(f"invalid_utf8={value!r} is unknown; choose 'error' or 'replace'")
-
-
-def print_flags(number: int, flags: tuple[str, ...]) -> None:
-    """Prints the flags of a line on standard error."""
-    for flag in flags:
-        print(f"line {number}: {escape_controls(flag)}", file=sys.stderr)
 
 
 def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:

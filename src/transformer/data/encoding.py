@@ -16,6 +16,7 @@ from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.quality.traits import TraitCounts
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair
+from transformer.data.source_text import SourceText
 from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
 from transformer.text.lines import MAX_LINE_CHARACTERS
 from transformer.tokenizers.pair import TokenizerPair
@@ -44,6 +45,7 @@ class EncodedBlock:
         traits: Number of lines with each trait, by side.
         held_out_text: Text of the held-out pairs.
         test_sources: Lines of the test set that are among the kept sources.
+        source_text: Statistics of the kept sources.
     """
 
     source: Ragged
@@ -58,6 +60,7 @@ class EncodedBlock:
     traits: TraitCounts = field(default_factory=TraitCounts)
     held_out_text: list[tuple[str, str]] = field(default_factory=list)
     test_sources: list[str] = field(default_factory=list)
+    source_text: SourceText = field(default_factory=SourceText)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class BlockEncoder:
         rows = np.flatnonzero(kept).tolist()
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         held_out = np.array([text in self.held_out for text in sources], bool)
+        source_text = SourceText()
+        source_text.count(map(self.tokenizers.source.normalize, sources))
         return EncodedBlock(
             source if kept.all() else source.select(kept),
             target if kept.all() else target.select(kept),
@@ -116,6 +121,7 @@ class BlockEncoder:
             traits=traits,
             held_out_text=[(sources[row], targets[row]) for row in np.flatnonzero(held_out)],
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
+            source_text=source_text,
         )
 
 

@@ -16,6 +16,7 @@ from transformer.data.fingerprint import FileSnapshot, file_checksum, fingerprin
 from transformer.data.inputs import read_files, training_files
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
+from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import EncodingJob, read_text
 from transformer.interfaces import DatasetMix
@@ -49,6 +50,7 @@ class Corpus:
         validation: Dataset of the validation pairs.
         validation_text: Text of the validation pairs, for scoring translations.
         report: Counts of kept and dropped pairs.
+        source_text: Statistics of the training sources; None if an earlier version prepared the data.
         notes: Notes for the user about the preparation.
     """
 
@@ -56,6 +58,7 @@ class Corpus:
     validation: PairDataset
     validation_text: list[Pair] = field(repr=False)
     report: DataReport
+    source_text: SourceText | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -148,13 +151,13 @@ class CorpusBuilder:
         return self._open(path, (tokenizers.source.special_tokens, tokenizers.target.special_tokens))
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
-        report, pairs = read_text(path)
+        report, pairs, source_text = read_text(path)
         for file, counts in zip(self._inputs, report.files, strict=True):
             counts.update(name=file.name, weight=file.weight)
         mix = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
         datasets = PairDataset(train, mix, special_tokens), PairDataset(validation, special_tokens=special_tokens)
-        return Corpus(*datasets, pairs, report, self._folder.notes)
+        return Corpus(*datasets, pairs, report, source_text, self._folder.notes)
 
     def _write_scan(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("survey"))

@@ -26,6 +26,7 @@ from transformer.data.inputs import training_files
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.text.lines import read_lines
@@ -72,7 +73,7 @@ class EncodingJob:
             raise DataError(f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {advice}")
         pairs = self._validation_pairs(encoder.held_out_text)
         self._write_validation(folder / "validation", pairs)
-        content = {"report": report.to_dict(), "validation": pairs}
+        content = {"report": report.to_dict(), "validation": pairs, "source_text": encoder.source_text.to_dict()}
         (folder / REPORT_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
     @property
@@ -116,10 +117,15 @@ class EncodingJob:
         write_pairs(folder, [(sides[0], sides[1])], self.vocab_size)
 
 
-def read_text(folder: Path) -> tuple[DataReport, list[Pair]]:
-    """Reads the report and the validation pairs that `EncodingJob.run` wrote."""
+def read_text(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None]:
+    """Reads the report, the validation pairs and the statistics that `EncodingJob.run` wrote.
+
+    Earlier versions did not write the statistics.
+    """
     content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
-    return DataReport.from_dict(content["report"]), [(source, target) for source, target in content["validation"]]
+    pairs = [(source, target) for source, target in content["validation"]]
+    source_text = SourceText.from_dict(content["source_text"]) if "source_text" in content else None
+    return DataReport.from_dict(content["report"]), pairs, source_text
 
 
 class _CorpusEncoder:
@@ -127,6 +133,7 @@ class _CorpusEncoder:
 
     def __init__(self, job: EncodingJob, test_sources: frozenset[str]) -> None:
         self.report = DataReport()
+        self.source_text = SourceText()
         self.held_out_text: dict[str, str] = {}  # source -> target of the first pair with this source
         self.test_sources: set[str] = set()
         self._job = job
@@ -182,6 +189,7 @@ class _CorpusEncoder:
         self.report.add_text_counts(block.fallback_bytes, block.n_tokens, block.n_fallback, block.traits)
         self._held_out.append(block.held_out)
         self.test_sources.update(block.test_sources)
+        self.source_text.add(block.source_text)
         for source, target in block.held_out_text:
             self.held_out_text.setdefault(source, target)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.languages import recorded_languages
+from transformer.data.source_text import SourceText
 from transformer.decoding import GREEDY, Search, default_workers
 from transformer.decoding.shortlist_training import check_special_token_ids, load_shortlist
 from transformer.errors import BundleError, ConfigError
@@ -59,7 +60,8 @@ def load(
         device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
             a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
         **options: Further options of a translator, see `TranslatorConfig`: `terminology` (deprecated name: `lexicon`),
-            `task`, `deterministic`, `max_source_tokens` (by default, the longest source seen in training), and others.
+            `task`, `deterministic`, `max_source_tokens` (by default, the longest source seen in training), `split`,
+            `copy`, and others.
 
     Raises:
         ConfigError: The precision or the device is unknown, or another option is invalid; a shortlist is combined with
@@ -167,6 +169,7 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translat
         other_source = other.tokenizers.source
         is_same = other_source.to_json() == source.to_json()
         ensemble.append((_translation_model(other), source if is_same else other_source))
+    options = {**_training_facts(bundle), **options}
     options.setdefault("max_source_tokens", min(map(_max_source_tokens, (bundle, *others))))
     for side, language in zip(("source_language", "target_language"), recorded_languages(bundle), strict=True):
         options.setdefault(side, language or "")
@@ -178,6 +181,26 @@ def _translation_model(bundle: Bundle) -> Transformer:
     if not isinstance(bundle.model, Transformer):
         raise BundleError(f"{bundle.folder}: a {bundle.family} model does not translate; give an encoder-decoder")
     return bundle.model
+
+
+def _training_facts(bundle: Bundle) -> dict[str, Any]:
+    """Returns the options of a translator that depend on the training text of the model.
+
+    Raises:
+        BundleError: The recorded facts are invalid.
+    """
+    provenance = bundle.provenance
+    facts: dict[str, Any] = {}
+    try:
+        if provenance.get("source_text") is not None:
+            facts["source_text"] = SourceText.from_dict(provenance["source_text"])
+        elif bundle.family == "t5":
+            facts["split"] = "none"  # a task for the whole text may be a part of it
+        counts = provenance.get("data") or {}
+        n_source, n_target = (int(counts.get(f"{side}_tokens", 0)) for side in ("source", "target"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{bundle.folder}: its record of the training text is damaged; train it again") from error
+    return facts | ({"length_ratio": n_target / n_source} if n_source > 0 and n_target > 0 else {})
 
 
 def _max_source_tokens(bundle: Bundle) -> int:

@@ -90,6 +90,7 @@ def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] 
         "model": training.start_from,
         "sha256": bundle.fingerprint,
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
+        "source_text": bundle.provenance.get("source_text"),
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer, defaults)
     return FineTunedStart(recipe=complete_recipe(inherited, task, allow_changed), bundle=bundle, origin=origin)
@@ -187,13 +188,14 @@ def _tokenizer_config(bundle: Bundle) -> TokenizerConfig:
     """Returns the settings of the model's tokenizer, as far as the bundle records them."""
     pair = bundle.text
     if pair is None:
-        return TokenizerConfig()
+        return TokenizerConfig(normalize=False)
     if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerConfig()  # the settings do not describe a published tokenizer; the run keeps it as it is
+        return TokenizerConfig(normalize=False)  # the settings do not describe a published tokenizer; the run keeps it as it is
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}
-    return TokenizerConfig.model_validate(facts | bundle.provenance.get("recipe", {}).get("tokenizer", {}))
+    facts |= bundle.provenance.get("recipe", {}).get("tokenizer", {})
+    return TokenizerConfig.model_validate({**facts, "normalize": bool(pair.source.normalization.normalize)})
 
 
 def _peak_learning_rate(bundle: Bundle) -> float:

@@ -170,12 +170,14 @@ class TaskDefaults(Config):
 
     Attributes:
         vocab_size: Vocabulary size of the tokenizer.
+        normalize: Whether the tokenizer normalizes the text.
         model: Keys of the `model` section.
         training: Keys of the `training` section.
         epochs: Number of epochs, from which `training.max_steps` is computed.
     """
 
     vocab_size: int | None = None
+    normalize: bool = False
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
     epochs: int = 10
@@ -194,7 +196,7 @@ def complete_by_corpus_size(recipe: Recipe, pairs: int, steps_per_epoch: int | N
     model["preset"] = size.preset if size.preset in presets else next(iter(presets))
     if family_name != "t5":
         model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
-    defaults = TaskDefaults(vocab_size=size.vocab_size, model=model, epochs=size.epochs)
+    defaults = TaskDefaults(vocab_size=size.vocab_size, normalize=True, model=model, epochs=size.epochs)
     return complete(recipe, defaults, steps_per_epoch)
 
 
@@ -213,6 +215,8 @@ def complete(recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None
     tokenizer, training = recipe.tokenizer, recipe.training
     if tokenizer.vocab_size is None:
         tokenizer = tokenizer.model_copy(update={"vocab_size": defaults.vocab_size})
+    if tokenizer.normalize is None:
+        tokenizer = tokenizer.model_copy(update={"normalize": defaults.normalize})
     explicit = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
     try:
         model = make_model_config({**defaults.model, **explicit})

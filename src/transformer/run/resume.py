@@ -129,7 +129,8 @@ def _read_facts(checkpoint: Checkpoint) -> tuple[Recipe, dict[str, str]]:
     """Returns the recipe and the SHA-256 of every input file that the run began with, see `checkpoint_facts`."""
     facts = checkpoint.metadata
     try:
-        return parse_recipe(facts["recipe"], "its recipe"), dict(facts["inputs"])
+        tokenizer = {"normalize": False, **facts["recipe"].get("tokenizer", {})}  # earlier versions lack the key
+        return parse_recipe({**facts["recipe"], "tokenizer": tokenizer}, "its recipe"), dict(facts["inputs"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{checkpoint.verified.folder} does not record the recipe and texts of its run ({error}); start anew "
@@ -151,6 +152,9 @@ def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
     recipe = fill_in_training(inherit_settings(recipe, previous), previous.training.model_dump(include=INHERITED_KEYS))
     recipe = _keep_metric_and_languages(recipe, previous)
+    if recipe.tokenizer.normalize is None:
+        tokenizer = recipe.tokenizer.model_copy(update={"normalize": previous.tokenizer.normalize})
+        recipe = recipe.model_copy(update={"tokenizer": tokenizer})
     if recipe.training.batch_tokens != "auto":
         return recipe
     training = recipe.training.model_copy(update={"batch_tokens": previous.training.batch_tokens})

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from transformer.bundle import Bundle, save_bundle
+from transformer.data.source_text import SourceText
 from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.run.recipe import Recipe
@@ -168,20 +169,24 @@ class Trainer:
             "data": self.task_data.facts,
             "step": progress.step,
             "validation": {"step": progress.scored_step, **self._validation(progress.scores)},
-            **self._data_entries(),
+            **self._source_facts(),
             "seconds": progress.seconds,
             "machine": {**machine(), "device": self.state.backend.device.type},
             "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def _data_entries(self) -> dict[str, Any]:
-        """Returns the provenance entries of the task; the longest source is that of this run or of pretraining."""
-        entries = dict(self.task_data.provenance)
-        if "max_source_tokens" in entries:
-            pretrained_n_tokens = (self.origin or {}).get("max_source_tokens", 0)
-            entries["max_source_tokens"] = max(entries["max_source_tokens"], pretrained_n_tokens)
-        return entries
+    def _source_facts(self) -> dict[str, Any]:
+        """Returns the provenance entries of the task; lengths and characters are those of pretraining, too."""
+        facts, origin = dict(self.task_data.provenance), self.origin or {}
+        if "max_source_tokens" in facts:
+            facts["max_source_tokens"] = max(facts["max_source_tokens"], origin.get("max_source_tokens", 0))
+        if "source_text" in facts and self.origin is not None:
+            source_text = SourceText.from_dict(facts["source_text"])
+            characters = (origin.get("source_text") or {}).get("characters")
+            source_text.add_characters(None if characters is None else set(characters))
+            facts["source_text"] = source_text.to_dict()
+        return facts
 
     def plan_lines(self) -> list[str]:
         """Estimates time and memory of the rest of the run, on all ranks together; empty if the run is finished."""

@@ -1,12 +1,22 @@
-"""Splitting of long lines into pieces that fit a model."""
+"""Splitting of lines into pieces that fit a model."""
 
-import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import Final
 
-SENTENCE_END = re.compile(r"""(?<=[.!?…])["'”’»)\]]*\s+|(?<=[。！？])\s*""")
+import regex
+
+from transformer.text.sentences import CLUSTER, Span
+
+MAX_WORD: Final = 4096
+"""Maximum number of characters of a word whose tokens are counted at once."""
+MAX_TOKEN: Final = 32
+"""Characters per token above which a text is too long for a limit, without its tokens being counted."""
+_WORD: Final = regex.compile(r"\S+")
+Count = Callable[[list[str]], list[int]]
+"""Function that returns the number of tokens of each text."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,7 @@ class SplitLine:
     """A line as pieces that are translated separately.
 
     Attributes:
-        pieces: Pieces in order; joined by spaces, they have the content of the line.
+        pieces: Pieces in order, which have all of the line but white space between them.
         is_clean: Whether every cut is at a sentence end; otherwise, a sentence was cut at a space or within a word.
         words: For each word of the pieces, the index of its word in the line; None if the line was not split.
     """
@@ -40,24 +50,132 @@ class SplitLine:
         return replace(self, pieces=[f"{prefix} {piece}" for piece in self.pieces], words=words)
 
 
-def split_line(line: str, limit: int, count: Callable[[list[str]], list[int]]) -> SplitLine:
+@dataclass(frozen=True)
+class _Unit:
+    """A part of a line that is not cut: a sentence, or a part of a sentence that is too long.
+
+    Attributes:
+        start: First character.
+        end: Exclusive last character.
+        sentence: Number of the sentence that it belongs to.
+        size: Number of tokens.
+    """
+
+    start: int
+    end: int
+    sentence: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Splitter:
+    """Splits one line, see `split_line`."""
+
+    line: str
+    limit: int
+    count: Count
+    max_sentences: int
+
+    def split(self, sentences: Sequence[Span]) -> SplitLine:
+        sizes = self._sizes(sentences)
+        units: list[_Unit] = []
+        for number, (span, size) in enumerate(zip(sentences, sizes, strict=True)):
+            if size <= self.limit:
+                units.append(_Unit(*span, number, size))
+            else:
+                words = self._words(span)
+                parts = zip(words, self._sizes(words), strict=True)
+                units += [_Unit(*word, number, word_size) for word, word_size in parts]
+        pieces = [self.line[start:end] for start, end in self._pack(units)]
+        is_clean = max(sizes, default=0) <= self.limit
+        return SplitLine(pieces, is_clean, _line_word_indices(self.line, pieces))
+
+    def _sizes(self, spans: Sequence[Span]) -> list[int]:
+        """Returns the number of tokens of each span; more than the limit for those that are far too long."""
+        longest = MAX_TOKEN * self.limit
+        counted = iter(self.count([self.line[start:end] for start, end in spans if end - start <= longest]))
+        return [next(counted) if end - start <= longest else self.limit + 1 for start, end in spans]
+
+    def _words(self, sentence: Span) -> list[Span]:
+        """Returns the words of a sentence; a word that is too long is cut between grapheme clusters."""
+        blocks = [
+            block
+            for word in _WORD.finditer(self.line, *sentence)
+            for block in ([word.span()] if word.end() - word.start() <= MAX_WORD else self._blocks(word.span()))
+        ]
+        sized = zip(blocks, self._sizes(blocks), strict=True)
+        return [part for block, size in sized for part in ([block] if size <= self.limit else self._halves(block))]
+
+    def _blocks(self, word: Span) -> list[Span]:
+        """Cuts a very long word into blocks between grapheme clusters."""
+        bounds = [word[0]]
+        for cluster in CLUSTER.finditer(self.line, *word):
+            if cluster.end() - bounds[-1] > MAX_WORD and cluster.start() > bounds[-1]:
+                bounds.append(cluster.start())
+        return list(pairwise([*bounds, word[1]]))
+
+    def _halves(self, block: Span) -> list[Span]:
+        """Halves a block between grapheme clusters until each part fits; a single cluster is cut between characters."""
+        start, end = block
+        edges = [match.start() for match in CLUSTER.finditer(self.line, start, end)]
+        if len(edges) < 2:
+            edges = list(range(start, end))
+        if len(edges) < 2 or self._sizes([block])[0] <= self.limit:
+            return [block]
+        middle = edges[len(edges) // 2]
+        return self._halves((start, middle)) + self._halves((middle, end))
+
+    def _pack(self, units: Sequence[_Unit]) -> list[Span]:
+        """Joins neighbouring units as long as they fit together.
+
+        In most tokenizers, a space is part of the following word, so sizes add up; a character tokenizer needs one
+        token for it. Joined units that are still too long are halved.
+        """
+        for space in (0, 1):
+            groups = self._grouped(units, space)
+            pieces = [(group[0].start, group[-1].end) for group in groups]
+            sizes = self._sizes(pieces)
+            if max(sizes, default=0) <= self.limit:
+                return pieces
+        return [
+            part
+            for group, piece, size in zip(groups, pieces, sizes, strict=True)
+            for part in ([piece] if size <= self.limit else self._halved(group))
+        ]
+
+    def _grouped(self, units: Sequence[_Unit], space: int) -> list[list[_Unit]]:
+        groups: list[list[_Unit]] = []
+        room = -1
+        for unit in units:
+            if unit.size > room or unit.sentence - groups[-1][0].sentence >= self.max_sentences:
+                groups.append([])
+                room = self.limit
+            groups[-1].append(unit)
+            room -= unit.size + space
+        return groups
+
+    def _halved(self, group: Sequence[_Unit]) -> list[Span]:
+        """Halves a group recursively until each part fits; a single unit is never split."""
+        joined = group[0].start, group[-1].end
+        if len(group) == 1 or self._sizes([joined])[0] <= self.limit:
+            return [joined]
+        middle = len(group) // 2
+        return self._halved(group[:middle]) + self._halved(group[middle:])
+
+
+def split_line(
+    line: str, sentences: Sequence[Span], limit: int, count: Count, *, max_sentences: int | None = None
+) -> SplitLine:
     """Splits a line into as few pieces of at most `limit` tokens as possible, at sentence ends if that suffices.
 
     Args:
         line: Line of any length.
+        sentences: Its sentences in order, see `sentence_spans`.
         limit: Maximum tokens of a piece.
         count: Function that returns the number of tokens of each text.
+        max_sentences: Maximum number of sentences of a piece; None is any number.
     """
-    sentences = _sentences(line)
-    sizes = count(sentences)
-    if max(sizes, default=0) <= limit:
-        pieces = _pack(sentences, sizes, limit, count)
-        return SplitLine(pieces, words=_line_word_indices(line, pieces))
-    units: list[str] = []
-    for sentence, size in zip(sentences, sizes, strict=True):
-        units.extend([sentence] if size <= limit else _words(sentence, limit, count))
-    pieces = _pack(units, count(units), limit, count)
-    return SplitLine(pieces, is_clean=False, words=_line_word_indices(line, pieces))
+    return _Splitter(line, limit, count, max_sentences or len(sentences)).split(sentences)
 
 
 def _line_word_indices(line: str, pieces: list[str]) -> list[int]:
@@ -65,63 +183,3 @@ def _line_word_indices(line: str, pieces: list[str]) -> list[int]:
     ends = list(accumulate(map(len, line.split())))
     parts = [part for piece in pieces for part in piece.split()]
     return [bisect_right(ends, end - len(part)) for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
-
-
-def _sentences(line: str) -> list[str]:
-    ends = [match.end() for match in SENTENCE_END.finditer(line)]
-    bounds = zip([0, *ends], [*ends, len(line)], strict=True)
-    return [sentence for start, end in bounds if (sentence := line[start:end].strip())]
-
-
-def _words(sentence: str, limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    words = sentence.split()
-    sized = zip(words, count(words), strict=True)
-    return [part for word, size in sized for part in ([word] if size <= limit else _halves(word, limit, count))]
-
-
-def _halves(word: str, limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """Halves a word recursively until each part fits; a single character is never split."""
-    if len(word) == 1 or count([word])[0] <= limit:
-        return [word]
-    middle = len(word) // 2
-    return _halves(word[:middle], limit, count) + _halves(word[middle:], limit, count)
-
-
-def _pack(units: list[str], sizes: list[int], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """Joins neighbouring units by spaces as long as they fit together.
-
-    In most tokenizers, a space is part of the following word, so sizes add up; a character tokenizer needs one token
-    for it. A joined piece that is still too long is halved.
-    """
-    for space in (0, 1):
-        groups = _grouped(units, [size + space for size in sizes], limit + space)
-        pieces = [" ".join(group) for group in groups]
-        lengths = count(pieces)
-        if max(lengths, default=0) <= limit:
-            return pieces
-    return [
-        text
-        for group, piece, length in zip(groups, pieces, lengths, strict=True)
-        for text in ([piece] if length <= limit else _halved(group, limit, count))
-    ]
-
-
-def _grouped(units: list[str], sizes: list[int], limit: int) -> list[list[str]]:
-    packed: list[list[str]] = []
-    capacity = -1
-    for unit, size in zip(units, sizes, strict=True):
-        if size > capacity:
-            packed.append([])
-            capacity = limit
-        packed[-1].append(unit)
-        capacity -= size
-    return packed
-
-
-def _halved(group: list[str], limit: int, count: Callable[[list[str]], list[int]]) -> list[str]:
-    """Joins the units of a group, halving it recursively until each part fits; a single unit is never split."""
-    joined = " ".join(group)
-    if len(group) == 1 or count([joined])[0] <= limit:
-        return [joined]
-    middle = len(group) // 2
-    return _halved(group[:middle], limit, count) + _halved(group[middle:], limit, count)

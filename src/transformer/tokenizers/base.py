@@ -1,7 +1,7 @@
 """The base class of tokenizers, which convert text to token ids and back."""
 
+import copy
 import hashlib
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -26,10 +26,14 @@ class Tokenizer(ABC):
         normalization: Normalization of a text before it is encoded.
         special_tokens: Ids of the special tokens.
         kind: Name of the kind of tokenizer, for people.
+        is_target: Whether it normalizes texts as targets, see `NormalizationConfig.apply`.
+        twin: Tokenizer of the other side that shares its vocabulary, if the sides are normalized differently.
     """
 
     special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
     kind: str
+    is_target: bool = False
+    twin: "Tokenizer | None" = None
 
     def __init__(self, normalization: NormalizationConfig) -> None:
         self.normalization = normalization
@@ -89,9 +93,15 @@ class Tokenizer(ABC):
 
     def normalize(self, text: str) -> str:
         """Returns the text as the model sees it and as `decode` returns it."""
-        if self.normalization.unicode == "nfc":
-            text = unicodedata.normalize("NFC", text)
-        return text.lower() if self.normalization.lowercase else text
+        return self.normalization.apply(text, is_target=self.is_target)
+
+    def for_target(self) -> "Tokenizer":
+        """Returns a tokenizer with the same vocabulary for targets; itself if both sides are normalized alike."""
+        if not self.normalization.normalize or self.is_target:
+            return self
+        target = copy.copy(self)
+        target.is_target, target.twin = True, self
+        return target
 
     def encode_running(
         self, texts: Sequence[str], contexts: Sequence[tuple[str, str]] | None = None

@@ -43,8 +43,15 @@ class BytePairTokenizer(Tokenizer):
         self._merges = merges
 
     @classmethod
-    def train(cls, lines: Iterable[str], settings: TokenizerConfig) -> "BytePairTokenizer":
+    def train(
+        cls, lines: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False
+    ) -> "BytePairTokenizer":
         """Trains the merges on lines of text.
+
+        Args:
+            lines: Lines of text.
+            settings: The recipe's `tokenizer` section.
+            is_target: Whether the lines are targets.
 
         Raises:
             ConfigError: `settings.vocab_size` is not set.
@@ -54,6 +61,7 @@ class BytePairTokenizer(Tokenizer):
         if vocab_size is None:
             raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
         tokenizer = cls(_untrained(), settings.normalization)
+        tokenizer.is_target = is_target
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - N_SPECIAL_TOKENS,
             min_frequency=settings.min_frequency,
@@ -128,7 +136,7 @@ class BytePairTokenizer(Tokenizer):
 
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
-        content = {"normalization": self.normalization.model_dump(), "merges": json.loads(self._merges.to_str())}
+        content = {"normalization": self.normalization.to_fields(), "merges": json.loads(self._merges.to_str())}
         return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
     @classmethod

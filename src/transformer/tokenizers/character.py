@@ -26,19 +26,29 @@ class CharacterTokenizer(Tokenizer):
         self._ids = {character: token for token, character in enumerate(self.characters, start=N_SPECIAL_TOKENS)}
 
     @classmethod
-    def train(cls, texts: Iterable[str], settings: TokenizerConfig) -> "CharacterTokenizer":
+    def train(
+        cls, texts: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False
+    ) -> "CharacterTokenizer":
         """Builds the vocabulary from the sorted characters of texts.
+
+        Args:
+            texts: Lines of text.
+            settings: The recipe's `tokenizer` section.
+            is_target: Whether the texts are targets.
 
         Raises:
             DataError: the texts are empty.
         """
         tokenizer = cls([], settings.normalization)
+        tokenizer.is_target = is_target
         characters: set[str] = set()
         for text in texts:
             characters.update(tokenizer.normalize(text))
         if not characters:
             raise DataError("the training text is empty; a tokenizer needs text to learn from")
-        return cls(sorted(characters), settings.normalization)
+        trained = cls(sorted(characters), settings.normalization)
+        trained.is_target = is_target
+        return trained
 
     @property
     def vocab_size(self) -> int:
@@ -60,7 +70,7 @@ class CharacterTokenizer(Tokenizer):
 
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
-        content = {"characters": self.characters, "normalization": self.normalization.model_dump()}
+        content = {"characters": self.characters, "normalization": self.normalization.to_fields()}
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod

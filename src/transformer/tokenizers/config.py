@@ -1,24 +1,50 @@
 """The recipe's `tokenizer` section."""
 
-from typing import Literal
+import unicodedata
+from typing import Any, Literal
 
 from pydantic import Field
 
 from transformer.config import Config
+from transformer.text.normalization import normalize_spaces, remove_invisible
 
 
 class NormalizationConfig(Config):
-    """Text normalization before tokenization; none by default.
+    """Text normalization before tokenization.
 
     Attributes:
+        normalize: Whether the text is composed (NFC) and its invisible characters are removed; in sources, runs of
+            white space also become one space. The default is true for translation, and false for other tasks.
         unicode: "nfc" composes characters (e + accent -> é); "none" leaves them unchanged.
         lowercase: Whether the text is lowercased.
     """
 
+    normalize: bool | None = Field(
+        default=None,
+        description="compose characters and remove invisible ones, and make white space in sources one space; "
+        "default: true for translation, else false",
+    )
     unicode: Literal["none", "nfc"] = Field(
         default="none", description="Unicode normalization: nfc composes characters, none leaves them unchanged"
     )
     lowercase: bool = Field(default=False, description="lowercase the text")
+
+    def apply(self, text: str, *, is_target: bool = False) -> str:
+        """Returns the normalized text.
+
+        Args:
+            text: Text of one line.
+            is_target: Whether it is a target, whose white space is kept: a no-break space has a meaning in French.
+        """
+        if self.normalize:
+            text = remove_invisible(text) if is_target else normalize_spaces(text)
+        if self.unicode == "nfc":
+            text = unicodedata.normalize("NFC", text)
+        return text.lower() if self.lowercase else text
+
+    def to_fields(self) -> dict[str, Any]:
+        """Returns the options as stored with a tokenizer; `normalize` only if it is set, as in earlier versions."""
+        return self.model_dump(include={"unicode", "lowercase"} | ({"normalize"} if self.normalize else set()))
 
 
 class TokenizerConfig(NormalizationConfig):
@@ -57,4 +83,4 @@ class TokenizerConfig(NormalizationConfig):
     @property
     def normalization(self) -> NormalizationConfig:
         """Normalization options, which are stored with the tokenizer."""
-        return NormalizationConfig(unicode=self.unicode, lowercase=self.lowercase)
+        return NormalizationConfig(normalize=bool(self.normalize), unicode=self.unicode, lowercase=self.lowercase)

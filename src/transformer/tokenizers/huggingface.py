@@ -12,6 +12,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 
 from transformer.config import describe_error
 from transformer.errors import BundleError, DataError
+from transformer.text.normalization import INVISIBLE, SPACES
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer, is_byte_alphabet, partial_bytes
 from transformer.tokenizers.character import CharacterTokenizer
@@ -293,7 +294,11 @@ def _to_tokenizer_json(
 
     If the template is not empty and `spaced` is set, a space is added before each text.
     """
-    steps: list[Any] = [normalizers.NFC()] * (normalization.unicode == "nfc")
+    steps: list[Any] = []
+    if normalization.normalize:
+        invisible, spaces = normalizers.Replace(Regex(INVISIBLE), ""), normalizers.Replace(Regex(SPACES), " ")
+        steps += [normalizers.NFC(), invisible, normalizers.NFC(), spaces, normalizers.Strip()]
+    steps += [normalizers.NFC()] * (normalization.unicode == "nfc")
     steps += [normalizers.Lowercase()] * normalization.lowercase
     spaced = spaced and bool(frame)
     library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * spaced])

@@ -17,7 +17,7 @@ SIDE_FILES = ("tokenizer.source.json", "tokenizer.target.json")
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The source and target tokenizers; the same object if they are joint."""
+    """The source and target tokenizers; joint ones differ at most in the normalization of the text."""
 
     source: Tokenizer
     target: Tokenizer
@@ -34,10 +34,17 @@ class TokenizerPair:
         Raises:
             DataError: a text is empty.
         """
-        if settings.joint:
-            joint = train_tokenizer(chain(sources(), targets()), settings)
-            return cls(joint, joint)
-        return cls(train_tokenizer(sources(), settings), train_tokenizer(targets(), settings))
+        if not settings.joint:
+            return cls(train_tokenizer(sources(), settings), train_tokenizer(targets(), settings, is_target=True))
+        normalized = map(settings.normalization.apply, sources())
+        joint = train_tokenizer(chain(normalized, targets()), settings, is_target=True)
+        joint.is_target = False
+        return cls.joint(joint)
+
+    @classmethod
+    def joint(cls, tokenizer: Tokenizer) -> "TokenizerPair":
+        """Returns the pair of a tokenizer that both sides share."""
+        return cls(tokenizer, tokenizer.for_target())
 
     def __str__(self) -> str:
         """Describes kind and size."""
@@ -48,8 +55,8 @@ class TokenizerPair:
 
     @property
     def is_joint(self) -> bool:
-        """Whether both sides share one tokenizer."""
-        return self.source is self.target
+        """Whether both sides share one vocabulary."""
+        return self.source is self.target or self.source is self.target.twin
 
     def to_files(self) -> dict[str, str]:
         """Returns the names and contents of the files to store."""
@@ -66,21 +73,26 @@ class TokenizerPair:
             KeyError: a file is missing.
         """
         if JOINT_FILE in files:
-            joint = _read(files[JOINT_FILE])
-            return cls(joint, joint)
+            return cls.joint(_read(files[JOINT_FILE]))
         source, target = (_read(files[name]) for name in SIDE_FILES)
+        target.is_target = True
         return cls(source, target)
 
 
-def train_tokenizer(texts: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False) -> Tokenizer:
     """Trains a tokenizer of the kind that the settings name.
+
+    Args:
+        texts: Lines of text.
+        settings: The recipe's `tokenizer` section.
+        is_target: Whether the texts are targets.
 
     Raises:
         ConfigError: byte pairs are requested without a vocabulary size.
         DataError: the text is empty.
     """
     tokenizer_class = CharacterTokenizer if settings.kind == "characters" else BytePairTokenizer
-    return tokenizer_class.train(texts, settings)
+    return tokenizer_class.train(texts, settings, is_target=is_target)
 
 
 def _read(content: str) -> Tokenizer:

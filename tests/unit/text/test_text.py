@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from transformer.errors import ConfigError, DataError
 from transformer.text.lines import LineCounts, decode_lines, read_lines
 from transformer.text.sentence_splitting import split_line
+from transformer.text.sentences import sentence_spans
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -202,26 +203,26 @@ def letters(texts: list[str]) -> list[int]:
 )
 def test_long_lines_are_cut_where_it_hurts_least(line: str, limit: int, pieces: list[str], is_clean: bool) -> None:
     """Catches lost words, cuts that are not reported, and pieces that still do not fit."""
-    split = split_line(line, limit, letters)
+    split = split_line(line, sentence_spans(line), limit, letters)
     assert (split.pieces, split.is_clean) == (pieces, is_clean)
 
 
 def test_words_of_pieces_are_counted_in_the_line() -> None:
     """Catches alignment links to words beyond the end of the line, after a word that is split."""
-    split = split_line("one abcdefghij two", 3, letters)
+    split = split_line("one abcdefghij two", [(0, 18)], 3, letters)
     assert (split.pieces, split.words) == (["one", "ab", "cde", "fg", "hij", "two"], [0, 1, 1, 1, 1, 2])
     prefixed = split.with_prefix(">>de<< to")
     assert prefixed.pieces == [f">>de<< to {piece}" for piece in split.pieces]
     assert prefixed.words == [word for index in (2, 3, 3, 3, 3, 4) for word in (0, 1, index)]
     attached = split.with_prefix(">>de<<", is_apart=False)
     assert attached.words == [word for index in (0, 1, 1, 1, 1, 2) for word in (0, index)]
-    assert split_line("一二。三四。 five", 4, letters).words == [0, 0, 1]  # a sentence ends within a word
+    assert split_line("一二。三四。 five", sentence_spans("一二。三四。 five"), 4, letters).words == [0, 0, 1]  # a sentence ends within a word
 
 
 @given(st.text(min_size=1), st.integers(1, 12))
 def test_no_character_is_lost_in_splitting(line: str, limit: int) -> None:
     """Catches dropped text: only white space may be lost."""
-    pieces = split_line(line, limit, letters).pieces
+    pieces = split_line(line, sentence_spans(line), limit, letters).pieces
     assert all(letters([piece])[0] <= limit for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(line.split())
 
@@ -233,14 +234,15 @@ def test_pieces_fit_whatever_a_space_costs(line: str, limit: int, space: int) ->
     def count(texts: list[str]) -> list[int]:
         return [len("".join(text.split())) + space * (len(text.split()) - 1) for text in texts]
 
-    pieces = split_line(line, limit, count).pieces
+    pieces = split_line(line, sentence_spans(line), limit, count).pieces
     assert all(size <= limit for size in count(pieces))
     assert "".join("".join(pieces).split()) == "".join(line.split())
 
 
 def test_pieces_of_characters_are_few() -> None:
     """Catches pieces of equal size instead of as many sentences as fit: five of 7 characters with spaces exceed 35."""
-    split = split_line(" ".join(["Abcdef."] * 20), 35, lambda texts: [len(text) for text in texts])
+    line = " ".join(["Abcdef."] * 20)
+    split = split_line(line, sentence_spans(line), 35, lambda texts: [len(text) for text in texts])
     assert (set(map(len, split.pieces)), len(split.pieces), split.is_clean) == ({31}, 5, True)
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 
 from transformer.decoding import RETRY_NGRAM, Search
 from transformer.pipelines.translation.alignment import Aligner
+from transformer.pipelines.translation.completeness import lacks_sentences
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
 from transformer.pipelines.translation.segment_search import SearchedSegment
-from transformer.pipelines.translation.segmentation import SegmentedLine
+from transformer.pipelines.translation.segmentation import MAX_CHARACTERS, SegmentedLine
 from transformer.pipelines.translation.tag_transfer import transfer_tags
+from transformer.pipelines.translation.unseen import unseen_flag
 from transformer.tokenizers.pair import TokenizerPair
 
 
@@ -34,11 +36,36 @@ class Assembler:
             line: The line.
             searched: Its segments with their translations, in order.
         """
+        if line.is_copied:
+            return self._copy(line)
         translation = self._join(line, searched)
         if line.tag_free.elements:
             translation = transfer_tags(self.aligner, line.text, line.tag_free, translation)
         violations = self.config.terminology.violations(line.text, translation.text)
-        return replace(translation, flags=(*translation.flags, *violations))
+        unseen = [unseen_flag(line.unseen)] if line.unseen else []
+        translation = replace(translation, flags=(*translation.flags, *violations, *unseen), unseen=line.unseen)
+        return translation.with_outer_space(line.text, *line.outer)
+
+    def lacks_sentences(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> bool:
+        """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
+        languages = self.config.source_language, self.config.target_language
+        return any(
+            lacks_sentences(
+                text,
+                self.tokenizers.target.decode(segment.best.tokens),
+                (len(segment.segment.tokens), segment.best.length),
+                self.config.length_ratio,
+                languages,
+            )
+            for text, segment in zip(line.split.pieces, searched, strict=True)
+        )
+
+    def _copy(self, line: SegmentedLine) -> Translation:
+        """Returns the line as its own translation."""
+        is_long = len(line.text) > MAX_CHARACTERS
+        flags = (f"longer than {MAX_CHARACTERS:,} characters; copied untranslated",) if is_long else ()
+        copied = Translation((replace(EMPTY_ALTERNATIVE, text=line.text),), flags)
+        return copied.with_outer_space(line.text, *line.outer)
 
     def _join(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:
         """Joins the hypotheses of all segments of a line rank by rank, the best ones with each other."""

@@ -3,8 +3,10 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, Literal, get_args
 
+from transformer.data.source_text import SourceText
 from transformer.decoding import GREEDY, Search
 from transformer.errors import ConfigError
 from transformer.pipelines.translation.terminology import Terminology
@@ -16,10 +18,14 @@ BATCH_TOKENS: Final = 4096
 GPU_BATCH_TOKENS: Final = 8192
 """Batch size in tokens per hypothesis on a GPU, see `benchmarks/decoding/throughput_gpu.py`."""
 
-TYPES: Final[dict[str, type]] = {
+Split = Literal["auto", "sentence", "none"]
+"""When a line of several sentences is split, see `TranslatorConfig.split`."""
+
+TYPES: Final[dict[str, type | UnionType]] = {
     "search": Search, "terminology": Terminology, "task": str, "max_source_tokens": int, "max_target_tokens": int,
     "batch_tokens": int, "workers": int, "deterministic": bool, "description": str,
-    "source_language": str, "target_language": str,
+    "split": str, "copy": bool, "length_ratio": float,
+    "source_text": SourceText | None, "source_language": str, "target_language": str,
 }  # fmt: skip
 """Type of each option."""
 
@@ -41,9 +47,16 @@ class TranslatorConfig:
         workers: Maximum number of processes that search in parallel; 1 leaves all torch threads to a single search.
         deterministic: Whether each line is translated alone and on one thread. Translations and scores are then
             bitwise independent of the other lines; otherwise scores may differ in the last digits.
+        split: When a line of several sentences is split into pieces that are translated separately: "auto" where it has
+            more sentences than lines of the training text, or where its translation lacks some; "sentence" always;
+            "none" only where it is too long.
+        copy: Whether lines without a letter, and lines that are one address, are their own translations. Lines without
+            letters are translated if the training text has such lines, or with a task.
+        length_ratio: Mean number of target tokens per source token in the training text.
+        source_text: Statistics of the training sources; None if they are not known.
+        source_language: Language of the lines (BCP 47), whose abbreviations end no sentence; "" if not known.
+        target_language: Language of the translations (BCP 47); "" if not known.
         description: Device, precision and number of processes, for users.
-        source_language: Language of the lines as a BCP 47 tag; empty if it is unknown.
-        target_language: Language of the translations.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -57,16 +70,23 @@ class TranslatorConfig:
     batch_tokens: int = 0
     workers: int = 1
     deterministic: bool = False
-    description: str = ""
+    split: Split = "auto"
+    copy: bool = True
+    length_ratio: float = 1.0
+    source_text: SourceText | None = None
     source_language: str = ""
     target_language: str = ""
+    description: str = ""
 
     def __post_init__(self) -> None:
         """Validates the options."""
         for name, kind in TYPES.items():
             value = getattr(self, name)
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                raise ConfigError(f"{name}={value!r:.40} has the type {type(value).__name__}; give {kind.__name__}")
+                wanted = getattr(kind, "__name__", str(kind))
+                raise ConfigError(f"{name}={value!r:.40} has the type {type(value).__name__}; give {wanted}")
+        if self.split not in get_args(Split):
+            raise ConfigError(f"split={self.split!r} is unknown; choose one of {', '.join(get_args(Split))}")
         for name in ("max_source_tokens", "max_target_tokens", "batch_tokens"):
             if (value := getattr(self, name)) < 0:
                 raise ConfigError(f"{name}={value} is below 0; give a positive number, or 0 for the default")

@@ -1,10 +1,11 @@
 """Translations of lines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from transformer.decoding import Hypothesis, Tokens, normalized_score
 from transformer.decoding.length_penalties import LengthPenalty
+from transformer.text.joining import join_sentences
 from transformer.tokenizers.base import Tokenizer
 
 
@@ -33,7 +34,7 @@ class Alternative:
         """Joins the hypotheses of all segments of a line."""
         texts = (tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)
         return cls(
-            " ".join(texts).replace("\n", " ").replace("\r", " "),
+            join_sentences(texts).replace("\n", " ").replace("\r", " "),
             sum((hypothesis.score for hypothesis in hypotheses), 0.0),
             sum((normalized_score(hypothesis, penalty) for hypothesis in hypotheses), 0.0),
             all(hypothesis.finished for hypothesis in hypotheses),
@@ -59,12 +60,14 @@ class Translation:
         sources: Source token ids of each segment, each with EOS; empty for an empty line.
         words: Only for a line that was split or whose tags were restored. For each word of the segments' sources, the
             word of the input line that contains it; for each word of their translations, the word of the final text.
+        unseen: Characters of the line that did not occur in training, which a flag names too.
     """
 
     alternatives: tuple[Alternative, ...]
     flags: tuple[str, ...] = ()
     sources: tuple[Tokens, ...] = ()
     words: tuple[list[int], list[int]] | None = None
+    unseen: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -75,6 +78,26 @@ class Translation:
     def score(self) -> float:
         """Log-probability of the best translation's tokens."""
         return self.alternatives[0].score
+
+
+    def with_outer_space(self, line: str, before: str, after: str) -> "Translation":
+        """Returns the translation with what stood before and after its line.
+
+        Args:
+            line: The line without both.
+            before: White space and invisible characters before the line.
+            after: White space and invisible characters after the line; line ends are left out.
+        """
+        before, after = before.replace("\n", ""), after.replace("\n", "")
+        if not before and not after:
+            return self
+        alternatives = tuple(replace(other, text=before + other.text + after) for other in self.alternatives)
+        n_words = len(f"{before}x".split()) - 1  # invisible characters can be words
+        words = self.words
+        if n_words:
+            source, target = words or (range(len(line.split())), range(len(self.text.split())))
+            words = [word + n_words for word in source], [word + n_words for word in target]
+        return replace(self, alternatives=alternatives, words=words)
 
 
 EMPTY_ALTERNATIVE = Alternative("", 0.0, 0.0, finished=True)

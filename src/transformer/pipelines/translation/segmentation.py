@@ -1,7 +1,7 @@
 """Segmentation of lines: the texts that a model translates, with their tokens and what is required of each."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from transformer.decoding import Constraint, Tokens
@@ -9,10 +9,16 @@ from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
-from transformer.text.sentence_splitting import SplitLine, split_line
+from transformer.pipelines.translation.terminology import ADDRESS
+from transformer.pipelines.translation.unseen import UnseenCharacters
+from transformer.text.normalization import split_outer_space
+from transformer.text.sentence_splitting import MAX_TOKEN, SplitLine, split_line
+from transformer.text.sentences import has_letter, sentence_spans
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 
+MAX_CHARACTERS: Final = 1_000_000
+"""Maximum number of characters of a line that is translated."""
 SEEDS_PER_LINE: Final = 1024
 """Random streams reserved per input line; each segment uses one."""
 EXTRA_TOKENS: Final = 50
@@ -43,16 +49,22 @@ class SegmentedLine:
     """A line with the segments that are translated, and what is needed to make one line of their translations again.
 
     Attributes:
-        text: The line as given.
+        text: The line as given, without the outer white space.
         tag_free: The line without the tags that are restored at the end.
         split: How the line, with the task, is split into segments.
-        segments: Segments in order; an empty line has none.
+        segments: Segments in order; a line that is empty or copied has none.
+        outer: White space and invisible characters before and after the line.
+        is_copied: Whether the line is its own translation.
+        unseen: Characters that did not occur in training.
     """
 
     text: str
     tag_free: TagFreeLine
     split: SplitLine
     segments: tuple[Segment, ...]
+    outer: tuple[str, str] = ("", "")
+    is_copied: bool = False
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,14 @@ class Segmenter:
         tokenizers: Tokenizers of both sides.
         sources: Source tokenizer of each model of the ensemble; the first one is that of the pair.
         constraint_tokenizer: Tokenizer of the terminology's phrases.
+        unseen: Finds characters that did not occur in training.
     """
 
     config: TranslatorConfig
     tokenizers: TokenizerPair
     sources: Sequence[Tokenizer]
     constraint_tokenizer: ConstraintTokenizer
+    unseen: UnseenCharacters
 
     def segment(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0
@@ -88,38 +102,94 @@ class Segmenter:
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
         starts = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
-        tag_free = [self.config.terminology.tag_free(line) for line in lines]
-        texts = [self.config.task * bool(line.text.strip()) + line.text for line in tag_free]
+        outer_spaces = [split_outer_space(line) for line in lines]
+        tag_free = [self.config.terminology.tag_free(line) for _, line, _ in outer_spaces]
+        is_copied = [self._is_copied(line.text) and not (prefixes and prefixes[i]) for i, line in enumerate(tag_free)]
+        texts = [
+            "" if copied or not line.text.strip() else self.config.task + line.text
+            for line, copied in zip(tag_free, is_copied, strict=True)
+        ]
         return [
-            SegmentedLine(line, without_tags, split, tuple(self._segments(split, tokens, start, first_line + number)))
-            for number, (line, without_tags, (split, tokens), start) in enumerate(
-                zip(lines, tag_free, self._split(texts), starts, strict=True)
+            SegmentedLine(
+                line,
+                without_tags,
+                split,
+                tuple(self._segments(split, tokens, start, first_line + number)),
+                (before, after),
+                is_copied[number],
+                self.unseen.find(texts[number]),
+            )
+            for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
+                zip(outer_spaces, tag_free, self._split(texts), starts, strict=True)
             )
         ]
 
+    def by_sentence(self, line: SegmentedLine) -> SegmentedLine:
+        """Returns a line that is split at all of its sentence ends."""
+        split, tokens = self._split_text(self.config.task + line.tag_free.text, max_sentences=1)
+        first = line.segments[0]
+        segments = self._segments(split, tokens, first.prefix, first.number // SEEDS_PER_LINE)
+        return replace(line, split=split, segments=tuple(segments))
+
+    def _is_copied(self, text: str) -> bool:
+        """Whether a line without tags is its own translation: there is nothing to translate, or it is far too long."""
+        if len(text) > MAX_CHARACTERS:
+            return True
+        config, source_text = self.config, self.config.source_text
+        if not config.copy or config.task or config.terminology.terms(text):
+            return False
+        if not has_letter(text):
+            return source_text is None or not source_text.has_text_without_letters
+        return ADDRESS.fullmatch(text) is not None
+
     def _split(self, texts: Sequence[str]) -> Iterator[tuple[SplitLine, list[list[int]]]]:
         """Yields how each text is split, and the tokens of its pieces without EOS."""
-        encode, max_tokens = self.tokenizers.source.encode_batch, self.config.max_source_tokens - 1
-        encoded = encode(texts)
-        for text, tokens, length in zip(texts, encoded, self.source_lengths(texts, encoded), strict=True):
+        max_tokens = self.config.max_source_tokens - 1
+        is_short = [len(text) <= MAX_TOKEN * max_tokens for text in texts]
+        encodable = [text * short for text, short in zip(texts, is_short, strict=True)]
+        encoded = self.tokenizers.source.encode_batch(encodable)
+        lengths = self.source_lengths(encodable, encoded)
+        for text, short, tokens, length in zip(texts, is_short, encoded, lengths, strict=True):
             if not text[len(self.tokenizers.source.language_prefix(text)) :].strip():
                 yield SplitLine([]), []
-            elif length <= max_tokens:
+            elif short and length <= max_tokens and self._may_stay_whole(text):
                 yield SplitLine([text]), [tokens]
             else:
-                split = self._split_long(text, max_tokens)
-                yield split, [piece[:max_tokens] for piece in encode(split.pieces)]
+                yield self._split_text(text, self._typical_sentences())
 
-    def _split_long(self, text: str, max_tokens: int) -> SplitLine:
-        """Splits a long text; the task, or the prefix that the source tokenizer asks for, is repeated in each piece."""
+    def _may_stay_whole(self, text: str) -> bool:
+        """Whether a text of a length that was seen in training is translated as one piece."""
+        mode, source_text = self._mode(), self.config.source_text
+        if mode == "none" or (mode == "auto" and source_text is None):
+            return True
+        most = 1 if mode == "sentence" or source_text is None else source_text.max_sentences
+        return len(sentence_spans(text, self.config.source_language)) <= most
+
+    def _typical_sentences(self) -> int | None:
+        """Returns the maximum number of sentences of the pieces of a line that is split; None is any number."""
+        mode, source_text = self._mode(), self.config.source_text
+        if mode == "none":
+            return None
+        return 1 if mode == "sentence" or source_text is None else source_text.typical_sentences
+
+    def _mode(self) -> str:
+        """Returns the kind of splitting; a task is for the whole text."""
+        return "none" if self.config.split == "auto" and self.config.task else self.config.split
+
+    def _split_text(self, text: str, max_sentences: int | None) -> tuple[SplitLine, list[list[int]]]:
+        """Splits a text; the task, or the prefix that the source tokenizer asks for, is repeated in each piece."""
+        max_tokens = self.config.max_source_tokens - 1
         lead = self.config.task.rstrip() or self.tokenizers.source.language_prefix(text)
-        if not lead:
-            return split_line(text, max_tokens, self.source_lengths)
-        left = max_tokens - self.source_lengths([lead])[0]
-        if left < max_tokens // 2:
-            raise ConfigError(f"{lead!r:.60} leaves {left} of {max_tokens} tokens for the text; give a shorter one")
-        rest = text[len(lead) :]
-        return split_line(rest, left, self.source_lengths).with_prefix(lead, is_apart=rest[:1].isspace())
+        rest, left = text[len(lead) :], max_tokens
+        if lead:
+            left = max_tokens - self.source_lengths([lead])[0]
+            if left < max_tokens // 2:
+                raise ConfigError(f"{lead!r:.60} leaves {left} of {max_tokens} tokens for the text; give a shorter one")
+        sentences = sentence_spans(rest, self.config.source_language)
+        split = split_line(rest, sentences, left, self.source_lengths, max_sentences=max_sentences)
+        if lead:
+            split = split.with_prefix(lead, is_apart=rest[:1].isspace())
+        return split, [piece[:max_tokens] for piece in self.tokenizers.source.encode_batch(split.pieces)]
 
     def _segments(
         self, split: SplitLine, tokens: Iterable[list[int]], prefix: Tokens, line_number: int

@@ -11,8 +11,12 @@ from typing import Final
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, strip_tags
 
+ADDRESS: Final = re.compile(
+    r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
+)
+"""An address of a page or of mail."""
 PATTERNS: Final[dict[str, str]] = {
-    "urls": r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+",
+    "urls": ADDRESS.pattern,
     "tags": TAG,
     "entities": r"&(?:\w+|#\w+);",
     "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"

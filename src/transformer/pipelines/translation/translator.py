@@ -15,10 +15,17 @@ from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assembly import Assembler
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
+from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.results import Translation
-from transformer.pipelines.translation.segment_search import PendingSearch, SegmentSearcher, make_generator
+from transformer.pipelines.translation.segment_search import (
+    PendingSearch,
+    SearchedSegment,
+    SegmentSearcher,
+    make_generator,
+)
 from transformer.pipelines.translation.segmentation import SegmentedLine, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer
@@ -97,7 +104,9 @@ class Translator:
         self.config = config = replace(config, search=replace(config.search, banned=banned))
         generator = make_generator(self.models, sources, self.retokenizers, shortlist, config.search)
         self.aligner = Aligner(self.model, tokenizers, self.device)
-        self.segmenter = Segmenter(config, tokenizers, sources, constraint_tokenizer)
+        seen = config.source_text.characters if config.source_text else None
+        unseen = UnseenCharacters(tokenizers.source, seen)
+        self.segmenter = Segmenter(config, tokenizers, sources, constraint_tokenizer, unseen)
         self.searcher = SegmentSearcher(generator, self.models, config, self.special_tokens, self.device)
         self.assembler = Assembler(config, tokenizers, self.aligner)
 
@@ -125,9 +134,11 @@ class Translator:
         if isinstance(lines, str):
             raise DataError("lines is a single text and would be translated letter by letter; give a list, e.g. [text]")
         translations = self.translations(lines)
+        summary = FlagSummary()
         for number, translation in enumerate(translations, start=1):
-            for flag in translation.flags:
-                warnings.warn(f"line {number}: {flag}", stacklevel=2)
+            summary.add(number, translation.flags, translation.unseen)
+        for note in summary.notes():
+            warnings.warn(note, stacklevel=2)
         return [translation.text for translation in translations]
 
     def translations(
@@ -176,7 +187,27 @@ class Translator:
         )
         if n_complete != len(pending.lines) or next(searched, None) is not None:  # n lines in, n lines out
             raise RuntimeError(f"{len(pending.lines)} lines became {n_complete} whole translations")
-        return [self.assembler.assemble(line, taken) for line, taken in zip(pending.segmented, by_line, strict=True)]
+        if self.config.split != "auto" or self.config.task:
+            return [self.assembler.assemble(*pair) for pair in zip(pending.segmented, by_line, strict=True)]
+        return self._assemble_complete(pending.segmented, by_line)
+
+    def _assemble_complete(
+        self, segmented: Sequence[SegmentedLine], by_line: Sequence[list[SearchedSegment]]
+    ) -> list[Translation]:
+        """Assembles the translations of lines; those that lack sentences are translated sentence by sentence first."""
+        lines, results = list(segmented), list(by_line)
+        lacking = [i for i, pair in enumerate(zip(lines, results, strict=True)) if self.assembler.lacks_sentences(*pair)]
+        for index in lacking:
+            lines[index] = self.segmenter.by_sentence(lines[index])
+        segments = [segment for index in lacking for segment in lines[index].segments]
+        searched = iter(self.searcher.search_again(segments) if segments else ())
+        for index in lacking:
+            results[index] = [*islice(searched, len(lines[index].segments))]
+        translations = [self.assembler.assemble(*pair) for pair in zip(lines, results, strict=True)]
+        for index in lacking:
+            flags = (*translations[index].flags, "the translation lacked sentences; translated sentence by sentence")
+            translations[index] = replace(translations[index], flags=flags)
+        return translations
 
     @property
     def device(self) -> torch.device:

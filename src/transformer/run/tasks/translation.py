@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,10 @@ class TranslationTask(Task):
         corpus = self.corpus = self.corpus_builder.prepare(tokenizers, lengths)
         report = corpus.report
         languages = self._identify_languages(recipe, base_bundle)
-        provenance = {"max_source_tokens": report.longest_source, **language_entries(*(x.tag for x in languages))}
+        provenance: dict[str, Any] = {"max_source_tokens": report.longest_source}
+        provenance |= language_entries(*(x.tag for x in languages))
+        if corpus.source_text is not None:
+            provenance["source_text"] = corpus.source_text.to_dict()
         return TaskData(
             config,
             tokenizers,
@@ -176,7 +179,8 @@ class TranslationTask(Task):
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
         search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
         translator = Translator(
-            model, task_data.text, max_source_tokens=longest, max_target_tokens=limit, search=search
+            model, task_data.text, max_source_tokens=longest, max_target_tokens=limit, search=search, split="none",
+            copy=False,
         )
         translator = translator.with_options(batch_tokens=min(translator.batch_tokens, training.budget_at_once))
         translations: dict[int, str] = {}

@@ -10,6 +10,7 @@ from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
 from transformer.pipelines.translation.segmentation import EXTRA_TOKENS, SEEDS_PER_LINE, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -22,14 +23,16 @@ EOS = 2
 def segmenter(**options: Any) -> Segmenter:
     config = TranslatorConfig(**{"max_source_tokens": 8, "max_target_tokens": 96, **options})
     constraint_tokenizer = ConstraintTokenizer(TOKENIZERS.target, config.terminology)
-    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], constraint_tokenizer)
+    seen = None if config.source_text is None else config.source_text.characters
+    unseen = UnseenCharacters(TOKENIZERS.source, seen)
+    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], constraint_tokenizer, unseen)
 
 
 def test_every_line_has_its_own_segments_in_order() -> None:
     """Catches a segment that goes to a neighbour, a segment of an empty line, and words that are lost in a split."""
     lines = ["one two", "", "one two three. four five. " * 3, "  ", "three"]
     segmented = segmenter().segment(lines)
-    assert [line.text for line in segmented] == lines
+    assert [line.outer[0] + line.text + line.outer[1] for line in segmented] == lines
     assert [len(line.segments) for line in segmented] == [1, 0, len(segmented[2].split.pieces), 0, 1]
     assert len(segmented[2].segments) > 1
     for line in segmented:

@@ -1,0 +1,63 @@
+"""Summary of the flags of many translations."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from transformer.pipelines.translation.unseen import UNSEEN
+
+MAX_NOTES: Final = 10
+"""Maximum number of notes of a summary."""
+MAX_CHARACTERS: Final = 20
+"""Maximum number of characters that are named."""
+
+
+@dataclass
+class FlagSummary:
+    """Counts of flags by their texts.
+
+    Attributes:
+        n_lines: Number of lines with each flag.
+        first_lines: First line with each flag, counted from 1.
+        unseen: Number of lines with each character that was never seen in training.
+    """
+
+    n_lines: Counter[str] = field(default_factory=Counter)
+    first_lines: dict[str, int] = field(default_factory=dict)
+    unseen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, number: int, flags: Sequence[str], unseen: Sequence[str] = ()) -> None:
+        """Adds the flags of a line.
+
+        Args:
+            number: Number of the line, from 1.
+            flags: Flags of its translation.
+            unseen: Characters of the line that were never seen in training.
+        """
+        self.unseen.update(unseen)
+        for flag in flags:
+            if not flag.startswith(UNSEEN):
+                self.n_lines[flag] += 1
+                self.first_lines.setdefault(flag, number)
+
+    @property
+    def hides_lines(self) -> bool:
+        """Whether there are notes on lines that `notes` does not name."""
+        return len(self.n_lines) > MAX_NOTES or any(n > 1 for n in self.n_lines.values())
+
+    def notes(self) -> list[str]:
+        """Returns one note per flag, with its first line and the number of others, the most frequent ones first."""
+        notes = [self._note(flag) for flag, _ in self.n_lines.most_common(MAX_NOTES)]
+        if self.unseen:
+            named = ", ".join(f"{character!r} ({n})" for character, n in self.unseen.most_common(MAX_CHARACTERS))
+            n_more = len(self.unseen) - MAX_CHARACTERS
+            notes.append(UNSEEN + named + (f" and {n_more:,} more characters" if n_more > 0 else ""))
+        if len(self.n_lines) > MAX_NOTES:
+            notes.append(f"{len(self.n_lines) - MAX_NOTES:,} other notes")
+        return notes
+
+    def _note(self, flag: str) -> str:
+        n_others = self.n_lines[flag] - 1
+        others = f" and {n_others:,} other{'s' * (n_others > 1)}" if n_others else ""
+        return f"line {self.first_lines[flag]}{others}: {flag}"

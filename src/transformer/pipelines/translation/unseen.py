@@ -1,0 +1,43 @@
+"""Characters that a model has never seen."""
+
+from typing import Final
+
+from transformer.tokenizers.base import Tokenizer
+
+MAX_NAMED: Final = 8
+"""Maximum number of characters that a flag names."""
+UNSEEN: Final = "never seen in training: "
+"""Beginning of the flag that names such characters."""
+
+
+class UnseenCharacters:
+    """Finds characters that did not occur in the training text, or that the tokenizer does not know.
+
+    Args:
+        tokenizer: Tokenizer of the sources.
+        seen: Characters of the training sources; None if they are not known.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, seen: set[str] | None) -> None:
+        self._tokenizer, self._is_recorded = tokenizer, seen is not None
+        self._seen = {" ", *(seen or ())}
+        self._unseen: set[str] = set()
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """Returns the unseen characters of a text, sorted; none is white space."""
+        if self._seen.issuperset(text):
+            return ()
+        new = set(self._tokenizer.normalize(text)) - self._seen - self._unseen
+        for character in new:
+            is_known = character.isspace() or (not self._is_recorded and not self._is_unknown(character))
+            (self._seen if is_known else self._unseen).add(character)
+        return tuple(sorted(self._unseen.intersection(text)))
+
+    def _is_unknown(self, character: str) -> bool:
+        return self._tokenizer.special_tokens.unk in self._tokenizer.encode(character)
+
+
+def unseen_flag(characters: tuple[str, ...]) -> str:
+    """Returns the flag that names unseen characters."""
+    more = f" and {len(characters) - MAX_NAMED} more" if len(characters) > MAX_NAMED else ""
+    return UNSEEN + ", ".join(map(repr, characters[:MAX_NAMED])) + more
