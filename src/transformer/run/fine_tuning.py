@@ -190,7 +190,9 @@ def _tokenizer_config(bundle: Bundle) -> TokenizerConfig:
     if pair is None:
         return TokenizerConfig(normalize=False)
     if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerConfig(normalize=False)  # the settings do not describe a published tokenizer; the run keeps it as it is
+        return TokenizerConfig(
+            normalize=False
+        )  # the settings do not describe a published tokenizer; the run keeps it as it is
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}

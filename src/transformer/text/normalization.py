@@ -40,9 +40,10 @@ def normalize_spaces(text: str) -> str:
 
 
 def split_outer_space(text: str) -> tuple[str, str, str]:
-    """Splits a text into what is not seen before it, the text, and what is not seen after it.
+    """Splits a text into its outer white space and invisible characters, and what they enclose.
 
-    White space and invisible characters are not seen.
+    Returns:
+        The white space and invisible characters before the text, the text, and those after it.
     """
     start = _end_of_space(text)
     if start == len(text):

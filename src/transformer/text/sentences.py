@@ -4,18 +4,22 @@ from collections.abc import Iterator
 from typing import Final
 
 import regex
-import sentencex
+from sentencex.sentencex import segment
 
 BLOCK: Final = 4096
 """Maximum number of characters that are segmented at once."""
 
 _CLOSING: Final = r"[\p{Pe}\p{Pf}\p{Pi}\"']*+"
-_UNSPACED_END: Final = regex.compile(rf"(?<!\p{{Sentence_Break=STerm}})[^\P{{Sentence_Break=STerm}}!?]++{_CLOSING}(?=\S)")
+_UNSPACED_END: Final = regex.compile(
+    rf"(?<!\p{{Sentence_Break=STerm}})[^\P{{Sentence_Break=STerm}}!?]++{_CLOSING}(?=\S)"
+)
 """Sentence ends after which no space is needed; sentencex does not know all of them."""
 _COMMON_WORD: Final = regex.compile(r"\b(?:me|no|ill|art|miss|may|OK|ID|mich|mag|Bart)\.\s+(?=\p{Lu})")
 """Ends after words that sentencex takes for abbreviations: they end 2 in 100 English sentences of Tatoeba."""
 _ORDINAL: Final = regex.compile(r"(?<![\w.,])\d{1,3}\.\s*\Z")
-_ORDINAL_LANGUAGES: Final = frozenset("bs cs da de et fi hr hu is lb lv nb nn no pl sk sl sr tr".split())
+_ORDINAL_LANGUAGES: Final = frozenset(
+    ["bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr"]
+)
 """Languages that write ordinal numbers with a period: `am 3. Oktober`."""
 _INITIAL: Final = regex.compile(r"(?:^|[\s\p{Ps}])(?!I\.)\p{L}\.\s*\Z")
 """A single letter with a period: an initial, or an abbreviation as in `z. B.`."""
@@ -78,7 +82,7 @@ def _candidates(text: str, code: str) -> Iterator[int]:
         block = text[start : start + BLOCK]
         ends: set[int] = set()
         position = 0
-        for sentence in sentencex.segment(code, block):
+        for sentence in segment(code, block):
             for pattern in (_UNSPACED_END, _COMMON_WORD):
                 ends.update(position + match.end() for match in pattern.finditer(sentence))
             position += len(sentence)

@@ -43,9 +43,7 @@ class BytePairTokenizer(Tokenizer):
         self._merges = merges
 
     @classmethod
-    def train(
-        cls, lines: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False
-    ) -> "BytePairTokenizer":
+    def train(cls, lines: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False) -> "BytePairTokenizer":
         """Trains the merges on lines of text.
 
         Args:

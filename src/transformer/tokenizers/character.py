@@ -26,9 +26,7 @@ class CharacterTokenizer(Tokenizer):
         self._ids = {character: token for token, character in enumerate(self.characters, start=N_SPECIAL_TOKENS)}
 
     @classmethod
-    def train(
-        cls, texts: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False
-    ) -> "CharacterTokenizer":
+    def train(cls, texts: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False) -> "CharacterTokenizer":
         """Builds the vocabulary from the sorted characters of texts.
 
         Args:

@@ -216,7 +216,11 @@ def test_words_of_pieces_are_counted_in_the_line() -> None:
     assert prefixed.words == [word for index in (2, 3, 3, 3, 3, 4) for word in (0, 1, index)]
     attached = split.with_prefix(">>de<<", is_apart=False)
     assert attached.words == [word for index in (0, 1, 1, 1, 1, 2) for word in (0, index)]
-    assert split_line("一二。三四。 five", sentence_spans("一二。三四。 five"), 4, letters).words == [0, 0, 1]  # a sentence ends within a word
+    assert split_line("一二。三四。 five", sentence_spans("一二。三四。 five"), 4, letters).words == [
+        0,
+        0,
+        1,
+    ]  # a sentence ends within a word
 
 
 @given(st.text(min_size=1), st.integers(1, 12))

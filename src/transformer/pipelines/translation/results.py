@@ -79,7 +79,6 @@ class Translation:
         """Log-probability of the best translation's tokens."""
         return self.alternatives[0].score
 
-
     def with_outer_space(self, line: str, before: str, after: str) -> "Translation":
         """Returns the translation with what stood before and after its line.
 

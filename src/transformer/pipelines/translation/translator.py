@@ -196,7 +196,9 @@ class Translator:
     ) -> list[Translation]:
         """Assembles the translations of lines; those that lack sentences are translated sentence by sentence first."""
         lines, results = list(segmented), list(by_line)
-        lacking = [i for i, pair in enumerate(zip(lines, results, strict=True)) if self.assembler.lacks_sentences(*pair)]
+        lacking = [
+            i for i, pair in enumerate(zip(lines, results, strict=True)) if self.assembler.lacks_sentences(*pair)
+        ]
         for index in lacking:
             lines[index] = self.segmenter.by_sentence(lines[index])
         segments = [segment for index in lacking for segment in lines[index].segments]

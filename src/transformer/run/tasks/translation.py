@@ -179,7 +179,12 @@ class TranslationTask(Task):
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
         search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
         translator = Translator(
-            model, task_data.text, max_source_tokens=longest, max_target_tokens=limit, search=search, split="none",
+            model,
+            task_data.text,
+            max_source_tokens=longest,
+            max_target_tokens=limit,
+            search=search,
+            split="none",
             copy=False,
         )
         translator = translator.with_options(batch_tokens=min(translator.batch_tokens, training.budget_at_once))

@@ -142,7 +142,7 @@ def test_tensors_that_do_not_fit_are_refused(quantized: Path, tiny_run: Path, tm
     halves = {name: tensor.half() for name, tensor in safetensors.torch.load(files["model.safetensors"]).items()}
     facts = {name: getattr(manifest, name) for name in ("family", "precision", "tied")}
     write_folder(tmp_path / "half", files | {"model.safetensors": safetensors.torch.save(halves)}, facts)
-    with pytest.raises(BundleError, match=r"is torch.float16, not torch.float32; the model is incomplete"):
+    with pytest.raises(BundleError, match=r"is float16 of 16, by the configuration float32 of 16; the model is"):
         load(tmp_path / "half")
     write_folder(tmp_path / "later", files, facts | {"precision": "int4"})
     with pytest.raises(BundleError, match="is stored in 'int4', which this version does not read; update transformer"):

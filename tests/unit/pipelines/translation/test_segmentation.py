@@ -1,14 +1,16 @@
 """Segmentation: what is searched for each line. No model is needed."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from transformer.data.source_text import SourceText
 from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
-from transformer.pipelines.translation.segmentation import EXTRA_TOKENS, SEEDS_PER_LINE, Segmenter
+from transformer.pipelines.translation.segmentation import EXTRA_TOKENS, MAX_CHARACTERS, SEEDS_PER_LINE, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.config import TokenizerConfig
@@ -100,3 +102,70 @@ def test_tags_are_taken_out() -> None:
     assert [segment.tokens for segment in tagged.segments] == [segment.tokens for segment in plain.segments]
     assert tagged.tag_free.elements
     assert not plain.tag_free.elements
+
+
+def source_text(sentences: dict[int, int], without_letters: int = 0, characters: str | None = None) -> SourceText:
+    return SourceText(Counter(sentences), without_letters, None if characters is None else set(characters))
+
+
+LEARNED = {1: 900, 2: 100}
+
+
+@pytest.mark.parametrize(
+    ("options", "pieces"),
+    [
+        ({}, ["One. Two."]),  # nothing is known of the training text
+        ({"source_text": source_text({1: 99})}, ["One.", "Two."]),
+        ({"source_text": source_text(LEARNED)}, ["One. Two."]),
+        ({"split": "sentence"}, ["One.", "Two."]),
+        ({"source_text": source_text({1: 99}), "split": "none"}, ["One. Two."]),
+        ({"source_text": source_text({1: 99}), "task": "t: "}, ["t: One. Two."]),  # a task is for the whole
+    ],
+)
+def test_lines_are_split_as_the_model_was_trained(options: dict[str, Any], pieces: list[str]) -> None:
+    """Catches sentences that are lost because a model gets more of them than in training, and options ignored."""
+    (line,) = segmenter(max_source_tokens=40, **options).segment(["One. Two."])
+    assert line.split.pieces == pieces
+
+
+def test_a_line_with_too_many_sentences_gets_pieces_of_typical_length() -> None:
+    """Catches pieces packed as full as a model can be, where hardly any line was so in training."""
+    line = "One. Two. Three. Four."
+    (single,) = segmenter(max_source_tokens=60, source_text=source_text(LEARNED)).segment([line])
+    assert single.split.pieces == ["One.", "Two.", "Three.", "Four."]
+    (paragraphs,) = segmenter(max_source_tokens=60, source_text=source_text({2: 90, 1: 9})).segment([line])
+    assert paragraphs.split.pieces == ["One. Two.", "Three. Four."]
+    assert [piece.number for piece in single.segments] == [0, 1, 2, 3]
+    (again,) = [segmenter(max_source_tokens=60).by_sentence(single)]
+    assert again.split.pieces == single.split.pieces
+
+
+@pytest.mark.parametrize("text", ["-", "...", "7", "1.", "😀", "https://example.org/x", "a@b.org", "3.5 %"])
+def test_a_line_without_anything_to_translate_is_copied(text: str) -> None:
+    """Catches sentences that a model invents for signs and addresses, and a copy that was not wanted."""
+    (line,) = segmenter().segment([f" {text}\t"])
+    assert (line.is_copied, line.segments, line.outer, line.text) == (True, (), (" ", "\t"), text)
+    for options in ({"copy": False}, {"task": "t: "}, {"terminology": Terminology(glossary=[(text, "x")])}):
+        (line,) = segmenter(max_source_tokens=40, **options).segment([text])
+        assert not line.is_copied
+    assert not segmenter(max_source_tokens=40).segment([text], prefixes=["1"])[0].is_copied
+
+
+def test_lines_without_letters_are_translated_where_they_were_learned() -> None:
+    """Catches a model of numbers that copies all of its sources."""
+    (line,) = segmenter(source_text=source_text({1: 99}, without_letters=50)).segment(["7"])
+    assert not line.is_copied
+    assert not segmenter().segment(["see https://example.org/x"])[0].is_copied
+
+
+def test_a_line_beyond_all_limits_is_copied() -> None:
+    """Catches a line whose tokens fill the memory."""
+    (line,) = segmenter(copy=False).segment(["a " * (MAX_CHARACTERS // 2 + 1)])
+    assert line.is_copied
+
+
+def test_unseen_characters_are_named() -> None:
+    """Catches a character that is reported although it was seen, is white space, or is normalized away."""
+    made = segmenter(max_source_tokens=40, source_text=source_text({1: 9}, characters="one two"))
+    lines = made.segment(["one ☃ two\u3000ж", "two one", "☃☃", "\ufeffone"])
+    assert [line.unseen for line in lines] == [("ж", "☃"), (), (), ()]  # the third line is copied

@@ -42,7 +42,18 @@ def echo(tiny_run: Path, searched: list[Sequence[int]]) -> Translator:
     return Translator(translator.model, translator.tokenizers, max_source_tokens=12, batch_tokens=40)
 
 
-ODD = ["", "one two", "   ", "three", "abcd\x00efg", "nine\u2028x", "zero " * 30, "[EOS] </s>", "🙂", "one. two. three"]
+ODD = [
+    "",
+    "one two",
+    "   ",
+    "three",
+    "abcd\x00efg",
+    "nine\u2028xyz",
+    "zero " * 30,
+    "[EOS] </s>",
+    "🙂",
+    "one. two. three",
+]
 
 
 def test_n_lines_in_n_lines_out_in_order(echo: Translator) -> None:

@@ -1,0 +1,41 @@
+"""Statistics of the training sources."""
+
+import pytest
+
+from transformer.data.source_text import SourceText
+
+
+def counted(*lines: str) -> SourceText:
+    text = SourceText()
+    text.count(lines)
+    return text
+
+
+def test_sentences_are_counted_by_line() -> None:
+    """Catches a rare number of sentences that counts as learned, and a median of sentences instead of lines."""
+    text = counted(*["One."] * 600, *["One. Two."] * 390, *["One. Two. Three."] * 6, *["A. Bee. See. Dee."] * 4)
+    assert (text.typical_sentences, text.max_sentences) == (1, 3)
+    paragraphs = counted(*["One. Two. Three."] * 3, "One.")
+    assert (paragraphs.typical_sentences, paragraphs.max_sentences) == (3, 3)
+
+
+def test_characters_and_lines_without_letters() -> None:
+    """Catches statistics that two parts of a corpus overwrite, and digits that count as letters."""
+    text, other = counted("ab", "7"), counted("bc")
+    assert text.has_text_without_letters
+    assert not other.has_text_without_letters
+    text.add(other)
+    assert text.characters == set("ab7c")
+    assert text.sentences.total() == 3
+    again = SourceText.from_dict(text.to_dict())
+    assert again == text
+    text.add_characters(None)  # a model that was trained before this was recorded
+    assert text.characters is None
+    assert SourceText.from_dict(text.to_dict()).characters is None
+
+
+@pytest.mark.parametrize("values", [{}, {"sentences": [], "without_letters": 1}, {"sentences": {"x": 1}, "without_letters": 0}])
+def test_a_damaged_record_is_refused(values: dict[str, object]) -> None:
+    """Catches a record of another type that fails later, in the middle of a translation."""
+    with pytest.raises(ValueError, match=r"source_text|invalid literal"):
+        SourceText.from_dict(values)

@@ -1,0 +1,55 @@
+"""Whether a translation has all sentences, and the notes on many lines."""
+
+import pytest
+
+from transformer.pipelines.translation.completeness import lacks_sentences
+from transformer.pipelines.translation.flag_summary import FlagSummary
+from transformer.pipelines.translation.results import Alternative, Translation
+from transformer.pipelines.translation.unseen import unseen_flag
+
+
+@pytest.mark.parametrize(
+    ("translation", "n_tokens", "ratio", "lacks"),
+    [
+        ("Eins.", (12, 6), 1.0, True),
+        ("Eins. Zwei.", (12, 6), 1.0, False),  # both are there, however short
+        ("Eins und zwei.", (12, 11), 1.0, False),  # joined
+        ("Eins.", (12, 6), 0.5, False),  # as long as this pair of languages makes it
+        ("一。", (12, 6), 1.0, True),
+    ],
+)
+def test_a_translation_that_lacks_a_sentence(
+    translation: str, n_tokens: tuple[int, int], ratio: float, *, lacks: bool
+) -> None:
+    """Catches a lost sentence, and two sentences that were joined taken for a loss."""
+    assert lacks_sentences("One. Two.", translation, n_tokens, ratio, ("en", "")) == lacks
+    assert not lacks_sentences("One and two.", translation, n_tokens, ratio, ("en", ""))
+
+
+def test_notes_on_many_lines_are_few() -> None:
+    """Catches one note per line, a count that is off by one, and a character without its count."""
+    summary = FlagSummary()
+    for number in range(1, 71):
+        summary.add(number, ("it repeats itself",) * (number % 7 == 0) + (unseen_flag(("☃",)),), ("☃",))
+    summary.add(71, ("it was cut",))
+    assert summary.notes() == [
+        "line 7 and 9 others: it repeats itself",
+        "line 71: it was cut",
+        "never seen in training: '☃' (70)",
+    ]
+    assert summary.hides_lines
+    for number in range(100):
+        summary.add(number, (f"{number} is missing",))
+    assert len(summary.notes()) == 12
+    assert summary.notes()[-1] == "92 other notes"
+
+
+def test_outer_space_is_put_back_around_all_alternatives() -> None:
+    """Catches white space that is lost, line ends that come back, and word numbers that ignore an invisible word."""
+    alternatives = Alternative("eins zwei", -1.0, -1.0, finished=True), Alternative("zwei", -2.0, -2.0, finished=True)
+    plain = Translation(alternatives)
+    assert plain.with_outer_space("one two", "", "") is plain
+    spaced = plain.with_outer_space("one two", "\t ", "\xa0\n")
+    assert [other.text for other in spaced.alternatives] == ["\t eins zwei\xa0", "\t zwei\xa0"]
+    assert spaced.words is None
+    assert plain.with_outer_space("one two", "\u200b ", "").words == ([1, 2], [1, 2])
