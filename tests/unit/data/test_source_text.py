@@ -34,7 +34,9 @@ def test_characters_and_lines_without_letters() -> None:
     assert SourceText.from_dict(text.to_dict()).characters is None
 
 
-@pytest.mark.parametrize("values", [{}, {"sentences": [], "without_letters": 1}, {"sentences": {"x": 1}, "without_letters": 0}])
+@pytest.mark.parametrize(
+    "values", [{}, {"sentences": [], "without_letters": 1}, {"sentences": {"x": 1}, "without_letters": 0}]
+)
 def test_a_damaged_record_is_refused(values: dict[str, object]) -> None:
     """Catches a record of another type that fails later, in the middle of a translation."""
     with pytest.raises(ValueError, match=r"source_text|invalid literal"):

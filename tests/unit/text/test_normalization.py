@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from transformer.text.normalization import SPACES, normalize_spaces, remove_invisible, split_outer_space
 
-TRICKY = st.text(alphabet=st.one_of(st.characters(), st.sampled_from("\u200c\u200d\u200b a\u0301\xa0\u3000\ufeffا😀\ufe0f")))
+TRICKY = st.text(
+    alphabet=st.one_of(st.characters(), st.sampled_from("\u200c\u200d\u200b a\u0301\xa0\u3000\ufeffا😀\ufe0f"))
+)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,11 @@ def test_without_normalization_nothing_changes() -> None:
     assert json.loads(content)["normalization"] == {"lowercase": False, "unicode": "none"}
 
 
-@given(st.text(alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \u200b\xad\xa0e\u0301ا\u200c"))))
+@given(
+    st.text(
+        alphabet=st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \u200b\xad\xa0e\u0301ا\u200c"))
+    )
+)
 def test_an_exported_tokenizer_normalizes_alike(text: str) -> None:
     """Catches patterns that the tokenizers library reads differently from Python."""
     import tokenizers
