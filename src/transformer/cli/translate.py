@@ -19,7 +19,7 @@ from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.search import takes_loading, takes_search
-from transformer.errors import ConfigError, DataError, TransformerError, escape_controls
+from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
     from transformer.cli.lexicon import TerminologyOptions
