@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.embed import read_texts, report_truncated
+from transformer.cli.embed import read_texts, report_left_out, report_truncated
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
@@ -113,11 +113,14 @@ def _predict(
     from transformer.cli.translate import invalid_choice
     from transformer.data.images import IdxImages, ImageFolder
     from transformer.data.labelled import label_ids, read_rows
+    from transformer.data.readers import PairCounts
     from transformer.errors import DataError
     from transformer.pipelines.classification import TextEncoder
 
     if isinstance(pipeline, TextEncoder):
-        rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8)))
+        counts = PairCounts()
+        rows = list(read_rows([path], None, ("text", "label"), invalid_choice(invalid_utf8), counts))
+        report_left_out(counts)
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text, a tab and a label per line")
         label_ids([label for _, label in rows], pipeline.config["labels"], str(path))

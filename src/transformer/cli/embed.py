@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from numpy.typing import NDArray
 
+    from transformer.data.readers import PairCounts
     from transformer.pipelines.classification import TextEncoder
 
 CHUNK = 4096
@@ -107,11 +108,14 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
         DataError: The file is empty.
     """
     from transformer.data.labelled import read_rows
+    from transformer.data.readers import PairCounts
     from transformer.errors import DataError
     from transformer.pipelines.classification import count_nearest_matches
     from transformer.run.tasks.neighbours import COLUMNS
 
-    rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8)))
+    counts = PairCounts()
+    rows = list(read_rows([path], None, COLUMNS, invalid_choice(invalid_utf8), counts))
+    report_left_out(counts)
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts of the same meaning per line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
@@ -145,6 +149,12 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
         lines = bounded_lines(sys.stdin.buffer)
         return list(decode_lines(lines, "standard input", invalid=invalid, overlong="cut"))
     return list(read_lines(path, invalid=invalid, overlong="cut"))
+
+
+def report_left_out(counts: "PairCounts") -> None:
+    """Reports the number of rows that were left out on standard error."""
+    if counts.left_out:
+        print(f"note: rows left out: {counts.describe_left_out()}", file=sys.stderr)
 
 
 def report_truncated(encoder: "TextEncoder") -> None:

@@ -27,7 +27,7 @@ def terminology_of(
     glossary: Annotated[
         Path | None,
         typer.Option(
-            help="file of required translations: source term, tab, target term; lines that begin with # are comments"
+            help="file of required translations: source term, tab (comma if .csv), target term; # begins a comment"
         ),
     ] = None,
     protect: Annotated[
@@ -40,15 +40,27 @@ def terminology_of(
         ConfigError: A kind of span is unknown.
         DataError: A file cannot be read, or has an invalid line.
     """
-    from transformer.pipelines.translation.terminology import PATTERNS, Terminology, read_glossary
+    from transformer.pipelines.translation.terminology import PATTERNS, Terminology
     from transformer.text.lines import read_lines
 
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
-    terms = [] if glossary is None else read_glossary(read_lines(glossary, remedy=""), str(glossary))
+    terms = [] if glossary is None else _read_glossary(glossary)
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
     return TerminologyOptions(
         Terminology(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary]
     )
+
+
+def _read_glossary(path: Path) -> list[tuple[str, str]]:
+    from transformer.data.config import file_format
+    from transformer.data.readers import PairCounts
+    from transformer.data.tables import csv_rows
+    from transformer.pipelines.translation.terminology import glossary_terms, read_glossary
+    from transformer.text.lines import read_lines
+
+    if file_format(str(path)) == ".csv":
+        return glossary_terms(csv_rows(path, PairCounts(), "error"), str(path))
+    return read_glossary(read_lines(path, remedy=""), str(path))
 
 
 takes_terminology = takes("bound", terminology_of, "Terms and placeholders")

@@ -48,7 +48,7 @@ def read_csv(
     Raises:
         DataError: same as `read_tsv`, or a quotation mark is never closed.
     """
-    rows = _csv_rows(path, counts, invalid)
+    rows = csv_rows(path, counts, invalid)
     if columns is None and (first := next(rows, None)) is not None:
         columns = names if all(name in first[1] for name in names) else None
         rows = _chained(first, rows)
@@ -69,7 +69,13 @@ def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
             yield number, line.split("\t")
 
 
-def _csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
+def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
+    """Yields the rows of a file of comma-separated values, without blank lines.
+
+    Raises:
+        DataError: the file cannot be read, or a quotation mark is never closed.
+    """
+
     def lines() -> Iterator[str]:
         for line in read_lines(path, counts.source, invalid, most=MAX_ROW_CHARACTERS):
             yield f"{line}\n"

@@ -184,6 +184,11 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     wrong = "cold" if encoder.classify(["gg"])[0].name == "hot" else "hot"
     labelled = write_lines(tmp_path / "gold.tsv", [*examples, f"gg\t{wrong}"])
     assert "accuracy 66.67 %  (2 of 3)" in run("classify", models["bert"], "--evaluate", labelled).stdout
+    rows = [f'"{row}"'.replace("\t", '",') for row in (*examples, f"gg\t{wrong}", f"{'x' * 300_000}\thot")]
+    rows = [row.removesuffix('"') for row in rows]
+    labelled = run("classify", models["bert"], "--evaluate", write_lines(tmp_path / "gold.csv", ["text,label", *rows]))
+    assert "accuracy 66.67 %  (2 of 3)" in labelled.stdout
+    assert "note: rows left out: 1 longer than 262,144 characters" in labelled.stderr
     other = write_lines(tmp_path / "other.tsv", [*examples, "gg\tlukewarm"])
     assert (
         "label 'lukewarm' (1 times) is not one of the model's"

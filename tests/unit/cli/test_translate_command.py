@@ -39,6 +39,16 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     ]
 
 
+def test_a_huge_line_has_a_line_of_output(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a line that shifts all after it, or that ends the command."""
+    source = write_lines(tmp_path / "source.txt", ["one", "\u00fc" * 3_000_000, "one"])
+    result = run("score", tiny_run, "--source", source, "--target", source)
+    assert result.returncode == 0, result.stderr
+    first, second, third = result.stdout.splitlines()
+    assert (second, first) == ("nan", third)
+    assert "the source has more than 262,144 characters" in result.stderr
+
+
 def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) -> None:
     """Catches translations that are lost because a later line cannot be read."""
     source, target = tmp_path / "source.txt", tmp_path / "target.txt"

@@ -13,6 +13,7 @@ from transformer.data.quality.findings import EXAMPLES, CorpusLine, Findings
 from transformer.data.quality.language import LanguageModel, language_odds, unusual_scripts
 from transformer.data.quality.shifts import AlignedBlock
 from transformer.data.quality.traits import has_list_mark
+from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
 
 MOST_WORDS, MOST_CHARACTERS, MOST_RATIO, FEW_CHARACTERS, COPY_WORDS = 200, 1500, 3.0, 15, 3
 OTHER_SIDE_NATS, OTHER_SIDE_MEAN, FOREIGN_DEVIATIONS, FOREIGN_SHARE = -20.0, -0.4, -4.0, 0.25
@@ -116,7 +117,9 @@ class PairChecks:
         n_words = max(len(text.split()) for text in texts)
         n_characters = max(map(len, texts))
         if n_words > MOST_WORDS or n_characters > MOST_CHARACTERS:
-            self.findings.add("too-long", (source, target), f"{n_words:,} words, {n_characters:,} characters")
+            more = "more than " if any(map(is_overlong, texts)) else ""
+            reason = f"{more}{n_words:,} words, {min(n_characters, MAX_LINE_CHARACTERS):,} characters"
+            self.findings.add("too-long", (source, target), reason)
 
     def _check_languages(self, pairs: Sequence[tuple[CorpusLine, CorpusLine]]) -> None:
         sides = [[pair[side] for pair in pairs] for side in (0, 1)]

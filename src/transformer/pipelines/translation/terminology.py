@@ -210,13 +210,22 @@ def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:
     Raises:
         DataError: A line is not a pair, or contradicts an earlier line.
     """
+    filled = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    return glossary_terms(((number, line.split("\t")) for number, line in filled), name)
+
+
+def glossary_terms(rows: Iterable[tuple[int, list[str]]], name: str) -> list[tuple[str, str]]:
+    """Returns the terms of numbered rows, see `read_glossary`."""
     terms: dict[str, str] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.startswith("#"):
+    for number, row in rows:
+        if row[0].startswith("#"):
             continue
-        fields = [field.strip() for field in line.split("\t")]
+        fields = [field.strip() for field in row]
         if len(fields) != 2 or not all(fields):
-            raise DataError(f"{name}, line {number}: expected a source term, a tab and a target term; correct the line")
+            raise DataError(
+                f"{name}, line {number}: expected a source term, a tab and a target term (in a .csv, a comma); correct "
+                "the line"
+            )
         source, target = fields
         if terms.setdefault(source, target) != target:
             raise DataError(

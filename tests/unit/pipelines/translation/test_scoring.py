@@ -16,6 +16,7 @@ from transformer.decoding import Ensemble, Request, Search, search_all
 from transformer.errors import BundleError, ConfigError
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.scoring import score_pairs
+from transformer.text.lines import MAX_LINE_CHARACTERS
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer, build_transformer
@@ -50,6 +51,25 @@ def test_the_score_of_a_search_is_the_score_of_its_translation(tiny_run: Path) -
             break
     else:
         pytest.fail("no translation reads back as the tokens it was written with")
+
+
+def test_a_huge_line_scores_nan_before_it_is_encoded(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a line that takes hundreds of times its size in memory only to be found too long."""
+    translator = load(tiny_run)
+    longest, encode_batch = 0, type(translator.tokenizers.source).encode_batch
+
+    def counted(self: Any, texts: list[str]) -> list[list[int]]:
+        nonlocal longest
+        longest = max(longest, *map(len, texts))
+        return encode_batch(self, texts)
+
+    monkeypatch.setattr(type(translator.tokenizers.source), "encode_batch", counted)
+    huge = "one " * MAX_LINE_CHARACTERS
+    scores = score_pairs(translator, [("one", "one"), (huge, "one"), ("one", huge), ("one", "one")])
+    assert [math.isnan(score.score) for score in scores] == [False, True, True, False]
+    assert scores[1].flags == ("the source has more than 262,144 characters",)
+    assert scores[2].flags == ("the translation has more than 262,144 characters",)
+    assert longest == 3
 
 
 def test_what_is_too_long_scores_nan_and_is_named(tiny_run: Path) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from samples import write_lines
+from transformer.cli.lexicon import terminology_of
 from transformer.decoding import Search, repeats_itself
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.auto import load
@@ -62,6 +64,17 @@ def test_violations_name_what_is_wrong() -> None:
     counts = TerminologyCounts()
     counts.add(terminology, "art {x} {x} 5", "Art {x} 7")
     assert str(counts) == "glossary: 0 of 1 terms; protected: 1 of 3 spans"
+
+
+def test_a_glossary_of_comma_separated_values(tmp_path: Path) -> None:
+    """Catches a comma or a quotation mark of a term that is read as syntax, and the other way round."""
+    path = write_lines(tmp_path / "terms.csv", ["# comment, too", 'a,"b, ""c"""', "", " d ,e"])
+    assert (
+        terminology_of(None, path, "").terminology.glossary == Terminology([], [("a", 'b, "c"'), ("d", "e")]).glossary
+    )
+    write_lines(path, ["a,b", "c"])
+    with pytest.raises(DataError, match=r"terms.csv, line 2: expected a source term, .* \(in a .csv, a comma\)"):
+        terminology_of(None, path, "")
 
 
 def test_a_glossary_is_read_and_its_mistakes_are_named() -> None:
