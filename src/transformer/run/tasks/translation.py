@@ -106,7 +106,7 @@ class TranslationTask(Task):
         return source, target
 
     def _language_line(self, source: IdentifiedLanguage, target: IdentifiedLanguage) -> str:
-        return f"languages: source {source}, target {target}; BLEU of tokens by {self.tokenization}"
+        return f"languages: source {source}, target {target}; BLEU tokenized by {self.tokenization}"
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> TranslationObjective:
         """Implements `Task.objective`."""
