@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,15 @@ def limit_file_size(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+def limit_resources(memory: int, seconds: int) -> None:
+    """Bounds the memory that the command may add, and its time, after which a signal ends it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + memory
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    signal.alarm(10 * seconds)
+
+
 def child(call: dict[str, Any]) -> None:
     """Runs the command in this process, with its output in files."""
     from transformer.cli import main
@@ -114,6 +124,8 @@ def child(call: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(call["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for commands in the background
+    if "memory" in call:
+        limit_resources(call["memory"], call["seconds"])
     if "file_size" in call:
         limit_file_size(call["file_size"])
     if "closed" in call:
@@ -154,6 +166,8 @@ def serve() -> None:
                 child(json.loads(line))
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            except BaseException:
+                traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(code)

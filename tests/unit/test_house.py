@@ -169,3 +169,31 @@ def test_every_module_imports_and_says_what_it_is() -> None:
         name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
         if not name.endswith("__main__"):
             assert importlib.import_module(name).__doc__, name
+
+
+WRITERS = {
+    "storage/tensor_files.py", "storage/verified_folder.py",  # the way to write, with `storage/atomic.py`
+    "bundle/bundle.py", "bundle/huggingface.py", "training/checkpoint.py",  # into a folder that is not in place yet
+    "data/duplicates.py", "data/prepare.py", "data/token_store.py", "data/tokens.py", "data/windows.py",
+    "run/tasks/text.py",
+    "data/cache.py", "run/run_folder.py",  # empty lock files
+    "training/monitoring/reporter.py",  # a log that grows
+    "training/planning/memory.py",  # a file of the system
+    "pipelines/translation/alignment_output.py",  # a part of an archive whose file is given
+    "demo/corpus.py",  # the tool that made the phrasebook
+    "cli/streams.py",  # standard streams
+}  # fmt: skip
+WRITES = re.compile(
+    r"""\.write_(?:text|bytes)\(|open\([^()]*["'][wax]b?t?\+?["']|\bnp\.save\(|\.savefig\(|\bsave_file\("""
+)
+
+
+def test_files_are_written_whole_or_not_at_all() -> None:
+    """Catches a writer that leaves a cut file under its final name on a full disk."""
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if WRITES.search(line) and not re.search(r"\.savefig\(file,|np\.save\(array,", line)
+    }
+    assert found == WRITERS

@@ -1,5 +1,6 @@
 """Conversion between a model's parameters and the stored tensors, in float32 or int8."""
 
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import torch
@@ -49,9 +50,7 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
     """
     _check_ties(model, tied)
     _refuse_non_finite(tensors)
-    _check_tensors(model, tensors)
-    if missing := sorted(model.state_dict().keys() - tensors.keys() - tied.keys()):
-        raise BundleError(f"the weights lack {missing[0]}")
+    check_tensors(model, tensors, may_lack=tied)
     model.load_state_dict(tensors | {alias: tensors[name] for alias, name in tied.items()}, assign=True)
     _tie(model, tied)
 
@@ -91,7 +90,7 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
         fits = values.shape == shapes[name] and scales.shape == values.shape[:1]
         if not fits or values.dtype != torch.int8 or scales.dtype != torch.float32:
             raise BundleError(f"{name} and its scales are not those of an int8 weight")
-    _check_tensors(model, rest)
+    check_tensors(model, rest, may_lack=model.state_dict())
     aliases = {alias: rest[name] for alias, name in tied.items() if name in rest}
     keys = model.load_state_dict(rest | aliases, strict=False, assign=True)
     missing = {str(tied.get(name, name)) for name in keys.missing_keys} - rounded
@@ -111,9 +110,20 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
         raise BundleError(f"{', '.join(sorted(left))}: in int8, which this version does not compute there")
 
 
-def _check_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Checks names, types and shapes of stored tensors."""
+def check_tensors(model: nn.Module, tensors: Mapping[str, Tensor], may_lack: Collection[str] = ()) -> None:
+    """Checks names, types and shapes of stored tensors.
+
+    Args:
+        model: Model that is to hold the tensors.
+        tensors: Stored tensors by name.
+        may_lack: Names of parameters that need not be stored.
+
+    Raises:
+        BundleError: A tensor is missing, unexpected, or of another type or shape.
+    """
     expected = model.state_dict()
+    if missing := sorted(expected.keys() - tensors.keys() - {*may_lack}):
+        raise BundleError(f"the weights lack {missing[0]}")
     for name, tensor in tensors.items():
         if name not in expected:
             raise BundleError(f"the weights hold {name}, which the model does not have")

@@ -110,7 +110,7 @@ class ImageProcessor:
                 resized = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
                 resized = resized.resize((width, height), Image.Resampling.BILINEAR)
         except (*READ_ERRORS, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise DataError(f"{path}: not an image that can be read ({error}); remove or repair it") from error
+            raise DataError(f"{path}: not an image that can be read; remove or repair it") from error
         pixels = np.asarray(resized, np.uint8)
         return pixels[None] if self.channels == GREY_CHANNELS else pixels.transpose(2, 0, 1)
 

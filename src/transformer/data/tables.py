@@ -2,11 +2,13 @@
 
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from transformer.config import describe_error
 from transformer.data.readers import Pair, PairCounts
 from transformer.errors import DataError
 from transformer.text.lines import Invalid, is_overlong, read_lines
@@ -180,7 +182,9 @@ def read_jsonl(
         try:
             values = json.loads(line, object_pairs_hook=_JsonObject)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error}); write one object per line") from error
+            raise DataError(
+                f"{path}, line {number}: not JSON ({describe_error(error)}); write one object per line"
+            ) from error
         location = f"{path}, line {number}"
         pair = _text(values, steps[0], location), _text(values, steps[1], location, may_be_number=labels)
         if any(map(is_overlong, pair)):
@@ -234,9 +238,12 @@ def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bo
                     else:
                         yield pair
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a Parquet file, damaged or cut short ({error}); write it again") from error
+        raise DataError(
+            f"{path}: not a Parquet file, damaged or cut short ({describe_error(error)}); write it again"
+        ) from error
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or f'damaged or cut short ({error})'}; check the file") from error
+        reason = os.strerror(error.errno) if error.errno else "damaged or cut short"
+        raise DataError(f"{path}: {reason}; check the file") from error
 
 
 def _leaf_columns(table: Any) -> list[str]:

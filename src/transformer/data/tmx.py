@@ -134,7 +134,8 @@ class _Units:
         try:
             self._parser.Parse(data, is_last)
         except expat.ExpatError as error:
-            raise DataError(f"{self._path}: not XML, or cut short ({error}); export the memory again") from error
+            place = f"line {error.lineno}, column {error.offset + 1}"
+            raise DataError(f"{self._path}: not XML, or cut short ({place}); export the memory again") from error
         self._fed += len(data)
         if self._fed - self._parser.CurrentByteIndex > MAX_TAG_BYTES:
             raise DataError(

@@ -130,7 +130,7 @@ def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist:
             metadata: dict[str, Any] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
             always, by_token = (file.get_tensor(name).long() for name in ("always", "by_token"))
     except (OSError, SafetensorError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is not a shortlist ({error}); make one with transformer shortlist") from error
+        raise DataError(f"{path} is not a shortlist, or is damaged; make one with transformer shortlist") from error
     if metadata.get("format") != FORMAT or metadata.get("tokenizers") != _fingerprint(tokenizers):
         raise DataError(f"{path} was made for another model's tokenizers; make one with transformer shortlist")
     size = tokenizers.target.vocab_size

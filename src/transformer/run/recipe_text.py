@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from transformer.config import Config
 from transformer.errors import ConfigError
 
+POSITION: Final = re.compile(r"at line (\d+), column (\d+)")
 VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 ESCAPED: Final = re.compile(r'^\s*[\w.-]+\s*=[^#\n]*?"(?P<text>[^"\n]*\\[^"\n]*)"', re.MULTILINE)
 """A value in double quotes with a backslash."""
@@ -43,7 +44,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         if escaped := ESCAPED.search(text):
             raise ConfigError(_describe_escape(path, text, escaped)) from error
-        raise ConfigError(f"{path}: not TOML ({error}); see recipes/ for examples") from error
+        position = POSITION.search(str(error))
+        place = f"line {position[1]}, column {position[2]}" if position else "a key or value is not finished"
+        raise ConfigError(f"{path}: not TOML ({place}); see recipes/ for examples") from error
     data = tree.get("data")
     if isinstance(data, dict):
         for key, value in data.items():

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.config import Config
+from transformer.bundle.weights import check_tensors
+from transformer.config import Config, describe_error
 from transformer.data.config import DataConfig
-from transformer.errors import CheckpointError
+from transformer.errors import BundleError, CheckpointError
 from transformer.run.fine_tuning import inherit_settings
 from transformer.run.recipe import Recipe, fill_in_training, parse_recipe
 from transformer.run.start import OPTIMIZER, Start, complete_recipe
@@ -59,11 +60,12 @@ class ResumedStart(Start):
             CheckpointError: Parameters are missing, unexpected or of another shape.
         """
         del config
+        state = self.bundle.model.state_dict()
         try:
-            model.load_state_dict(self.bundle.model.state_dict())
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:500]
-            raise CheckpointError(f"{self.checkpoint.model}: {reason}; start anew with --fresh") from error
+            check_tensors(model, state)
+        except BundleError as error:
+            raise CheckpointError(f"{self.checkpoint.model}: {error}; start anew with --fresh") from error
+        model.load_state_dict(state)
         return []
 
     def restore_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -133,8 +135,8 @@ def _read_facts(checkpoint: Checkpoint) -> tuple[Recipe, dict[str, str]]:
         return parse_recipe({**facts["recipe"], "tokenizer": tokenizer}, "its recipe"), dict(facts["inputs"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{checkpoint.verified.folder} does not record the recipe and texts of its run ({error}); start anew "
-            "with --fresh"
+            f"{checkpoint.verified.folder} does not record the recipe and texts of its run ({describe_error(error)}); "
+            "start anew with --fresh"
         ) from error
 
 

@@ -1,6 +1,8 @@
 """Decoding of bytes to lines. Only a line feed ends a line, so n input lines always give n output lines."""
 
+import errno
 import gzip
+import os
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -244,11 +246,14 @@ def open_bytes(path: Path) -> Generator[BinaryIO]:
         with _open(path) as stream:
             yield stream
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
+        reason = "it ends too early" if isinstance(error, EOFError) else "its content is not what was compressed"
+        raise DataError(f"{path}: damaged or cut short ({reason}); compress it again") from error
     except OSError as error:
         if compressed and error.errno is None:  # raised by pyarrow
-            raise DataError(f"{path}: damaged or cut short ({error}); compress it again") from error
-        raise DataError(f"{path}: {error.strerror or error}; check the path") from error
+            raise DataError(
+                f"{path}: damaged or cut short (its content is not what was compressed); compress it again"
+            ) from error
+        raise DataError(f"{path}: {os.strerror(error.errno or errno.EIO)}; check the path") from error
 
 
 def _open(path: Path) -> BinaryIO:

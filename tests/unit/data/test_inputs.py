@@ -222,7 +222,7 @@ def test_parquet_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     """Catches bytes that end a run with a traceback after an hour."""
     column = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
     parquet.write_table(pa.table({"source": column, "target": ["b"]}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x.parquet: not a Parquet file, damaged or cut short \(.*utf-8"):
+    with pytest.raises(DataError, match=r"x.parquet: not a Parquet file, damaged or cut short \(.*UTF-8"):
         read(tmp_path / "x.parquet")
 
 

@@ -114,9 +114,14 @@ def published_order(config: MarianConfig, size: int) -> list[int]:
     """Returns the published id of each id of this package: special tokens first, then all others in their order.
 
     If the decoder starts with padding, as in every OPUS-MT model, that id occurs twice: as PAD and as BOS.
+
+    Raises:
+        BundleError: A special token has an id beyond the published vocabulary.
     """
     control = {PAD_ID: config.pad_id, BOS_ID: config.start_id, EOS_ID: config.eos_id, UNK_ID: config.unk_id}
     taken = set(control.values())
+    if max(taken) >= size:
+        raise BundleError(f"the id {max(taken):,} of a special token is not among the {size:,} of the vocabulary")
     return [control[token] for token in range(N_SPECIAL_TOKENS)] + [
         token for token in range(size) if token not in taken
     ]
