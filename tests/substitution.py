@@ -7,6 +7,8 @@ import pytest
 
 TARGETS = {
     "activation_checkpointing.trim_heap": "transformer.training.activation_checkpointing.trim_heap",
+    "app.make_app": "transformer.cli.app.make_app",
+    "atomic.ismount": "transformer.storage.atomic.os.path.ismount",
     "attention.library": "transformer.kernels.attention.library",
     "backend.CpuKernelMode": "transformer.training.backend.CpuKernelMode",
     "backend.instruction_set": "transformer.training.backend.instruction_set",

@@ -75,4 +75,5 @@ class Provenance(_Entry):
     data: DataCounts = DataCounts()
     machine: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
+    languages: dict[str, Any] = Field(default_factory=dict)
     imported: dict[str, Any] = Field(default_factory=dict)

@@ -143,7 +143,7 @@ def _open(path: Path) -> Any:
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(f"{path}: not a token file, or damaged; prepare the data again") from error
+        raise DataError(f"{path}: not a token file or damaged; prepare the data again") from error
 
 
 def _offsets(column: pa.ListArray) -> NDArray[np.int32]:

@@ -59,7 +59,7 @@ def heat_map(title: str, columns: Sequence[tuple[int, Mapping[str, float]]]) -> 
         _cell(left + c * width, r * row, width, f"{name}, step {step:,}: {values[name]:.2g}", values[name])
         for c, (step, values) in enumerate(chosen)
         for r, name in enumerate(names)
-        if name in values
+        if values.get(name) is not None
     ]
     labels = [_text(left - 8, r * row + 13, name, "end") for r, name in enumerate(names)]
     ends = [

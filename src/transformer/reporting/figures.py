@@ -1,11 +1,11 @@
 """Figures of training curves and attention, drawn if matplotlib is installed."""
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from transformer.pipelines.translation.attention_maps import CrossAttention
+from transformer.reporting.record import read_metrics
 from transformer.storage.atomic import whole_file
 
 SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
@@ -20,7 +20,7 @@ def training_curve(run: Path) -> Path | None:
     """
     if not _can_draw():
         return None
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_metrics(run)
     train = [row for row in rows if row["kind"] == "train"]
     validation = [row for row in rows if row["kind"] == "validation"]
     figure = _figure(8.0, 4.5)

@@ -1,15 +1,19 @@
 """The record of a run, as read from its folder."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 from transformer.bundle import Bundle, load_bundle
+from transformer.errors import DataError
 from transformer.evaluation.scores import sentence_scores
 
 METRICS, RECIPE, TRANSLATIONS = "metrics.jsonl", "recipe.toml", "translations.jsonl"
 Row = dict[str, Any]
+BLOCK_FIGURES: Final = ("gradient_norm", "parameter_norm", "update_ratio")
+MAX_NUMBER: Final = 1e300
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,9 @@ def read_record(folder: Path) -> Record:
     return Record(
         folder.resolve().name,
         bundle,
-        _read_lines(folder / METRICS),
+        read_metrics(folder),
         (folder / RECIPE).read_text(encoding="utf-8") if (folder / RECIPE).exists() else "",
-        _sentences(_read_lines(folder / TRANSLATIONS)),
+        _sentences(_read_lines(folder / TRANSLATIONS, _is_translation)),
     )
 
 
@@ -90,12 +94,50 @@ def translation_lines(pairs: list[tuple[str, str]], outputs: list[str]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _read_lines(path: Path) -> list[Row]:
+def read_metrics(folder: Path) -> list[Row]:
+    """Reads the lines of a run's `metrics.jsonl`; an empty list without the file.
+
+    Raises:
+        DataError: A line is not as training writes it.
+    """
+    return _read_lines(folder / METRICS, _is_metrics)
+
+
+def _read_lines(path: Path, is_valid: Callable[[Row], bool]) -> list[Row]:
     """Reads one JSON object per line; an incomplete last line, left by a kill, is ignored."""
+    rows: list[Row] = []
     if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+        return rows
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not is_valid(cast(Row, row)):
+            raise DataError(f"{path}, line {number}: not a line that training writes; remove it")
+        rows.append(cast(Row, row))
+    return rows
+
+
+def _is_metrics(row: Row) -> bool:
+    """Whether a row holds numbers by name, or by name and block for rows of the kind "blocks"."""
+    if not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
+        return False
+    if row["kind"] != "blocks":
+        return all(_is_number(value) for name, value in row.items() if name not in ("kind", "reason"))
+    figures = [row.get(name) for name in BLOCK_FIGURES]
+    blocks = [cast("dict[str, Any]", figure) for figure in figures if isinstance(figure, dict)]
+    is_complete = len(blocks) == len(figures) and len({frozenset(block) for block in blocks}) == 1
+    return is_complete and all(_is_number(value) for block in blocks for value in block.values())
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number, or None, which stands for one that was not finite."""
+    return value is None or (isinstance(value, int | float) and abs(value) < MAX_NUMBER)
+
+
+def _is_translation(row: Row) -> bool:
+    return all(isinstance(row.get(name), str) for name in ("source", "reference", "output"))
 
 
 def _sentences(rows: list[Row]) -> list[Sentence]:

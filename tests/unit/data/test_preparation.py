@@ -125,7 +125,7 @@ def test_a_store_without_tokens_or_rows_opens(tmp_path: Path) -> None:
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     """Catches a traceback of the library."""
     (tmp_path / "tokens.arrow").write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"tokens.arrow: not a token file .*; prepare the data again"):
+    with pytest.raises(DataError, match=r"tokens.arrow: not a token file or damaged; prepare the data again"):
         TokenStore(tmp_path)
 
 

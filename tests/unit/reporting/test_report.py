@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from samples import write_lines
 from transformer.data.quality.examination import examine
-from transformer.errors import BundleError
+from transformer.errors import BundleError, DataError
 from transformer.evaluation.comparison import EvaluationSet, System, evaluate
 from transformer.reporting import write_report
 from transformer.reporting.charts import Series, bars, heat_map, line_chart, thin, ticks
@@ -201,3 +201,33 @@ def test_controls_and_direction_marks_are_escaped_in_every_page(tmp_path: Path) 
         assert r"\u202e" in text
     assert READABLE in page
     assert "␀" in page
+
+
+WRONG_LINES = {
+    "metrics.jsonl": [
+        '{"kind": "train", "step": "x"}', '{"kind": "train", "step": 1, "loss": [1]}', '{"step": 1}', "[]", "{",
+        '{"kind": "blocks", "step": 1, "update_ratio": {"a": 1}}', '{"kind": "train", "step": 1, "loss": 1e999}',
+        '{"kind": "validation", "step": 1, "bleu": {"a": 1}}',
+    ],
+    "translations.jsonl": ['{"source": 1, "reference": "a", "output": "b"}', '{"source": "a"}', "7"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in WRONG_LINES.items() for line in lines])
+def test_a_line_that_training_does_not_write_is_named(tiny_run: Path, tmp_path: Path, name: str, line: str) -> None:
+    """Catches a traceback at the end of a run because of a line that something else has changed."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    lines = (run / name).read_text(encoding="utf-8").splitlines()
+    (run / name).write_text("\n".join([lines[0], line, *lines[1:]]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"{name}, line 2: not a line that training writes; remove it"):
+        write_report(run)
+
+
+def test_a_norm_that_was_not_finite_is_shown(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a report that fails for a run with an infinite gradient, which is written as null."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    row = {"kind": "blocks", "step": 201}
+    row |= {figure: {"encoder.norm": None} for figure in ("gradient_norm", "parameter_norm", "update_ratio")}
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
+        metrics.write(json.dumps(row) + "\n")
+    assert "encoder.norm" in write_report(run).read_text(encoding="utf-8")

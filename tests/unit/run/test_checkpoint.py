@@ -189,7 +189,7 @@ def test_a_checkpoint_of_no_run_of_ours_is_refused(digit_corpus: tuple[Path, Pat
     recipe = parse_recipe(tiny_recipe(digit_corpus))
     task = make_task(recipe.data, 1, tmp_path / "tokens", lambda *_: None)
     with pytest.raises(
-        CheckpointError, match=r"step-00000001 does not record the recipe and texts of its run \('recipe'\)"
+        CheckpointError, match=r"step-00000001 does not record the recipe and texts of its run \(recipe is missing\)"
     ):
         resumed_start(recipe, task, (), CheckpointManager(tmp_path))
 

@@ -1,0 +1,67 @@
+"""The one place where errors of all commands are reported."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from substitution import substitute
+from transformer.cli import main
+from transformer.errors import DataError, OutputError
+
+
+class PanicException(BaseException):
+    """A panic of a library in Rust, which is no `Exception`."""
+
+
+UNEXPECTED = {
+    "TypeError": TypeError("unsupported operand type(s)\nfor +: 'int' and 'str'"),
+    "PanicException": PanicException("index out of bounds"),
+}
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments: str) -> Any:
+    def command(**_: object) -> None:
+        raise error
+
+    substitute(monkeypatch, "app.make_app", lambda commands: command)
+    monkeypatch.setattr(sys, "argv", ["transformer", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("name", UNEXPECTED)
+def test_an_unexpected_error_is_one_line(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches a traceback, the words of a library, and an exit code that means a mistake of the user."""
+    assert fail_with(monkeypatch, UNEXPECTED[name], "average", "a", "b") == 1
+    assert capsys.readouterr().err == (
+        f"error: transformer average failed unexpectedly ({name}); run `transformer --debug average ...` to see "
+        "where, and report it\n"
+    )
+
+
+def test_memory_that_runs_out_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a request to report what is no error of the program."""
+    assert fail_with(monkeypatch, MemoryError(), "check") == 1
+    assert capsys.readouterr().err.startswith("error: transformer check ran out of memory; ")
+
+
+def test_known_errors_have_the_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches codes that scripts rely on."""
+    assert fail_with(monkeypatch, DataError("a\nb\x1b"), "info") == 2
+    assert fail_with(monkeypatch, OutputError("x", "y", "z"), "info") == 2
+    assert fail_with(monkeypatch, FileNotFoundError(2, "own words", "name"), "info") == 2
+    assert capsys.readouterr().err == (
+        "error: a b\\x1b\nerror: x: y; z\n"
+        "error: name: No such file or directory; check path, permissions and disk space\n"
+    )
+    assert fail_with(monkeypatch, KeyboardInterrupt(), "info") == 130
+
+
+def test_the_traceback_is_there_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches an error that nobody can find."""
+    with pytest.raises(TypeError, match="unsupported"):
+        fail_with(monkeypatch, UNEXPECTED["TypeError"], "--debug", "info")

@@ -1,0 +1,90 @@
+"""Files and folders that are whole or absent."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from substitution import substitute
+from transformer.errors import DataError, OutputError
+from transformer.storage.atomic import replace_text, whole_file, whole_folder
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "a library's own words")
+
+
+def fail_in_file(path: Path) -> None:
+    with whole_file(path) as file:
+        file.write(b"newer")
+        raise DataError("mine")
+
+
+def fail_in_folder(path: Path, act: Callable[[Path], object]) -> None:
+    with whole_folder(path) as folder:
+        (folder / "a").write_text("x")
+        act(folder)
+
+
+def test_a_file_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
+    """Catches a cut file, a lost older one, and a temporary file left behind."""
+    path = tmp_path / "a"
+    path.write_text("older")
+    with pytest.raises(DataError, match="mine"):
+        fail_in_file(path)
+    assert path.read_text() == "older"
+    with pytest.raises(DataError, match="mine"):
+        fail_in_file(tmp_path / "b")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_is_not_in_place_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a rename before the content is synced, whose failure would leave an empty file."""
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OutputError) as raised:
+        replace_text(tmp_path / "a", "x")
+    assert str(raised.value) == f"{tmp_path / 'a'}: No space left on device; choose another output file"
+    assert not list(tmp_path.iterdir())
+
+
+def test_links_modes_and_long_names_are_kept(tmp_path: Path) -> None:
+    """Catches a link replaced by a file, a private file that all can read, and a name made too long."""
+    path, link = tmp_path / ("ü" * 127), tmp_path / "link"
+    path.write_text("older")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    replace_text(link, "newer")
+    assert (path.read_text(), path.stat().st_mode & 0o777, link.is_symlink()) == ("newer", 0o640, True)
+    new = tmp_path / "new"
+    replace_text(new, "")
+    other = tmp_path / "other"
+    other.touch()
+    assert new.stat().st_mode == other.stat().st_mode
+
+
+def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Catches a cut model that looks whole, and a folder that the next try finds not empty."""
+    with pytest.raises(OutputError, match=r"new/out: No space left on device; free disk space, or choose"):
+        fail_in_folder(tmp_path / "new" / "out", no_space)
+    assert not list((tmp_path / "new").iterdir())
+    with pytest.raises(FileNotFoundError, match="nowhere"):  # an error of an input file keeps its own name
+        fail_in_folder(tmp_path / "out", lambda folder: (tmp_path / "nowhere").read_text())
+    with pytest.raises(OutputError, match="out: File exists"):
+        fail_in_folder(tmp_path / "out", lambda folder: (folder / "a").mkdir())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_mount_point_is_filled_with_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a folder renamed to an empty volume, which no system permits."""
+    substitute(monkeypatch, "atomic.ismount", lambda path: path == str(tmp_path / "out") or path == tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    inode = (tmp_path / "out").stat().st_ino
+    with whole_folder(tmp_path / "out") as folder:
+        (folder / "b").mkdir()
+        (folder / "b" / "a").write_text("x")
+        assert folder.parent == tmp_path / "out"
+    assert (tmp_path / "out" / "b" / "a").read_text() == "x"
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["b"]
+    assert (tmp_path / "out").stat().st_ino == inode
