@@ -117,7 +117,7 @@ def translate(
             for source, translation in zip(chunk, translations, strict=True):
                 number += 1
                 sink.write(format_line(number, source, translation).encode() + b"\n")
-                notes.add(number, translation.flags, translation.unseen)
+                notes.add(number, (*translation.flags, *_cut_flags(source)), translation.unseen)
                 tally.add(translator.terminology, source, translation.text)
                 for write in side_outputs:
                     write(number, translator, translation)
@@ -126,6 +126,12 @@ def translate(
                 trim_heap()
         if bound.terminology.glossary or bound.terminology.protected:
             notes.say(str(tally))
+
+
+def _cut_flags(line: str) -> tuple[str, ...]:
+    """Returns a flag if only the beginning of a line was read."""
+    is_cut = len(line) > MAX_INPUT_CHARACTERS
+    return (f"longer than {MAX_INPUT_CHARACTERS:,} characters; only so many were read",) if is_cut else ()
 
 
 def _translate_chunks(

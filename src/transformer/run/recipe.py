@@ -74,8 +74,8 @@ def make_data_config(values: Mapping[str, Any]) -> TaskConfig:
         ValidationError: A value is invalid.
     """
     task = values.get("task", "translation")
-    if task not in TASKS:
-        raise ConfigError(f"data.task={task!r} is unknown; choose one of {', '.join(TASKS)}")
+    if not isinstance(task, str) or task not in TASKS:
+        raise ConfigError(f"data.task={task!r:.80} is unknown; choose one of {', '.join(TASKS)}")
     return TASKS[task].model_validate(values)
 
 
@@ -90,8 +90,8 @@ def make_model_config(values: Mapping[str, Any]) -> Config:
     model_family = family(str(keys.get("family", "transformer")))
     preset = keys.pop("preset", None)
     presets = model_family.presets()
-    if preset is not None and preset not in presets:
-        raise ConfigError(f"model.preset={preset!r} is unknown; choose one of {', '.join(presets)}")
+    if preset is not None and not (isinstance(preset, str) and preset in presets):
+        raise ConfigError(f"model.preset={preset!r:.80} is unknown; choose one of {', '.join(presets)}")
     return model_family.config.model_validate({**presets.get(preset or "", {}), **keys})
 
 

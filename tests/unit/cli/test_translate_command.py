@@ -47,6 +47,11 @@ def test_a_huge_line_has_a_line_of_output(tiny_run: Path, tmp_path: Path) -> Non
     first, second, third = result.stdout.splitlines()
     assert (second, first) == ("nan", third)
     assert "the source has more than 262,144 characters" in result.stderr
+    result = run("translate", tiny_run, "--verbose", stdin=f"one\n{'ü' * 4_200_000}\none\n")
+    assert result.returncode == 0, result.stderr
+    first, second, third = result.stdout.splitlines()
+    assert (first, set(second)) == (third, {"ü"})
+    assert "line 2: longer than 4,194,304 characters; only so many were read" in result.stderr
 
 
 def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) -> None:

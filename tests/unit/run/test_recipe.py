@@ -1,10 +1,13 @@
 """Recipes: files, overrides, and defaults that depend on the size of the corpus."""
 
+import random
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from samples import ROOT
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
@@ -155,6 +158,39 @@ def test_lists_of_numbers_and_of_one_value() -> None:
         "en",
         2,
     )
+
+
+PIECES = [
+    b'"', b"'", b"[", b"]", b"=", b"\n", b"\0", b"\xff", b"\\u0000", b"\\", b"{", b"${X}", b"1e400", b"-1", b"[[[[",
+    b"nan", b"\xef\xbb\xbf", b"9" * 40, b"2020-01-01", b"[data]", b"model = 3\n", b"data = 3\n", b"a.b.c = 1\n",
+]  # fmt: skip
+KEYS = [
+    "data",
+    "data.languages",
+    "data.task",
+    "data.source",
+    "model.preset",
+    "model.family",
+    "training.adam_betas",
+    "x.y",
+]
+VALUES = ["en,de", "[", "[]", "", "1", "{}", "{a=1}", "nan", '"', "[[1]]", ",", "2020-01-01", "true", "\n", "1\nq=2"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_recipe_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    """Catches a traceback of a parser or of a comparison of values of different types."""
+    generator, path = random.Random(seed), tmp_path / "r.toml"
+    whole = (ROOT / "recipes" / "multi30k-en-de.toml").read_bytes()
+    for _ in range(150):
+        content = bytearray(whole)
+        for _ in range(generator.randint(0, 3)):
+            at = generator.randrange(len(content))
+            content[at : at + generator.choice((0, 0, 1, 9))] = generator.choice(PIECES)
+        path.write_bytes(bytes(content))
+        overrides = [f"{generator.choice(KEYS)}={generator.choice(VALUES)}" for _ in range(generator.randint(0, 2))]
+        with suppress(ConfigError):
+            load_recipe(path, overrides)
 
 
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
