@@ -18,7 +18,13 @@ from transformer.cli.lexicon import takes_terminology
 from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
-from transformer.cli.search import takes_loading, takes_search
+from transformer.cli.search import (
+    SourceLanguageOption,
+    TargetLanguageOption,
+    language_of,
+    takes_loading,
+    takes_search,
+)
 from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
@@ -75,6 +81,8 @@ def translate(
     attention: Annotated[
         Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")
     ] = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
     *,
@@ -102,7 +110,11 @@ def translate(
         search = replace(search, n_best=n_best)
     with ExitStack() as files:
         notes = files.enter_context(collected_notes(verbose=verbose, quiet=quiet))
-        translator = loading.translator(model, search, terminology=bound.terminology)
+        translator = loading.translator(
+            model, search, terminology=bound.terminology,
+            source_language=language_of("--source-language", source_language),
+            target_language=language_of("--target-language", target_language),
+        )  # fmt: skip
         freeze_gc()
         format_line = formatter(output_format, all_of_them=n_best is not None)
         number, tally = 0, TerminologyCounts()

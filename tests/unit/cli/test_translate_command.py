@@ -177,3 +177,31 @@ def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, 
     path.write_bytes(b"")
     result = run("translate", tiny_run, "--input", source, "--shortlist", path)
     assert (result.returncode, "is not a shortlist" in result.stderr) == (2, True)
+
+
+def test_notes_are_summed_up(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a flood of notes, a summary that hides how to see them all, and notes in spite of --quiet."""
+    source = write_lines(tmp_path / "odd", ["one ☃"] * 30)
+    summed, named, silent = (
+        run("translate", tiny_run, "--input", source, *options) for options in ([], ["--verbose"], ["--quiet"])
+    )
+    assert "never seen in training: '☃' (30)" in summed.stderr
+    assert len(summed.stderr.splitlines()) <= 4
+    assert "line 30: never seen in training: '☃'" in named.stderr
+    assert silent.stderr == ""
+    assert summed.stdout == named.stdout == silent.stdout
+    contradiction = run("translate", tiny_run, "--input", source, "--quiet", "--verbose")
+    assert (contradiction.returncode, contradiction.stdout) == (2, "")
+
+
+def test_lines_with_nothing_to_translate_and_outer_space(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches text that a model invents for signs, and white space that is lost."""
+    lines = ["-", "", "😀 ...", "\t one\u200b", "https://example.org/x"]
+    source = write_lines(tmp_path / "signs", lines)
+    copied = run("translate", tiny_run, "--input", source).stdout.split("\n")
+    assert [copied[0], copied[1], copied[2], copied[4]] == [lines[0], lines[1], lines[2], lines[4]]
+    assert copied[3].startswith("\t ")
+    assert copied[3].endswith("\u200b")
+    translated = run("translate", tiny_run, "--input", source, "--no-copy").stdout.split("\n")
+    assert translated[2] != lines[2]
+    assert len(translated) == len(copied)
