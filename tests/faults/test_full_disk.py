@@ -63,7 +63,7 @@ def names(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path_factory: pyt
     """Paths that the commands of `WRITERS` read."""
     folder = tmp_path_factory.mktemp("inputs")
     names = {"run": tiny_run, "source": digit_corpus[0], "target": digit_corpus[1]}
-    names["few"] = write_lines(folder / "few", [target for _, target in digit_pairs(40)])
+    names["few"] = write_lines(folder / "few", [source for source, _ in digit_pairs(40)])
     names["recipe"], names["text_recipe"] = folder / "recipe.toml", folder / "text.toml"
     names["recipe"].write_text(parse_recipe(tiny_recipe(digit_corpus)).to_toml(), encoding="utf-8")
     names["text_recipe"].write_text(f'[data]\ntask = "language-model"\ntext = "{digit_corpus[0]}"\n')
