@@ -185,7 +185,7 @@ def test_another_recipe_is_refused_with_both_values(commands: Commands, recipe: 
             *(f"--allow-changed={key}" for key in ("model.d_ff", "training.label_smoothing")),
         )
     )  # fmt: skip
-    assert "feed_forward_block.linear_1.bias is float32 of 24, by the configuration float32 of 25" in message
+    assert "linear_1.weight is float32 of 24 x 16, by the configuration float32 of 25 x 16" in message
 
 
 def test_an_edited_text_is_refused_by_name(commands: Commands, recipe: Path, begun: Path, tmp_path: Path) -> None:
