@@ -1,6 +1,8 @@
 # Start with `make demo` or `make test`; both create .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+# A test that limits the size of files would leave a damaged cache of bytecode.
+export PYTHONDONTWRITEBYTECODE := 1
 PYTEST := $(BIN)/python -m pytest
 TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
