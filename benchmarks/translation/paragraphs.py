@@ -5,14 +5,17 @@ python benchmarks/translation/paragraphs.py MODEL --source test.en --reference t
 
 import argparse
 import json
+import platform
 import random
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import sacrebleu
 
 import transformer
+from transformer.bundle import load_bundle
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.machine import machine
 from transformer.text.joining import join_sentences
@@ -75,7 +78,14 @@ def main() -> None:
         for split in arguments.split
     }
     command = f"paragraphs.py {arguments.model.name} --source {arguments.source.name} --lines {arguments.lines}"
-    facts = {"command": command, "machine": machine()}
+    packages = ("transformer", "torch", "tokenizers", "sacrebleu", "sentencex")
+    facts = {
+        "command": command,
+        "machine": machine(),
+        "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+        "spread": "none: translations and scores are the same in every run",
+        "trained": load_bundle(arguments.model, packed_in="int8").provenance["recipe"],
+    }
     arguments.output.write_text(json.dumps({**facts, **results}, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(results, indent=1))
 
