@@ -73,6 +73,7 @@ class BlockEncoder:
         find_duplicates: Whether digests are computed.
         held_out: Sources that are held out for validation.
         test_sources: Lines of the test set.
+        language: Language of the sources (BCP 47), in which sentences are counted; "" if it is not known.
     """
 
     tokenizers: TokenizerPair
@@ -80,6 +81,7 @@ class BlockEncoder:
     find_duplicates: bool
     held_out: frozenset[str] = frozenset()
     test_sources: frozenset[str] = frozenset()
+    language: str = ""
     _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,7 +104,7 @@ class BlockEncoder:
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         held_out = np.array([text in self.held_out for text in sources], bool)
         source_text = SourceText()
-        source_text.count(map(self.tokenizers.source.normalize, sources))
+        source_text.count(map(self.tokenizers.source.normalize, sources), self.language)
         return EncodedBlock(
             source if kept.all() else source.select(kept),
             target if kept.all() else target.select(kept),

@@ -1,6 +1,6 @@
 """The files of a corpus, each read as a stream of pairs."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def training_files(settings: DataConfig) -> list[CorpusFile]:
     return [CorpusFile(paths, weight, settings) for paths, weight in zip(files, weights, strict=True)]
 
 
-def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Iterator[Pair]:
+def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Generator[Pair]:
     """Yields the pairs of all files, one file after another; line numbers in messages refer to the current file."""
     for file in inputs:
         file_counts = PairCounts()

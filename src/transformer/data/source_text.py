@@ -41,8 +41,10 @@ class SourceText:
 
     def add_characters(self, characters: set[str] | None) -> None:
         """Adds characters that occur elsewhere; if they are not known, none are known."""
-        is_known = self.characters is not None and characters is not None
-        self.characters = {*self.characters, *characters} if is_known else None  # pyright: ignore
+        if self.characters is None or characters is None:
+            self.characters = None
+        else:
+            self.characters |= characters
 
     @property
     def typical_sentences(self) -> int:

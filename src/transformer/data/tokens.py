@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,8 @@ from transformer.data.encoding import (
     worker_count,
 )  # fmt: skip
 from transformer.data.filters import DataReport, PairFilter
-from transformer.data.inputs import training_files
+from transformer.data.inputs import read_files, training_files
+from transformer.data.languages import identify_languages
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
@@ -143,7 +145,14 @@ class _CorpusEncoder:
         self._held_out = [np.zeros(0, bool)]  # one byte per pair
         pair_filter = PairFilter(*job.max_lengths, job.settings.max_length_ratio)
         duplicates = job.settings.drop_duplicates
-        self._encoder = BlockEncoder(job.tokenizers, pair_filter, duplicates, job.held_out, test_sources)
+        language = self._source_language()
+        self._encoder = BlockEncoder(job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, language)
+
+    def _source_language(self) -> str:
+        """Returns the language of the sources, named or detected at the beginning of the corpus; "" if not known."""
+        with closing(read_files(self._inputs)) as pairs:
+            source, _ = identify_languages(self._job.settings, list(islice(pairs, BLOCK_PAIRS)))
+        return source.tag or ""
 
     def encode(self, folder: Path) -> None:
         """Writes the tokens of all files and completes the report."""

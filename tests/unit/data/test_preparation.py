@@ -347,3 +347,14 @@ def test_source_lengths_count_eos(tmp_path: Path) -> None:
     assert dataset.lengths.tolist() == [[3, 2]]
     batch = dataset.fetch(np.array([0]))
     assert (batch.src.size(1), batch.labels.size(1)) == (3, 2)
+
+
+def test_sentences_are_counted_by_the_rules_of_the_source_language(tmp_path: Path) -> None:
+    """Catches German ordinals that count as sentence ends in training, but not in translation."""
+    source = write_lines(tmp_path / "train.de", [f"Am 3. Oktober kam Nummer {number} an." for number in range(60)])
+    target = write_lines(tmp_path / "train.en", [f"Number {number} came on 3 October." for number in range(60)])
+    builder = CorpusBuilder(DataConfig(source=str(source), target=str(target)), 1, tmp_path / "cache")
+    tokenizers = builder.train_tokenizers(TokenizerConfig(vocab_size=300))
+    source_text = builder.prepare(tokenizers, (100, 100)).source_text
+    assert source_text is not None
+    assert set(source_text.sentences) == {1}
