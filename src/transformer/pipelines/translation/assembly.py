@@ -12,6 +12,7 @@ from transformer.pipelines.translation.segment_search import SearchedSegment
 from transformer.pipelines.translation.segmentation import MAX_CHARACTERS, SegmentedLine
 from transformer.pipelines.translation.tag_transfer import transfer_tags
 from transformer.pipelines.translation.unseen import unseen_flag
+from transformer.text.sentences import count_sentences
 from transformer.tokenizers.pair import TokenizerPair
 
 
@@ -48,17 +49,17 @@ class Assembler:
 
     def lacks_sentences(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> bool:
         """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
-        languages = self.config.source_language, self.config.target_language
-        return any(
-            lacks_sentences(
-                text,
-                self.tokenizers.target.decode(segment.best.tokens),
-                (len(segment.segment.tokens), segment.best.length),
-                self.config.length_ratio,
-                languages,
-            )
-            for text, segment in zip(line.split.pieces, searched, strict=True)
-        )
+        config, target = self.config, self.tokenizers.target
+        for text, segment in zip(line.split.pieces, searched, strict=True):
+            n_sentences = count_sentences(text, config.source_language)
+            if n_sentences < 2:
+                continue
+            translation = target.decode(segment.best.tokens)
+            n_tokens = len(segment.segment.tokens), segment.best.length
+            n_translated = count_sentences(translation, config.target_language)
+            if lacks_sentences((n_sentences, n_translated), n_tokens, config.length_ratio):
+                return True
+        return False
 
     def _copy(self, line: SegmentedLine) -> Translation:
         """Returns the line as its own translation."""

@@ -9,6 +9,8 @@ from transformer.pipelines.translation.unseen import UNSEEN
 
 MAX_NOTES: Final = 10
 """Maximum number of notes of a summary."""
+MAX_FLAGS: Final = 1000
+"""Maximum number of different flags that are counted one by one, so that a long text takes no more memory."""
 MAX_CHARACTERS: Final = 20
 """Maximum number of characters that are named."""
 
@@ -20,11 +22,13 @@ class FlagSummary:
     Attributes:
         n_lines: Number of lines with each flag.
         first_lines: First line with each flag, counted from 1.
+        n_uncounted: Number of flags beyond `MAX_FLAGS` different ones.
         unseen: Number of lines with each character that was never seen in training.
     """
 
     n_lines: Counter[str] = field(default_factory=Counter)
     first_lines: dict[str, int] = field(default_factory=dict)
+    n_uncounted: int = 0
     unseen: Counter[str] = field(default_factory=Counter)
 
     def add(self, number: int, flags: Sequence[str], unseen: Sequence[str] = ()) -> None:
@@ -37,9 +41,13 @@ class FlagSummary:
         """
         self.unseen.update(unseen)
         for flag in flags:
-            if not flag.startswith(UNSEEN):
-                self.n_lines[flag] += 1
-                self.first_lines.setdefault(flag, number)
+            if flag.startswith(UNSEEN):
+                continue
+            if flag not in self.n_lines and len(self.n_lines) >= MAX_FLAGS:
+                self.n_uncounted += 1
+                continue
+            self.n_lines[flag] += 1
+            self.first_lines.setdefault(flag, number)
 
     @property
     def hides_lines(self) -> bool:
@@ -54,7 +62,7 @@ class FlagSummary:
             n_more = len(self.unseen) - MAX_CHARACTERS
             notes.append(UNSEEN + named + (f" and {n_more:,} more characters" if n_more > 0 else ""))
         if len(self.n_lines) > MAX_NOTES:
-            notes.append(f"{len(self.n_lines) - MAX_NOTES:,} other notes")
+            notes.append(f"{len(self.n_lines) - MAX_NOTES + self.n_uncounted:,} other notes")
         return notes
 
     def _note(self, flag: str) -> str:
