@@ -13,16 +13,22 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from threading import Thread
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from transformer.errors import WorkerError
 from transformer.runtime.allocator import freeze_gc
 
 CAN_FORK: Final = sys.platform == "linux"
+LIVENESS_SECONDS: Final = 1.0
+"""Seconds between two looks for a worker that ended in the middle of a message, which nobody else reports."""
+NO_THREAD: Final = 75
+"""Exit code of a worker that could not start its thread."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -43,9 +49,12 @@ class WorkerPool(Generic[T, R]):
         self._remedy = remedy
         self._submitted: WeakSet[Future[R]] = WeakSet()
         self._owner_pid = os.getpid()
+        self._failure = ""
         context = multiprocessing.get_context("fork")
         arguments = self._owner_pid, function, initialize
         self._pool = ProcessPoolExecutor(n, context, initializer=_start_worker, initargs=arguments)
+        # A process of multiprocessing waits for its own processes when it ends, before a pool would end them.
+        Finalize(self, _close_at_exit, args=(ref(self),), exitpriority=0)
 
     def map(self, items: Iterable[T], ahead: int | None = None) -> Iterator[R]:
         """Applies the function to the items and yields the results in order; the processes start at once, not lazily.
@@ -57,7 +66,7 @@ class WorkerPool(Generic[T, R]):
             ahead: Number of items that may wait for a process or for the caller; None for all, which are read at once.
 
         Raises:
-            WorkerError: A process was killed, e.g. for lack of memory, or the pool was closed.
+            WorkerError: A process was killed, e.g. for lack of memory, or could not be started; or the pool was closed.
         """
         remaining = iter(items)
         with warnings.catch_warnings(), self._closed_on_error():
@@ -69,16 +78,36 @@ class WorkerPool(Generic[T, R]):
     def _submit(self, item: T) -> Future[R]:
         if not self.is_open:
             raise CancelledError
-        future = self._pool.submit(_call_function, item)
+        try:
+            future = self._pool.submit(_call_function, item)
+        except BrokenProcessPool:
+            raise
+        except (OSError, RuntimeError) as error:  # of fork, and of the pool's thread
+            self._failure = self._cannot_start()
+            raise CancelledError from error
         self._submitted.add(future)
         return future
 
     def _results(self, futures: deque[Future[R]], remaining: Iterator[T]) -> Generator[R]:
         with self._closed_on_error():
             while futures:
-                result = futures.popleft().result()
+                result = self._wait(futures.popleft())
                 futures.extend(map(self._submit, islice(remaining, 1)))
                 yield result
+
+    def _wait(self, future: Future[R]) -> R:
+        """Returns the result of a future, which a dead worker or the parent of a fork will never give."""
+        while self._owner_pid in (os.getpid(), -1):
+            with suppress(TimeoutError):
+                return future.result(LIVENESS_SECONDS)
+            if future.done():  # the function itself ran into a timeout
+                return future.result()
+            if any(process.exitcode is not None for process in self._processes()):
+                raise BrokenProcessPool
+        raise CancelledError
+
+    def _processes(self) -> list[BaseProcess]:
+        return list((self._pool._processes or {}).values())
 
     @property
     def is_open(self) -> bool:
@@ -97,14 +126,26 @@ class WorkerPool(Generic[T, R]):
             yield
             is_done = True
         except (BrokenProcessPool, CancelledError) as error:
-            raise WorkerError(
-                "the worker processes were closed or replaced before this text was finished; finish it first"
-                if self._owner_pid < 0
-                else f"a worker process was killed, perhaps for lack of memory; {self._remedy}"
-            ) from error
+            self._failure = self._failure or self._describe_failure(error)
+            raise WorkerError(self._failure) from error
         finally:
             if not is_done:
                 self.close()
+
+    def _describe_failure(self, error: Exception) -> str:
+        if self._owner_pid not in (os.getpid(), -1):
+            return "this text was begun before its process was forked; begin it again in this process"
+        if self._owner_pid == -1 or isinstance(error, CancelledError):
+            return "the worker processes were closed or replaced before this text was finished; finish it first"
+        if any(process.exitcode == NO_THREAD for process in self._processes()):
+            return self._cannot_start()
+        return f"a worker process was killed, perhaps for lack of memory; {self._remedy}"
+
+    def _cannot_start(self) -> str:
+        return (
+            "the system does not let this program start the worker processes or their threads; "
+            f"{self._remedy}, or raise its limit of processes (ulimit -u)"
+        )
 
     def close(self) -> None:
         """Kills the processes at once."""
@@ -121,9 +162,19 @@ class WorkerPool(Generic[T, R]):
         self._pool._result_queue._writer.close()  # pyright: ignore[reportAttributeAccessIssue]
         if not self._pool._broken:  # if it is, the pool's thread saw a process end, and closes this pipe itself
             self._pool._call_queue._reader.close()  # pyright: ignore[reportAttributeAccessIssue]
-        for process in list((self._pool._processes or {}).values()):
+        processes = self._processes()
+        for process in processes:
             process.kill()
-        self._pool.shutdown(cancel_futures=True)
+        with suppress(RuntimeError):  # the pool's thread, which joins the processes, could not be started
+            self._pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.join()
+
+
+def _close_at_exit(pool: ref[WorkerPool[Any, Any]]) -> None:
+    open_pool = pool()
+    if open_pool is not None:
+        open_pool.close()
 
 
 _function: list[Callable[[Any], Any]] = []
@@ -135,7 +186,10 @@ def _start_worker(parent: int, function: Callable[[Any], Any], initialize: Calla
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    try:
+        Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    except RuntimeError:
+        os._exit(NO_THREAD)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would compete with the other workers
     if initialize:
         initialize()

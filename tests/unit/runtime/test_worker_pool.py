@@ -1,17 +1,23 @@
 """The pool of worker processes, in real processes."""
 
+import errno
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from transformer.errors import WorkerError
+from transformer.runtime import worker_pool
 from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
 
+KILLED = "a worker process was killed, perhaps for lack of memory; use fewer"
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux alone")
 
 
@@ -76,9 +82,114 @@ def test_ctrl_c_is_left_to_the_parent() -> None:
     os.kill(pid, signal.SIGINT)
     assert list(pool.map([1])) == [(1, pid)]
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(WorkerError, match="a worker process was killed, perhaps for lack of memory; use fewer"):
+    with pytest.raises(WorkerError, match=KILLED):
         list(pool.map([2]))
     assert not multiprocessing.active_children()
+
+
+def test_every_text_is_told_that_a_worker_was_killed() -> None:
+    """Catches a text that was begun earlier and is told that the pool was closed, which hides the cause."""
+    pool = WorkerPool(worker_pid, 1, "use fewer")
+    earlier = pool.map(range(9), ahead=2)
+    _, pid = next(earlier)
+    os.kill(pid, signal.SIGKILL)
+    for results in (pool.map([1]), earlier):
+        with pytest.raises(WorkerError, match=KILLED):
+            list(results)
+
+
+def die_while_answering(number: int) -> bytes:
+    """Ends the worker for item 0 after it has written half of its answer."""
+    if number == 0:
+
+        def write_half(connection: Any, message: bytes) -> None:
+            os.write(connection.fileno(), message[: len(message) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Connection._send = write_half
+    return bytes(1000)
+
+
+def test_a_worker_killed_while_it_answers_is_noticed() -> None:
+    """Catches a pool that waits for ever for the second half of a message: the other workers hold the pipe open."""
+    with pytest.raises(WorkerError, match=KILLED):
+        list(WorkerPool(die_while_answering, 2, "use fewer").map(range(4)))
+    assert not multiprocessing.active_children()
+
+
+def raise_timeout(number: int) -> int:
+    if number:
+        raise TimeoutError("of the function itself")
+    return number
+
+
+def test_a_timeout_of_the_function_is_its_own() -> None:
+    """Catches an error of the function that is taken for the pool's own waiting."""
+    results = WorkerPool(raise_timeout, 1, "use fewer").map(range(2))
+    assert next(results) == 0
+    with pytest.raises(TimeoutError, match="of the function itself"):
+        next(results)
+
+
+def refuse_fork() -> int:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def refuse_thread(thread: Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("place", ["process", "thread", "thread of a worker"])
+def test_processes_or_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Catches advice on paths and disk space, and an error of the library."""
+    if place == "process":
+        forks = iter([os.fork, refuse_fork])  # the second of two
+        monkeypatch.setattr(os, "fork", lambda: next(forks)())
+    elif place == "thread":
+        monkeypatch.setattr(Thread, "start", refuse_thread)
+    else:
+        monkeypatch.setattr(worker_pool, "Thread", type("Refused", (Thread,), {"start": refuse_thread}))
+    pool = WorkerPool(worker_pid, 2, "use fewer")
+    message = r"does not let this program start the worker processes or their threads; use fewer, or raise its limit"
+    with pytest.raises(WorkerError, match=message):
+        list(pool.map([1, 2]))
+    assert not pool.is_open
+    assert not multiprocessing.active_children()
+
+
+def test_a_text_begun_before_a_fork_cannot_be_finished_after_it() -> None:
+    """Catches a forked process that waits for ever for answers that only its parent receives."""
+    pool = WorkerPool(worker_pid, 1, "use fewer")
+    results = pool.map(range(9), ahead=2)
+    next(results)
+    child = os.fork()
+    if not child:
+        try:
+            list(results)
+        except WorkerError as error:
+            os._exit(42 if "begun before its process was forked" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    assert len(list(results)) == 8, "the parent goes on"
+    pool.close()
+
+
+def test_a_process_ends_although_its_pool_is_open() -> None:
+    """Catches a process of multiprocessing that waits for ever for its idle workers when it ends."""
+    code = """
+import multiprocessing
+from transformer.runtime.worker_pool import WorkerPool
+def work():
+    global pool
+    pool = WorkerPool(abs, 2, "use fewer")
+    print(list(pool.map([-1, 2])), flush=True)
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+print(process.exitcode)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[1, 2]\n0\n", "")
 
 
 def test_python_ends_in_silence_in_the_middle_of_the_results() -> None:
