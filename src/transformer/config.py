@@ -2,9 +2,9 @@
 
 import json
 import os
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from transformer.errors import TransformerError
 
@@ -23,6 +23,10 @@ RULES: Final = {
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), "a table of keys"),
 }  # fmt: skip
 """Rule that a value breaks, by type of pydantic's error."""
+MAX_PROCESSORS: Final = 1024
+"""Maximum number of threads or worker processes: more than any machine has processors."""
+Processors = Annotated[int, Field(ge=1, le=MAX_PROCESSORS)]
+Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 
 
 class Config(BaseModel):

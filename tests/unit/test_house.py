@@ -38,7 +38,7 @@ ARROWS = {
     },
     "pipelines": {
         "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
-        "text", "tokenizers", "transformer",
+        "runtime", "text", "tokenizers", "transformer",
     },
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},
     "run": {

@@ -17,6 +17,7 @@ from transformer.models import family
 from transformer.pipelines.device import choose_device_plan
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
+from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
 
@@ -70,6 +71,7 @@ def load(
         BundleError: The folder is not a model, is incomplete, or has changed since it was written; or the target
             tokenizers of the models differ.
     """
+    prepare_threads()
     options = renamed_lexicon(options)
     config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **options)
     bundle = read_model(Path(path), choose_precision(precision))

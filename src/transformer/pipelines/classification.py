@@ -15,6 +15,7 @@ from transformer.config import Config
 from transformer.data.images import ImageProcessor
 from transformer.data.labelled import EncodedTexts, max_text_tokens
 from transformer.errors import ConfigError, DataError
+from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 
 BATCH_TOKENS = 1024
@@ -84,6 +85,7 @@ class TextEncoder:
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Config) -> None:
+        prepare_threads()
         self.model: Any = model.eval()
         self.tokenizer = tokenizer
         self.config = config.model_dump()
@@ -189,6 +191,7 @@ class ImageClassifier:
     """
 
     def __init__(self, model: nn.Module, config: Config) -> None:
+        prepare_threads()
         self.model: Any = model.eval()
         self.config = config.model_dump()
         sizes = self.config["image_size"], self.config["channels"]

@@ -9,6 +9,7 @@ from transformer.bundle import Bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision, describe_precision, pack
 from transformer.kernels import Precision, triton_module
+from transformer.runtime.threads import check_gpu
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 GPU_DTYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -81,6 +82,7 @@ def choose_device_plan(device: str = "auto", precision: str = "auto", fastest: P
         return DevicePlan(torch.device("cpu"), choose_precision(precision, fastest))
     if not torch.cuda.is_available():
         raise ConfigError("device='cuda', but torch sees no GPU; choose 'cpu', or install torch with CUDA")
+    check_gpu()
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     chosen = ("bf16" if has_bf16 else "float32") if precision == "auto" else choose_precision(precision)
     if chosen == "int8":

@@ -11,6 +11,7 @@ import torch
 from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, stream_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.models.language_model import LanguageModel
+from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
 
@@ -77,6 +78,7 @@ class Generator:
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY) -> None:
         if search.coverage:
             raise ConfigError("coverage needs the cross-attention of a translation model; leave it out")
+        prepare_threads()
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.search = replace(search, limit_ends=True)

@@ -5,8 +5,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from transformer.data.progress import show_progress
 from transformer.reporting import write_report
 from transformer.run.recipe import Recipe, check_encodable, load_recipe
@@ -15,6 +13,7 @@ from transformer.run.setup import RECIPE_FILE, build_trainer
 from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.allocator import retain_heap
+from transformer.runtime.threads import prepare_threads, set_threads
 from transformer.storage.checkpoint_paths import MODEL, resolve_model
 from transformer.training.backend import enlarge_onednn_cache
 from transformer.training.distributed.process_group import FRESH, join_process_group
@@ -81,7 +80,9 @@ def train(
     check_encodable(str(folder), "run")
     retain_heap()
     enlarge_onednn_cache()
-    torch.set_num_threads(user_recipe.training.threads or torch.get_num_threads())
+    if user_recipe.training.threads:
+        set_threads(user_recipe.training.threads, "training.threads")
+    prepare_threads()
     with join_process_group(user_recipe.training) as context:
         quiet = quiet or not context.is_main
         notes: list[str] = []

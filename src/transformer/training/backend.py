@@ -10,6 +10,7 @@ import torch
 
 from transformer.errors import ConfigError
 from transformer.kernels import instruction_set
+from transformer.runtime.threads import check_gpu
 from transformer.training.cpu_ops.dispatch import CpuKernelMode
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -65,6 +66,8 @@ def choose_backend(device: str = "auto", precision: str | None = None) -> Backen
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("training.device='cuda', but torch sees no GPU; choose 'cpu', or install torch with CUDA")
     use_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    if use_gpu:
+        check_gpu()
     selected = torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
     fast_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) if use_gpu else _cpu_has_fast_bf16()
     return Backend(selected, precision or ("bf16" if fast_bf16 else "float32"))

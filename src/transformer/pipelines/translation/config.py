@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import UnionType
 from typing import Any, Final, Literal, get_args
 
+from transformer.config import MAX_PROCESSORS
 from transformer.data.source_text import SourceText
 from transformer.decoding import GREEDY, Search
 from transformer.errors import ConfigError
@@ -90,8 +91,9 @@ class TranslatorConfig:
         for name in ("max_source_tokens", "max_target_tokens", "batch_tokens"):
             if (value := getattr(self, name)) < 0:
                 raise ConfigError(f"{name}={value} is below 0; give a positive number, or 0 for the default")
-        if self.workers < 1:
-            raise ConfigError(f"workers={self.workers} is below 1; choose 1, or more to translate in several processes")
+        if not 1 <= self.workers <= MAX_PROCESSORS:
+            bound = "below 1" if self.workers < 1 else f"above {MAX_PROCESSORS}"
+            raise ConfigError(f"workers={self.workers} is {bound}; choose 1, or more to translate in several processes")
         if 0 < self.max_target_tokens <= self.search.min_tokens:
             raise ConfigError(f"min_tokens={self.search.min_tokens} exceeds {self.max_target_tokens - 1}; choose fewer")
         if self.terminology.requires_phrases and (self.search.groups > 1 or self.search.sampling):

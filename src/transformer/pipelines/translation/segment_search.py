@@ -32,6 +32,7 @@ from transformer.interfaces import GenerativeModel
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.coverage import coverage_penalties, decoder_inputs
 from transformer.pipelines.translation.segmentation import Segment
+from transformer.runtime.threads import check_gpu
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 from transformer.transformer import Transformer
@@ -135,6 +136,7 @@ class SegmentSearcher:
             batch_tokens = min(self._batch_tokens, -(-n_tokens // self._config.workers))
             return self._start(segments, partial(workers.search_each, batch_tokens=batch_tokens))
         if self._device.type == "cuda":
+            check_gpu()
             self._graphed = self._graphed or GraphedSearcher(
                 self.generator, self._search, self._device, self._config.max_source_tokens, self._special_tokens
             )
@@ -170,13 +172,13 @@ class SegmentSearcher:
         n = self._config.workers
         if n == 1 or current_process().daemon:
             return None
-        is_running = self._pool is not None and self._pool.matches(self.generator, self._search, n)
+        pool = self._pool
+        is_running = pool is not None and pool.matches(self.generator, self._search, n)
         if n_tokens < n * (MIN_TOKENS_PER_RUNNING_WORKER if is_running else MIN_TOKENS_PER_WORKER):
             return None
-        if not is_running:
-            self.close()
-            self._pool = Workers(self.generator, self._search, n, self._special_tokens)
-        return self._pool
+        if not is_running:  # the pool of another thread that starts one at the same time must not be closed
+            pool = self._pool = Workers(self.generator, self._search, n, self._special_tokens)
+        return pool
 
     def _search_in_process(self, requests: Iterable[Request], search: Search) -> Results:
         return search_each(
@@ -216,7 +218,8 @@ class SegmentSearcher:
         search = self._search
         no_repeat = replace(search, no_repeat_ngram=min(search.no_repeat_ngram or RETRY_NGRAM, RETRY_NGRAM))
         indices = [index for index, segment in enumerate(searched) if segment.is_degenerate(search)]
-        is_shared = self._pool is not None and self._pool.is_busy  # another text uses the other cores
+        pool = self._pool
+        is_shared = pool is not None and pool.is_busy  # another text uses the other cores
         with single_thread() if is_shared else nullcontext():
             segments = [searched[index].segment for index in indices]
             pending = self._start(segments, partial(self._search_in_process, search=no_repeat))

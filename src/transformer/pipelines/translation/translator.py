@@ -26,6 +26,7 @@ from transformer.pipelines.translation.segment_search import (
 from transformer.pipelines.translation.segmentation import SegmentedLine, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.unseen import UnseenCharacters
+from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer
@@ -84,6 +85,7 @@ class Translator:
         shortlist: Shortlist | None = None,
         **options: Any,
     ) -> None:
+        prepare_threads()
         self._options = TranslatorConfig(**renamed_lexicon(options))
         self.model, self.tokenizers, self._ensemble, self.shortlist = model.eval(), tokenizers, ensemble, shortlist
         self.models = [self.model, *(other.eval() for other, _ in ensemble)]
