@@ -146,6 +146,20 @@ def test_no_whole_checkpoint_is_an_error(commands: Commands, recipe: Path, begun
     assert "continues at step 4" in allowed.stderr
 
 
+def test_a_run_whose_checkpoints_were_removed_says_that_it_starts_anew(
+    commands: Commands, recipe: Path, begun: Path
+) -> None:
+    """Catches weeks of training that are begun again without a word."""
+    shutil.rmtree(begun / "checkpoints")
+    result = commands("train", recipe, "--run", begun, *settings(max_steps=1))
+    assert result.returncode == 0, result.stderr
+    warning = f"warning: {begun} has the log of an earlier run, but none of its checkpoints; training starts anew"
+    assert result.stderr.splitlines().count(warning) == 1
+    assert "starts anew" not in commands("train", recipe, "--run", begun, *settings(max_steps=2)).stderr
+    again = commands("train", recipe, "--run", begun.with_name("first"), *settings(max_steps=1))
+    assert "starts anew" not in again.stderr
+
+
 def test_a_damaged_best_is_looked_for_anew(commands: Commands, recipe: Path, tmp_path: Path) -> None:
     """Catches a run whose best model cannot be loaded."""
     run = tmp_path / "run"

@@ -18,6 +18,7 @@ from transformer.config import Config, describe_error
 from transformer.errors import BundleError, TransformerError
 from transformer.kernels import Precision
 from transformer.models import family
+from transformer.models.size import check_size_of_weights
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.tensor_files import load_tensors, save_tensors
 from transformer.storage.verified_folder import (
@@ -180,6 +181,7 @@ def _read(
     try:
         model_family = family(verified.manifest.family)
         config = model_family.config.model_validate_json(files[CONFIG])
+        check_size_of_weights(config, verified.manifest.files[weights.name].size)
         with SkipInit():
             model = model_family.build(config)
         texts = {name: content.decode() for name, content in files.items() if name.startswith("tokenizer")}

@@ -20,6 +20,7 @@ from transformer.errors import BundleError, ConfigError, DataError, note
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
 from transformer.models.huggingface.key_mapping import OTHER_PROGRAM, unwrap
+from transformer.models.size import check_size_of_weights
 from transformer.storage.atomic import whole_folder
 from transformer.storage.tensor_files import load_tensors, save_tensors
 
@@ -95,6 +96,7 @@ def _read_model(
     published, weights = AuditedConfig(content), model_family.weights()
     tensors = unwrap(read_tensors(folder))
     config = weights.read_config(model_family.config, published, files, tensors.keys())
+    check_size_of_weights(config, sum(tensor.nbytes for tensor in tensors.values()))
     tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
     if tokenizers:
         check_vocabulary_sizes(tokenizers, config)

@@ -9,11 +9,14 @@ from torch import nn
 
 from transformer.config import Config
 from transformer.data.progress import show_progress
+from transformer.errors import ConfigError
 from transformer.models import family
+from transformer.models.size import has_common_sizes, model_size
+from transformer.reporting.record import METRICS
 from transformer.run.fine_tuning import FineTunedStart, check_script, fine_tuned_start
 from transformer.run.recipe import Recipe, fill_in_training
 from transformer.run.resume import optional_files, resumed_start
-from transformer.run.start import new_start
+from transformer.run.start import Start, new_start
 from transformer.run.task import Task, TaskData
 from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
@@ -67,6 +70,7 @@ def build_trainer(
 ) -> Trainer:
     """Builds the trainer of a new, a fine-tuned or a resumed run; rank 0 prepares the data first."""
     _check_environment(user_recipe.training)
+    _check_given_sizes(user_recipe, context)
     checkpoints = CheckpointManager(folder, user_recipe.training.keep_last, optional_files(allow_changed))
     with context.main_first():
         start = (
@@ -92,10 +96,18 @@ def build_trainer(
     state = TrainingState(
         distributed.objective, optimizer, start.progress.step, training.seed, backend, training.log_every, context
     )
-    notes = [*notes, *weight_notes, *start.notes, *task_data.notes]
+    notes = [*notes, *_lost_checkpoints(folder, start), *weight_notes, *start.notes, *task_data.notes]
     return Trainer(
         folder, recipe, task, task_data, distributed, state, schedule, checkpoints, start.progress, notes, start.origin
     )
+
+
+def _lost_checkpoints(folder: Path, start: Start) -> list[str]:
+    """Returns a warning if the run was trained before, but its checkpoints were removed."""
+    log = folder / METRICS
+    if start.progress.step or not log.exists() or not log.stat().st_size:
+        return []
+    return [f"warning: {folder} has the log of an earlier run, but none of its checkpoints; training starts anew"]
 
 
 def _check_environment(training: TrainingConfig) -> None:
@@ -109,11 +121,33 @@ def _check_environment(training: TrainingConfig) -> None:
         require_tensorboard()
 
 
+def _check_given_sizes(recipe: Recipe, context: DistributedContext) -> None:
+    """Checks that a model of the sizes that a recipe gives could fit, with the smallest of vocabularies.
+
+    Raises:
+        ConfigError: The model does not fit.
+    """
+    if recipe.model is None or has_common_sizes(recipe.model):
+        return
+    values = recipe.model.model_dump()
+    vocabularies = {key: 1 for key, value in values.items() if key.endswith("vocab_size") and value is None}
+    _check_fits(recipe.model.model_copy(update=vocabularies), recipe.training, context)
+
+
 def _complete_recipe(recipe: Recipe, task: Task, task_data: TaskData, context: DistributedContext) -> Recipe:
     """Fills in the keys that depend on the tokenized data or the device, all of which a resumed run keeps.
 
     The defaults of precision and accumulation are the fastest precision of the device and one micro-batch per rank.
+
+    Raises:
+        ConfigError: The weights of the corpora leave no example in the first epoch.
     """
+    mix = task_data.train.mix
+    if mix and not any(int(part.examples * part.weight) for part in mix):
+        raise ConfigError(
+            f"data.weights={[part.weight for part in mix]} leave none of "
+            f"{sum(part.examples for part in mix):,} examples in an epoch; raise them"
+        )
     if recipe.training.batch_tokens == "auto":
         recipe = _with_batch_tokens(recipe, task, task_data, context)
     recipe = task.complete(recipe, steps_per_epoch(task_data.train, recipe.training))
@@ -144,13 +178,17 @@ def _with_batch_tokens(recipe: Recipe, task: Task, task_data: TaskData, context:
 
 def _make_model(config: Config, training: TrainingConfig, context: DistributedContext) -> nn.Module:
     """Builds a new model on its device, after a check that it fits into memory."""
-    build = family(str(config.model_dump()["family"])).build
-    device = choose_backend(training.device, training.precision).device
-    with torch.device("meta"):
-        shapes = build(config)
-    check_model_fits(shapes, device, context.size if training.distribution == "fsdp" else 1)
+    device = _check_fits(config, training, context)
     reseed(training.seed)
-    return build(config).to(device)
+    return family(str(config.model_dump()["family"])).build(config).to(device)
+
+
+def _check_fits(config: Config, training: TrainingConfig, context: DistributedContext) -> torch.device:
+    """Checks that a model fits into the memory of its device, which is returned."""
+    size, device = model_size(config), choose_backend(training.device, training.precision).device
+    ranks = context.size if training.distribution == "fsdp" else 1
+    check_model_fits(size.parameters, size.buffer_bytes, device, ranks)
+    return device
 
 
 def _make_schedule(training: TrainingConfig, config: Config) -> Schedule:

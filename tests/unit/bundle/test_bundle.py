@@ -76,6 +76,18 @@ def test_one_flipped_bit_anywhere_is_refused(folder: Path) -> None:
     load_bundle(folder)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("N", 10**9), ("N", 9_999), ("d_model", 10**9), ("d_ff", 10**20), ("tgt_seq_len", 10**10)]
+)
+def test_a_sealed_folder_whose_sizes_do_not_fit_its_weights(folder: Path, tmp_path: Path, key: str, value: int) -> None:
+    """Catches a folder that takes all memory and time before it is refused, although its sums are right."""
+    _, files = read_folder(folder)
+    config = json.loads(files["config.json"]) | {key: value}
+    write_folder(tmp_path / "hostile", files | {"config.json": json.dumps(config).encode()})
+    with pytest.raises(BundleError, match=rf"{key}={value} |config.json describes [\w ]*[\d,]+ [\w, ]+weights have"):
+        load_bundle(tmp_path / "hostile")
+
+
 def test_missing_and_foreign_folders(folder: Path, tmp_path: Path) -> None:
     """Catches a traceback for a wrong path."""
     with pytest.raises(BundleError, match=r"nowhere does not exist; give a bundle or a run folder"):

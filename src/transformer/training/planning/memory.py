@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from transformer.errors import ConfigError
 from transformer.interfaces import Dataset
@@ -114,20 +113,19 @@ def _doubling(first: int, last: int) -> list[int]:
     return sizes
 
 
-def check_model_fits(model: nn.Module, device: torch.device, ranks: int = 1) -> None:
+def check_model_fits(parameters: int, buffer_bytes: int, device: torch.device, ranks: int = 1) -> None:
     """Checks that a model and its training state fit into memory, before they are allocated.
 
     Args:
-        model: Model on the meta device, which has shapes and no values.
+        parameters: Number of parameters.
+        buffer_bytes: Number of bytes of all buffers.
         device: Device that the model will be trained on.
         ranks: Number of ranks over which gradients and moments are sharded.
 
     Raises:
         ConfigError: Parameters, gradients and Adam's moments do not fit.
     """
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
-    need = buffers + parameters * (PARAMETER_BYTES + (PARAMETER_BYTES + ADAM_BYTES) / ranks)
+    need = buffer_bytes + parameters * (PARAMETER_BYTES + (PARAMETER_BYTES + ADAM_BYTES) / ranks)
     available = available_bytes(device)
     if available is not None and need > available:
         raise ConfigError(
