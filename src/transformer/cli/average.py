@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.errors import ConfigError
 
 
@@ -12,7 +13,9 @@ def average(
     models: Annotated[
         list[Path], typer.Argument(help="run folder with --last or --best, or several models, oldest first")
     ],
-    out: Annotated[Path, typer.Option(help="folder for the averaged model; must not exist")],
+    out: Annotated[
+        Path, typer.Option(help="folder for the averaged model; must not exist", parser=folder_path, metavar="PATH")
+    ],
     last: Annotated[int | None, typer.Option(min=1, help="average the latest N checkpoints of the run")] = None,
     best: Annotated[
         int | None, typer.Option(min=1, help="average the N checkpoints with the best validation scores")

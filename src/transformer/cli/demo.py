@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transformer.cli.paths import folder_path
+
 if TYPE_CHECKING:
     from transformer.pipelines.translation.translator import Translator
 
@@ -15,9 +17,9 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="folder for the corpus, the model and the figures")] = Path(
-        "translator-demo"
-    ),
+    folder: Annotated[
+        Path, typer.Option(help="folder for the corpus, the model and the figures", parser=folder_path, metavar="PATH")
+    ] = Path("translator-demo"),
 ) -> None:
     """Train on an English-German phrasebook, then translate new combinations of its words.
 

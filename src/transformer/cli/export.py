@@ -6,13 +6,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
 
 
 def export(
     model: ModelArgument,
-    out: Annotated[Path, typer.Option(help="folder to write; must be new or empty")],
+    out: Annotated[
+        Path, typer.Option(help="folder to write; must be new or empty", parser=folder_path, metavar="PATH")
+    ],
     to: Annotated[
         Literal["hf"], typer.Option("--format", help="hf: Hugging Face folder, for transformers' from_pretrained")
     ] = "hf",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.cli.progress import shown_while
 from transformer.cli.search import language_of
 from transformer.errors import ConfigError
@@ -18,7 +19,9 @@ def import_model(
             "that is in the Hugging Face cache"
         ),
     ],
-    out: Annotated[Path, typer.Option(help="folder for the converted model; must not exist")],
+    out: Annotated[
+        Path, typer.Option(help="folder for the converted model; must not exist", parser=folder_path, metavar="PATH")
+    ],
     source_language: Annotated[
         str | None, typer.Option(metavar="TAG", help="source language, e.g. en; default: as its tokenizer says")
     ] = None,

@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.cli.train import data_options
 from transformer.run.recipe import load_recipe
 
 
 def prepare(
-    out: Annotated[Path, typer.Option(help="folder for prepared data; several runs can share it")],
+    out: Annotated[
+        Path,
+        typer.Option(help="folder for prepared data; several runs can share it", parser=folder_path, metavar="PATH"),
+    ],
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,

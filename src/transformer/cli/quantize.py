@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.cli.search import WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.errors import DataError
@@ -23,7 +24,9 @@ def quantize(
         Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
     ],
     reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
-    out: Annotated[Path, typer.Option(help="folder for the quantized model; must not exist")],
+    out: Annotated[
+        Path, typer.Option(help="folder for the quantized model; must not exist", parser=folder_path, metavar="PATH")
+    ],
     tolerance: Annotated[float, typer.Option(help="maximum loss of int8, in BLEU points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
     tokenize: Annotated[

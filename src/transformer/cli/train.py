@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from transformer.cli.paths import folder_path
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
@@ -108,7 +109,11 @@ def train(
     target_language: TargetLanguage = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="folder of the run; runs/NAME if not given, where NAME is the recipe's file name"),
+        typer.Option(
+            help="folder of the run; runs/NAME if not given, where NAME is the recipe's file name",
+            parser=folder_path,
+            metavar="PATH",
+        ),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="model to fine-tune on new data; keeps its architecture and tokenizer")

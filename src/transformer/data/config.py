@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Processors
 from transformer.text.languages import parse_language
 
 Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
@@ -29,8 +29,8 @@ class TaskConfig(Config):
     prepared: str | None = Field(
         default=None, description="folder of prepared data, which runs can share; RUN/tokens if not set"
     )
-    workers: int | None = Field(
-        default=None, ge=1, description="number of processes that prepare the data; one per core if not set"
+    workers: Processors | None = Field(
+        default=None, description="number of processes that prepare the data; one per core if not set"
     )
     invalid_utf8: Literal["error", "replace"] = Field(
         default="error", description="handling of bytes that are not valid UTF-8: error or replace"

@@ -68,10 +68,11 @@ class TokenizerConfig(NormalizationConfig):
     vocab_size: int | None = Field(
         default=None,
         ge=260,
+        le=4_000_000,
         description="vocabulary size per tokenizer, with special tokens and 256 bytes; by corpus size if not set",
     )
     min_frequency: int = Field(
-        default=2, ge=1, description="minimum number of occurrences of a merge in the training text"
+        default=2, ge=1, le=10**9, description="minimum number of occurrences of a merge in the training text"
     )
 
     training_pairs: int = Field(

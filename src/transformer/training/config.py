@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Processors, Seconds
 
 Interval = Annotated[int, Field(ge=1)] | Literal["epoch"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -26,7 +26,10 @@ class TrainingConfig(Config):
         description="tokens per update on all ranks (longest side x pairs, padding included); auto fits it to memory",
     )
     accumulation: int | None = Field(
-        default=None, ge=1, description="micro-batches per update (gradient accumulation); one per rank if not set"
+        default=None,
+        ge=1,
+        le=100_000,
+        description="micro-batches per update (gradient accumulation); one per rank if not set",
     )
     schedule: Literal["inverse_sqrt", "paper", "cosine", "constant"] = Field(
         default="cosine",
@@ -85,17 +88,15 @@ class TrainingConfig(Config):
     best_metric: Literal["bleu", "chrf", "loss", "accuracy"] = Field(
         default="chrf", description="validation metric that selects the best checkpoint; chosen by the task if not set"
     )
-    stop_seconds: float = Field(
+    stop_seconds: Seconds = Field(
         default=300.0,
-        gt=0,
         description="seconds after Ctrl-C or SIGTERM before a forced exit, if the step or saving hangs",
     )
     distribution: Literal["ddp", "fsdp"] = Field(
         default="ddp", description="multi-rank strategy: ddp replicates the model on each rank, fsdp (FSDP2) shards it"
     )
-    rank_seconds: float = Field(
+    rank_seconds: Seconds = Field(
         default=1800.0,
-        gt=0,
         description="timeout in seconds of a rank that waits for another, e.g. while rank 0 validates",
     )
     precision: Literal["bf16", "float32", "float16"] | None = Field(
@@ -129,7 +130,7 @@ class TrainingConfig(Config):
         default=False,
         description="compile the layers with torch.compile; for GPUs: on CPUs the built-in kernels are faster",
     )
-    threads: int | None = Field(default=None, ge=1, description="number of CPU threads; all cores if not set")
+    threads: Processors | None = Field(default=None, description="number of CPU threads; all cores if not set")
 
     @model_validator(mode="after")
     def _exclude_two_averages(self) -> "TrainingConfig":
