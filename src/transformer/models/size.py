@@ -10,8 +10,6 @@ from transformer.errors import ConfigError, TransformerError
 from transformer.models.registry import family
 
 LAYER_KEYS: Final = ("N", "encoder_layers", "decoder_layers")
-MAX_LAYERS: Final = 10_000
-"""Maximum number of layers of a stack. Each takes 60 KB even if it has hardly any parameters."""
 SAMPLE_LAYERS: Final = 2
 """Layers of a stack that are built to compute its size. Further ones are like the second; the first may be larger."""
 COMMON_LAYERS: Final = 128
@@ -40,14 +38,10 @@ def model_size(config: Config) -> ModelSize:
     """Computes the size of the model that a configuration describes, in a time that does not depend on the size.
 
     Raises:
-        ConfigError: The model has too many layers, or tensors too large for any machine; or the configuration is
-            invalid.
+        ConfigError: The model has tensors too large for any machine, or the configuration is invalid.
     """
     values = config.model_dump()
     layers = {key: values[key] for key in LAYER_KEYS if (values.get(key) or 0) > SAMPLE_LAYERS}
-    for key, n_layers in layers.items():
-        if n_layers > MAX_LAYERS:
-            raise ConfigError(f"{key}={n_layers} exceeds {MAX_LAYERS:,} layers; choose fewer")
     sample = config.model_copy(update=dict.fromkeys(layers, SAMPLE_LAYERS))
     size = _built_size(sample)
     parameters, buffer_bytes = size.parameters, size.buffer_bytes

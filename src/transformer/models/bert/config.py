@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "encoder"
 
@@ -16,7 +16,7 @@ class BertConfig(Config):
     vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
     seq_len: int = Field(default=512, ge=2, description="maximum sequence length in tokens, special tokens included")
     d_model: int = Field(default=768, ge=1, description="hidden size of the model")
-    N: int = Field(default=12, ge=1, description="number of layers")
+    N: Layers = Field(default=12, description="number of layers")
     h: int = Field(default=12, ge=1, description="number of attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
     activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "language model"
 
@@ -16,7 +16,7 @@ class GptConfig(Config):
     vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
     seq_len: int = Field(default=1024, ge=2, description="maximum sequence length in tokens, special tokens included")
     d_model: int = Field(default=768, ge=1, description="hidden size of the model")
-    N: int = Field(default=12, ge=1, description="number of layers")
+    N: Layers = Field(default=12, description="number of layers")
     h: int = Field(default=12, ge=1, description="number of attention heads")
     d_ff: int | None = Field(
         default=None, ge=1, description="inner size of the feed-forward networks; 4 * d_model if not set"

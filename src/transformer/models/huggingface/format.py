@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from transformer.config import Config
+from transformer.config import MAX_LAYERS, Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.generation_config import check_generation, read_token_id
 from transformer.models.huggingface.key_mapping import (
@@ -36,7 +36,6 @@ UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "final_logit_softcapping": (None,),
 }  # fmt: skip
 """Settings of other families that no model here supports, with the values that have no effect."""
-MAX_LAYERS: Final = 1000
 MAX_SIZE: Final = 10**7
 
 

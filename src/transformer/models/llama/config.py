@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "language model"
 
@@ -19,7 +19,7 @@ class LlamaConfig(Config):
     vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
     seq_len: int = Field(default=2048, ge=2, description="maximum sequence length in tokens, special tokens included")
     d_model: int = Field(default=512, ge=2, description="hidden size of the model")
-    N: int = Field(default=8, ge=1, description="number of layers")
+    N: Layers = Field(default=8, description="number of layers")
     h: int = Field(default=8, ge=1, description="number of attention heads")
     kv_heads: int | None = Field(
         default=None, ge=1, description="number of key-value heads (grouped-query attention); h if not set"

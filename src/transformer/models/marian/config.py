@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "encoder-decoder"
 
@@ -23,9 +23,9 @@ class MarianConfig(Config):
     src_seq_len: int = Field(default=512, ge=2, description="maximum source length in tokens, EOS included")
     tgt_seq_len: int = Field(default=512, ge=2, description="maximum target length in tokens, EOS included")
     d_model: int = Field(default=512, ge=2, description="hidden size of the model")
-    N: int = Field(default=6, ge=1, description="number of encoder layers, and of decoder layers")
-    encoder_layers: int | None = Field(default=None, ge=1, description="number of encoder layers; N if not set")
-    decoder_layers: int | None = Field(default=None, ge=1, description="number of decoder layers; N if not set")
+    N: Layers = Field(default=6, description="number of encoder layers, and of decoder layers")
+    encoder_layers: Layers | None = Field(default=None, description="number of encoder layers; N if not set")
+    decoder_layers: Layers | None = Field(default=None, description="number of decoder layers; N if not set")
     h: int = Field(default=8, ge=1, description="number of attention heads")
     encoder_h: int | None = Field(default=None, ge=1, description="number of encoder attention heads; h if not set")
     decoder_h: int | None = Field(default=None, ge=1, description="number of decoder attention heads; h if not set")

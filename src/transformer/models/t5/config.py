@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "encoder-decoder"
 
@@ -26,8 +26,8 @@ class T5Config(Config):
     )
     d_model: int = Field(default=512, ge=1, description="hidden size of the model")
     d_k: int | None = Field(default=None, ge=1, description="size of an attention head; d_model / h if not set")
-    N: int = Field(default=6, ge=1, description="number of encoder layers, and of decoder layers")
-    decoder_layers: int | None = Field(default=None, ge=1, description="number of decoder layers; N if not set")
+    N: Layers = Field(default=6, description="number of encoder layers, and of decoder layers")
+    decoder_layers: Layers | None = Field(default=None, description="number of decoder layers; N if not set")
     h: int = Field(default=8, ge=1, description="number of attention heads")
     d_ff: int = Field(default=1024, ge=1, description="inner size of the feed-forward networks")
     gated: bool = Field(default=True, description="use gated feed-forward networks, as in T5 version 1.1")

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config
+from transformer.config import Config, Layers
 
 KIND: Final = "image encoder"
 Pair = tuple[int, int]
@@ -27,7 +27,7 @@ class VitConfig(Config):
         description="channel standard deviations, by which pixel values are divided; one for all, or one each",
     )
     d_model: int = Field(default=768, ge=1, description="hidden size of the model")
-    N: int = Field(default=12, ge=1, description="number of layers")
+    N: Layers = Field(default=12, description="number of layers")
     h: int = Field(default=12, ge=1, description="number of attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
     activation: Activation = Field(
