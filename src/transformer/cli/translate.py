@@ -43,7 +43,7 @@ ModelArgument = Annotated[Path, typer.Argument(help="model folder, or run folder
 InvalidOption = Annotated[
     str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
 ]
-CHUNK_LINES, READ_BYTES = 1024, 1 << 16
+CHUNK_LINES, CHUNK_CHARACTERS, READ_BYTES = 1024, 1 << 20, 1 << 16
 MAX_INPUT_CHARACTERS = 1 << 22
 """Characters of a line that are kept, far more than are translated."""
 TERMINOLOGY_BEAM = 8
@@ -288,13 +288,15 @@ def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
 def _split_into_chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     """Yields chunks of lines; lines that precede an error are yielded before it is raised."""
     chunk: list[str] = []
+    characters = 0
     failure: TransformerError | None = None
     try:
         for line in lines:
             chunk.append(line)
-            if len(chunk) == CHUNK_LINES:
+            characters += len(line)
+            if len(chunk) == CHUNK_LINES or characters >= CHUNK_CHARACTERS:
                 yield chunk
-                chunk = []
+                chunk, characters = [], 0
     except TransformerError as error:
         failure = error
     if chunk:

@@ -14,7 +14,7 @@ MAX_WORD: Final = 4096
 """Maximum number of characters of a word whose tokens are counted at once."""
 MAX_TOKEN: Final = 32
 """Characters per token above which a text is too long for a limit, without its tokens being counted."""
-_WORD: Final = regex.compile(r"\S+")
+WORD: Final = regex.compile(r"\S+")
 Count = Callable[[list[str]], list[int]]
 """Function that returns the number of tokens of each text."""
 
@@ -100,7 +100,7 @@ class _Splitter:
         """Returns the words of a sentence; a word that is too long is cut between grapheme clusters."""
         blocks = [
             block
-            for word in _WORD.finditer(self.line, *sentence)
+            for word in WORD.finditer(self.line, *sentence)
             for block in ([word.span()] if word.end() - word.start() <= MAX_WORD else self._blocks(word.span()))
         ]
         sized = zip(blocks, self._sizes(blocks), strict=True)

@@ -9,7 +9,7 @@ from transformer.pipelines.translation.completeness import lacks_sentences
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
 from transformer.pipelines.translation.segment_search import SearchedSegment
-from transformer.pipelines.translation.segmentation import MAX_CHARACTERS, SegmentedLine
+from transformer.pipelines.translation.segmentation import SegmentedLine
 from transformer.pipelines.translation.tag_transfer import transfer_tags
 from transformer.pipelines.translation.unseen import unseen_flag
 from transformer.text.sentences import count_sentences
@@ -63,8 +63,7 @@ class Assembler:
 
     def _copy(self, line: SegmentedLine) -> Translation:
         """Returns the line as its own translation."""
-        is_long = len(line.text) > MAX_CHARACTERS
-        flags = (f"longer than {MAX_CHARACTERS:,} characters; copied untranslated",) if is_long else ()
+        flags = (f"{line.too_long}; copied untranslated",) if line.too_long else ()
         copied = Translation((replace(EMPTY_ALTERNATIVE, text=line.text),), flags)
         return copied.with_outer_space(line.text, *line.outer)
 

@@ -12,13 +12,17 @@ from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.terminology import ADDRESS
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.text.normalization import split_outer_space
-from transformer.text.sentence_splitting import MAX_TOKEN, SplitLine, split_line
-from transformer.text.sentences import has_letter, sentence_spans
+from transformer.text.sentence_splitting import MAX_TOKEN, WORD, SplitLine, split_line
+from transformer.text.sentences import Span, has_letter, sentence_spans
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 
 MAX_CHARACTERS: Final = 1_000_000
 """Maximum number of characters of a line that is translated."""
+MAX_UNBROKEN: Final = 1 << 14
+"""Maximum number of characters without a space or a sentence end; an image as text has more."""
+BLOCK_CHARACTERS: Final = 1 << 18
+"""Maximum number of characters that are encoded at once, each of which takes about 200 bytes of memory."""
 SEEDS_PER_LINE: Final = 1024
 """Random streams reserved per input line; each segment uses one."""
 EXTRA_TOKENS: Final = 50
@@ -55,6 +59,7 @@ class SegmentedLine:
         segments: Segments in order; a line that is empty or copied has none.
         outer: White space and invisible characters before and after the line.
         is_copied: Whether the line is its own translation.
+        too_long: What makes a copied line too long to be translated, for its readers; empty if nothing does.
         unseen: Characters that did not occur in training.
     """
 
@@ -64,6 +69,7 @@ class SegmentedLine:
     segments: tuple[Segment, ...]
     outer: tuple[str, str] = ("", "")
     is_copied: bool = False
+    too_long: str = ""
     unseen: tuple[str, ...] = ()
 
 
@@ -104,7 +110,11 @@ class Segmenter:
         starts = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         outer_spaces = [split_outer_space(line) for line in lines]
         tag_free = [self.config.terminology.tag_free(line) for _, line, _ in outer_spaces]
-        is_copied = [self._is_copied(line.text) and not (prefixes and prefixes[i]) for i, line in enumerate(tag_free)]
+        too_long = [self._too_long(line.text) for line in tag_free]
+        is_copied = [
+            bool(too_long[i]) or (self._is_copied(line.text) and not (prefixes and prefixes[i]))
+            for i, line in enumerate(tag_free)
+        ]
         texts = [
             "" if copied or not line.text.strip() else self.config.task + line.text
             for line, copied in zip(tag_free, is_copied, strict=True)
@@ -117,6 +127,7 @@ class Segmenter:
                 tuple(self._segments(split, tokens, start, first_line + number)),
                 (before, after),
                 is_copied[number],
+                too_long[number],
                 self.unseen.find(texts[number]),
             )
             for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
@@ -131,10 +142,22 @@ class Segmenter:
         segments = self._segments(split, tokens, first.prefix, first.number // SEEDS_PER_LINE)
         return replace(line, split=split, segments=tuple(segments))
 
-    def _is_copied(self, text: str) -> bool:
-        """Whether a line without tags is its own translation: there is nothing to translate, or it is far too long."""
+    def _too_long(self, text: str) -> str:
+        """Returns what makes a line too long to be translated; empty if nothing does."""
         if len(text) > MAX_CHARACTERS:
-            return True
+            return f"longer than {MAX_CHARACTERS:,} characters"
+        longest = max(MAX_UNBROKEN, self.config.max_source_tokens)
+        if len(text) <= longest:
+            return ""
+        words = (word.group() for word in WORD.finditer(text))
+        spans = (span for word in words if len(word) > longest for span in self._sentence_spans(word))
+        return f"a word has more than {longest:,} characters" if any(b - a > longest for a, b in spans) else ""
+
+    def _sentence_spans(self, text: str) -> list[Span]:
+        return sentence_spans(text, self.config.source_language)
+
+    def _is_copied(self, text: str) -> bool:
+        """Whether a line without tags is its own translation because there is nothing to translate."""
         config, source_text = self.config, self.config.source_text
         if not config.copy or config.task or config.terminology.terms(text):
             return False
@@ -147,7 +170,7 @@ class Segmenter:
         max_tokens = self.config.max_source_tokens - 1
         is_short = [len(text) <= MAX_TOKEN * max_tokens for text in texts]
         encodable = [text * short for text, short in zip(texts, is_short, strict=True)]
-        encoded = self.tokenizers.source.encode_batch(encodable)
+        encoded = _encode(self.tokenizers.source, encodable)
         lengths = self.source_lengths(encodable, encoded)
         for text, short, tokens, length in zip(texts, is_short, encoded, lengths, strict=True):
             if not text[len(self.tokenizers.source.language_prefix(text)) :].strip():
@@ -163,7 +186,7 @@ class Segmenter:
         if mode == "none" or (mode == "auto" and source_text is None):
             return True
         most = 1 if mode == "sentence" or source_text is None else source_text.max_sentences
-        return len(sentence_spans(text, self.config.source_language)) <= most
+        return len(self._sentence_spans(text)) <= most
 
     def _typical_sentences(self) -> int | None:
         """Returns the maximum number of sentences of the pieces of a line that is split; None is any number."""
@@ -185,11 +208,10 @@ class Segmenter:
             left = max_tokens - self.source_lengths([lead])[0]
             if left < max_tokens // 2:
                 raise ConfigError(f"{lead!r:.60} leaves {left} of {max_tokens} tokens for the text; give a shorter one")
-        sentences = sentence_spans(rest, self.config.source_language)
-        split = split_line(rest, sentences, left, self.source_lengths, max_sentences=max_sentences)
+        split = split_line(rest, self._sentence_spans(rest), left, self.source_lengths, max_sentences=max_sentences)
         if lead:
             split = split.with_prefix(lead, is_apart=rest[:1].isspace())
-        return split, [piece[:max_tokens] for piece in self.tokenizers.source.encode_batch(split.pieces)]
+        return split, [piece[:max_tokens] for piece in _encode(self.tokenizers.source, split.pieces)]
 
     def _segments(
         self, split: SplitLine, tokens: Iterable[list[int]], prefix: Tokens, line_number: int
@@ -220,6 +242,18 @@ class Segmenter:
             encoded: Their tokens for the first model, if known.
         """
         others = {id(source): source for source in self.sources if source is not self.tokenizers.source}.values()
-        first = self.tokenizers.source.encode_batch(texts) if encoded is None else encoded
-        by_tokenizer = [first, *(source.encode_batch(texts) for source in others)]
+        first = _encode(self.tokenizers.source, texts) if encoded is None else encoded
+        by_tokenizer = [first, *(_encode(source, texts) for source in others)]
         return [max(map(len, tokens)) for tokens in zip(*by_tokenizer, strict=True)]
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Encodes texts in blocks of at most `BLOCK_CHARACTERS` characters, or of one text."""
+    encoded: list[list[int]] = []
+    start = characters = 0
+    for end, text in enumerate(texts):
+        if end > start and characters + len(text) > BLOCK_CHARACTERS:
+            encoded += tokenizer.encode_batch(texts[start:end])
+            start, characters = end, 0
+        characters += len(text)
+    return encoded + tokenizer.encode_batch(texts[start:])

@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
+from substitution import substitute
 from transformer.data.source_text import SourceText
 from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
-from transformer.pipelines.translation.segmentation import EXTRA_TOKENS, MAX_CHARACTERS, SEEDS_PER_LINE, Segmenter
+from transformer.pipelines.translation.segmentation import (
+    EXTRA_TOKENS,
+    MAX_CHARACTERS,
+    MAX_UNBROKEN,
+    SEEDS_PER_LINE,
+    Segmenter,
+)
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.config import TokenizerConfig
@@ -158,10 +165,32 @@ def test_lines_without_letters_are_translated_where_they_were_learned() -> None:
     assert not segmenter().segment(["see https://example.org/x"])[0].is_copied
 
 
-def test_a_line_beyond_all_limits_is_copied() -> None:
+@pytest.mark.parametrize("prefixes", [None, ["1"]])
+def test_a_line_beyond_all_limits_is_copied(prefixes: list[str] | None) -> None:
     """Catches a line whose tokens fill the memory."""
-    (line,) = segmenter(copy=False).segment(["a " * (MAX_CHARACTERS // 2 + 1)])
-    assert line.is_copied
+    (line,) = segmenter(copy=False).segment(["a " * (MAX_CHARACTERS // 2 + 1)], prefixes)
+    assert (line.is_copied, line.segments, line.too_long) == (True, (), "longer than 1,000,000 characters")
+
+
+def test_a_word_that_is_no_text_is_copied() -> None:
+    """Catches minutes for the bytes of an image; long text of a script without spaces is translated."""
+    word, texts = "ab1" * (MAX_UNBROKEN // 3), ("ab " * MAX_UNBROKEN, "你好。" * MAX_UNBROKEN, "ab1" * 2000)
+    (line,) = segmenter(copy=False).segment([f"one {word} two"])
+    assert not line.is_copied
+    (line,) = segmenter(copy=False).segment([f"one {word}ab two"])
+    assert (line.is_copied, line.segments, line.too_long) == (True, (), "a word has more than 16,384 characters")
+    for line in segmenter(copy=False, max_source_tokens=40).segment(texts):
+        assert not line.is_copied
+        assert line.segments
+
+
+def test_texts_are_encoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a block that is left out or put elsewhere; each takes 200 bytes a character while it is encoded."""
+    lines = ["one two three. four five. " * n for n in (40, 1, 1, 7)] + ["", "three"]
+    expected = segmenter().segment(lines)
+    for size in (1, 30, 100):
+        substitute(monkeypatch, "segmentation.BLOCK_CHARACTERS", size)
+        assert segmenter().segment(lines) == expected
 
 
 def test_unseen_characters_are_named() -> None:
