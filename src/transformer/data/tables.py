@@ -18,7 +18,6 @@ Rows = Iterator[tuple[int, list[str]]]
 """The fields of each row, with the number of its first line."""
 MAX_ROW_CHARACTERS: Final = 1 << 22
 """Maximum length of a row, which may hold much beside the two texts."""
-END_OF_FILE: Final = "\x1c"
 
 
 def read_tsv(path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
@@ -77,21 +76,23 @@ def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
     Raises:
         DataError: the file cannot be read, or a quotation mark is never closed.
     """
+    is_at_end = False
 
     def lines() -> Iterator[str]:
+        nonlocal is_at_end
         for line in read_lines(path, counts.source, invalid, most=MAX_ROW_CHARACTERS):
             yield f"{line}\n"
-        yield END_OF_FILE  # a row of its own, unless a quotation mark is still open
+        is_at_end = True
 
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARACTERS))
     reader, start = csv.reader(lines()), 1
     try:
         for fields in reader:
-            if fields == [END_OF_FILE]:
-                return
+            if is_at_end:  # a row ends with its line, unless a quotation mark is still open
+                raise DataError(
+                    f"{path}, line {start}: a quotation mark is never closed; close it, or double it within a text"
+                )
             if fields:  # the csv module reads a blank line as a row without fields
-                if fields[-1].endswith(END_OF_FILE):
-                    break
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error as error:
@@ -99,7 +100,6 @@ def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
             f"{path}, line {start}: not CSV, a text has a carriage return outside of quotation marks or more than "
             f"{MAX_ROW_CHARACTERS:,} characters; quote the one, and close the quotation marks before the other"
         ) from error
-    raise DataError(f"{path}, line {start}: a quotation mark is never closed; close it, or double it within a text")
 
 
 def _select(path: Path, rows: Rows, columns: Columns | None, counts: PairCounts) -> Iterator[Pair]:

@@ -1,6 +1,7 @@
 """Reading every corpus format, and the messages about files that cannot be read."""
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -114,6 +115,20 @@ def test_csv_is_what_the_csv_module_writes(tmp_path: Path) -> None:
     assert read(named) == [("a", "b")], "the usual names are a header"
     assert read(named, columns=(1, 2)) == [("target", "source"), ("b", "a")]
     assert list(read_rows([named], None, ("source", "target"))) == [("a", "b")]
+
+
+@pytest.mark.parametrize("content", ["a,b\n\x1c,c\nd,\x1c\ne,f\x1c\n", "a,\x1c", '"\x1c",b\n"a\n\x1c",c'])
+def test_separators_of_ascii_are_text(tmp_path: Path, content: str) -> None:
+    """Catches a character of the file that is taken for its end, or for a quotation mark that is never closed."""
+    rows = csv.reader(io.StringIO(content, newline=""))
+    expected = [(source.replace("\n", " "), target.replace("\n", " ")) for source, target in rows]
+    assert read(compressed(tmp_path / "x.csv", content.encode())) == expected
+
+
+def test_a_row_of_one_separator_does_not_end_a_file(tmp_path: Path) -> None:
+    """Catches a corpus that is silently cut in the middle."""
+    with pytest.raises(DataError, match=r"x\.csv, line 3: 1 column"):
+        read(compressed(tmp_path / "x.csv", b"a,b\n" * 2 + b"\x1c\n" + b"a,b\n" * 20))
 
 
 def test_csv_that_is_none_is_refused(tmp_path: Path) -> None:
