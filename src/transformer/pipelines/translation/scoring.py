@@ -16,6 +16,7 @@ from transformer.data.dataset import pair_batch
 from transformer.decoding import average_log_p
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
+from transformer.text.normalization import split_outer_space
 from transformer.tokenizers.special_tokens import PAD_ID
 from transformer.transformer import Transformer
 
@@ -46,8 +47,9 @@ class PairScore:
 
 
 def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-    """Scores pairs of a source and a translation, in order."""
+    """Scores pairs of a source and a translation, in order; outer white space does not count, as in a translation."""
     tokenizers, models = translator.tokenizers, translator.models
+    pairs = [(split_outer_space(source)[1], split_outer_space(target)[1]) for source, target in pairs]
     overlong = [[is_overlong(text) for text in pair] for pair in pairs]
     pairs = [("", "") if any(sides) else pair for pair, sides in zip(pairs, overlong, strict=True)]
     sources = tokenizers.source.encode_batch([source for source, _ in pairs])

@@ -53,6 +53,13 @@ def test_the_score_of_a_search_is_the_score_of_its_translation(tiny_run: Path) -
         pytest.fail("no translation reads back as the tokens it was written with")
 
 
+def test_outer_space_does_not_count(tiny_run: Path) -> None:
+    """Catches a translation that scores far worse because its line is indented, as the source is."""
+    translator = load(tiny_run)
+    plain, spaced = score_pairs(translator, [("one two", "two"), (" \t one two\u200b", "\u3000two \r")])
+    assert spaced == plain
+
+
 def test_a_huge_line_scores_nan_before_it_is_encoded(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a line that takes hundreds of times its size in memory only to be found too long."""
     translator = load(tiny_run)
