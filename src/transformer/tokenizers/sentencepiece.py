@@ -89,6 +89,11 @@ class SentencePieceTokenizer(Tokenizer):
             )
         return ""
 
+    def normalize(self, text: str) -> str:
+        """Normalizes a text as the model's rules do, usually to NFKC; a language code at its start stays."""
+        code = self.language_prefix(text)
+        return code + str(self._processor.normalize(text[len(code) :])).replace(SPACE, " ").strip()
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted."""
         pieces = [self._vocabulary[i - N_SPECIAL_TOKENS] for i in ids if i >= N_SPECIAL_TOKENS]

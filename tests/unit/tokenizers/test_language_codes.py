@@ -87,6 +87,25 @@ def test_translations_and_scores_carry_the_warning(bundle: Bundle) -> None:
     assert [score.flags for score in scores] == [(), (UNKNOWN,), (MISSING,)]
 
 
+def test_a_code_is_no_text(bundle: Bundle) -> None:
+    """Catches signs of a code that are named as unseen, and a number or address that is translated because of it."""
+    translator = make_translator(bundle)
+    lines = [">>deu<< the cat", " >>nld<< 7", ">>deu<< http://a.b/c", ">>fra<< 3,5 %", ">>deu<< ☃ cat"]
+    whole, number, address, unknown, snowman = translator.translations(lines)
+    assert (whole.unseen, snowman.unseen) == ((), ("☃",))
+    assert [translation.text for translation in (number, address, unknown)] == [" 7", "http://a.b/c", "3,5 %"]
+    assert (number.flags, address.flags, unknown.flags) == ((), (), (UNKNOWN,))
+    assert make_translator(bundle, task=">>deu<< ").translations(["7"])[0].text == "7"
+
+
+def test_text_is_normalized_as_the_pieces_are(model: bytes) -> None:
+    """Catches characters and words that the model does not see because its rules replace them."""
+    both = tokenizer(model, ">>deu<<")
+    for text in ("the cat", " caf\u0065\u0301\u3000½ ", "a \u200b b", ">>deu<< ｔhe cat", ""):
+        assert both.encode(both.normalize(text)) == both.encode(text)
+    assert both.normalize(">>deu<< ｔhe\u200b  cat ") == ">>deu<<the cat"
+
+
 def test_a_task_may_be_a_code(bundle: Bundle) -> None:
     """Catches notes about lines whose code is given once for all, and an unknown code found out line by line."""
     translator = make_translator(bundle, task=">>deu<< ")

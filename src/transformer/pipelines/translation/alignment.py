@@ -86,18 +86,23 @@ class Aligner:
         return links, n_words
 
     def origins(
-        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], source_units: int, target_units: int
+        self,
+        segments: Sequence[tuple[Sequence[int], Sequence[int]]],
+        source_units: Sequence[int],
+        target_units: int,
     ) -> list[int | None]:
         """Returns for each unit of a translation the source unit that it attends to most; None if that is EOS.
 
         Args:
             segments: Tokens, see `links`.
-            source_units: Number of units of the source text. If its tokens print another number (a tokenizer that
-                changes the text, or that puts the language first), units at the same share of the length correspond.
+            source_units: For each unit that the model sees, the unit of the source text. If its tokens print another
+                number (a tokenizer that puts the language first), units at the same share of the length correspond.
             target_units: Number of units of the translation.
         """
         links, (n_sources, n_targets) = self.links(segments, starts_unit)
-        origin = {target: scaled(source, n_sources, source_units) for source, target in links}
+        if not source_units:
+            return [None] * target_units
+        origin = {target: source_units[scaled(source, n_sources, len(source_units))] for source, target in links}
         return [origin.get(scaled(unit, target_units, n_targets)) for unit in range(target_units)]
 
 

@@ -8,6 +8,7 @@ from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.completeness import lacks_sentences
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
+from transformer.pipelines.translation.seen_words import seen_units, seen_words
 from transformer.pipelines.translation.segment_search import SearchedSegment
 from transformer.pipelines.translation.segmentation import SegmentedLine
 from transformer.pipelines.translation.tag_transfer import transfer_tags
@@ -41,7 +42,8 @@ class Assembler:
             return self._copy(line)
         translation = self._join(line, searched)
         if line.tag_free.elements:
-            translation = transfer_tags(self.aligner, line.text, line.tag_free, translation)
+            units = seen_units(line.tag_free.text, self.tokenizers.source.normalize)
+            translation = transfer_tags(self.aligner, line.text, line.tag_free, translation, units)
         violations = self.config.terminology.violations(line.text, translation.text)
         unseen = [unseen_flag(line.unseen)] if line.unseen else []
         translation = replace(translation, flags=(*translation.flags, *violations, *unseen), unseen=line.unseen)
@@ -62,9 +64,12 @@ class Assembler:
         return False
 
     def _copy(self, line: SegmentedLine) -> Translation:
-        """Returns the line as its own translation."""
+        """Returns the line, without its language code, as its own translation."""
         flags = (f"{line.too_long}; copied untranslated",) if line.too_long else ()
-        copied = Translation((replace(EMPTY_ALTERNATIVE, text=line.text),), flags)
+        code = self.tokenizers.source.language_prefix(line.text)
+        warnings = self._language_warnings(line) if code else ()
+        text = line.text[len(code) :].lstrip() if code else line.text
+        copied = Translation((replace(EMPTY_ALTERNATIVE, text=text),), (*flags, *warnings))
         return copied.with_outer_space(line.text, *line.outer)
 
     def _join(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:
@@ -79,9 +84,19 @@ class Assembler:
             *self._prefix_warnings(line),
         )
         sources = tuple(tuple(segment.tokens) for segment in line.segments)
-        words = line.split.words
+        words = self._source_words(line)
         mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
         return Translation(alternatives, flags, sources, mapped)
+
+    def _source_words(self, line: SegmentedLine) -> list[int] | None:
+        """Returns for each word that the model sees the word of the line; None if all are those of the line."""
+        seen, n_words = [], 0
+        for piece in line.split.pieces:
+            seen += [n_words + word for word in seen_words(piece, self.tokenizers.source.normalize)]
+            n_words += len(piece.split())
+        if line.split.words is not None:
+            return [line.split.words[word] for word in seen]
+        return None if seen == [*range(n_words)] else seen
 
     def _language_warnings(self, line: SegmentedLine) -> list[str]:
         """Returns a warning about a missing or unknown language code at the start of a line."""

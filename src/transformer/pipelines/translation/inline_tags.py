@@ -96,11 +96,6 @@ class TagFreeLine:
     offsets: Sequence[int] = ()
     indivisible: re.Pattern[str] | None = None
 
-    @property
-    def units(self) -> int:
-        """Number of units of the text; 0 if the line had no tags."""
-        return len(self.merged_ids)
-
 
 def strip_tags(line: str, indivisible: re.Pattern[str] | None = None) -> TagFreeLine:
     """Removes the tags of a line. A tag without a matching opening or closing tag is treated as unpaired.

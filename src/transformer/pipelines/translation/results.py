@@ -58,8 +58,9 @@ class Translation:
         alternatives: Best translations, best first; up to `Search.n_best`.
         flags: Warnings for the reader, e.g. that the line was cut; empty if there are none.
         sources: Source token ids of each segment, each with EOS; empty for an empty line.
-        words: Only for a line that was split or whose tags were restored. For each word of the segments' sources, the
-            word of the input line that contains it; for each word of their translations, the word of the final text.
+        words: Only for a line that was split, whose tags were restored, or of which the model does not see every word
+            (one of invisible characters). For each word of the segments' sources that the model sees, the word of the
+            input line that contains it; for each word of their translations, the word of the final text.
         unseen: Characters of the line that did not occur in training, which a flag names too.
     """
 

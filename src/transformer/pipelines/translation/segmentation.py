@@ -110,10 +110,11 @@ class Segmenter:
         starts = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
         outer_spaces = [split_outer_space(line) for line in lines]
         tag_free = [self.config.terminology.tag_free(line) for _, line, _ in outer_spaces]
+        contents = [self._content(line.text) for line in tag_free]
         too_long = [self._too_long(line.text) for line in tag_free]
         is_copied = [
-            bool(too_long[i]) or (self._is_copied(line.text) and not (prefixes and prefixes[i]))
-            for i, line in enumerate(tag_free)
+            bool(too_long[i]) or (self._is_copied(text) and not (prefixes and prefixes[i]))
+            for i, text in enumerate(contents)
         ]
         texts = [
             "" if copied or not line.text.strip() else self.config.task + line.text
@@ -128,7 +129,7 @@ class Segmenter:
                 (before, after),
                 is_copied[number],
                 too_long[number],
-                self.unseen.find(texts[number]),
+                () if is_copied[number] else self.unseen.find(contents[number]),
             )
             for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
                 zip(outer_spaces, tag_free, self._split(texts), starts, strict=True)
@@ -141,6 +142,11 @@ class Segmenter:
         first = line.segments[0]
         segments = self._segments(split, tokens, first.prefix, first.number // SEEDS_PER_LINE)
         return replace(line, split=split, segments=tuple(segments))
+
+    def _content(self, text: str) -> str:
+        """Returns a text without the language code before it."""
+        code = self.tokenizers.source.language_prefix(text)
+        return text[len(code) :].strip() if code else text
 
     def _too_long(self, text: str) -> str:
         """Returns what makes a line too long to be translated; empty if nothing does."""
@@ -157,9 +163,9 @@ class Segmenter:
         return sentence_spans(text, self.config.source_language)
 
     def _is_copied(self, text: str) -> bool:
-        """Whether a line without tags is its own translation because there is nothing to translate."""
+        """Whether a text without tags and language code is its own translation: there is nothing to translate."""
         config, source_text = self.config, self.config.source_text
-        if not config.copy or config.task or config.terminology.terms(text):
+        if not config.copy or self._content(config.task).strip() or config.terminology.terms(text):
             return False
         if not has_letter(text):
             return source_text is None or not source_text.has_text_without_letters

@@ -118,7 +118,7 @@ def test_all_tags_are_restored_with_their_nesting() -> None:
         tag_free = strip_tags(line)
         assert not ANY_TAG.search(tag_free.text)
         translation = " ".join(draw.choice(["eins", "zwei,", "drei!"]) for _ in range(draw.randrange(9)))
-        origins = [draw.choice([None, *range(tag_free.units)]) for _ in range(count_units(translation))]
+        origins = [draw.choice([None, *range(len(tag_free.merged_ids))]) for _ in range(count_units(translation))]
         actual, _ = restore_tags(tag_free, translation, origins)
         assert Counter(ANY_TAG.findall(actual)) == Counter(ANY_TAG.findall(line))
         assert "".join(ANY_TAG.sub("", actual).split()) == "".join(translation.split())
@@ -188,7 +188,7 @@ def test_tags_never_split_spans(data: st.DataObject) -> None:
     tag_free = EVERYTHING.tag_free(line)
     spans = EVERYTHING.protected_spans(tag_free.text)
     translation = " ".join(data.draw(st.permutations([*spans, "eins", "zwei,"])))
-    any_unit = st.sampled_from([None, *range(tag_free.units)])
+    any_unit = st.sampled_from([None, *range(len(tag_free.merged_ids))])
     n_units = count_units(translation)
     actual, _ = restore_tags(tag_free, translation, data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units)))
     tags: list[str] = ANY_TAG.findall(line)
