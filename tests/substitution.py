@@ -29,6 +29,7 @@ TARGETS = {
     "segment_search.GraphedSearcher": "transformer.pipelines.translation.segment_search.GraphedSearcher",
     "segment_search.search_each": "transformer.pipelines.translation.segment_search.search_each",
     "segmentation.BLOCK_CHARACTERS": "transformer.pipelines.translation.segmentation.BLOCK_CHARACTERS",
+    "sentences.segment": "transformer.text.sentences.segment",
     "text_generation.MAX_CACHE_ELEMENTS": "transformer.pipelines.text_generation.MAX_CACHE_ELEMENTS",
     "text_generation.MAX_LOGITS": "transformer.pipelines.text_generation.MAX_LOGITS",
     "text_generation.stream_tokens": "transformer.pipelines.text_generation.stream_tokens",

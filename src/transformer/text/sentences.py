@@ -1,30 +1,44 @@
 """Sentences of a text, in any script."""
 
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from typing import Final
 
 import regex
 from sentencex.sentencex import segment
 
+from transformer.text.normalization import remove_invisible
+from transformer.text.one_letter_words import ONE_LETTER, one_letter_word_ends, starts_sentence
+from transformer.text.plain_copy import PlainCopy
+from transformer.text.reported_speech import is_reported
+
 BLOCK: Final = 4096
 """Maximum number of characters that are segmented at once."""
 
-_CLOSING: Final = r"[\p{Pe}\p{Pf}\p{Pi}\"']*+"
 _UNSPACED_END: Final = regex.compile(
-    rf"(?<!\p{{Sentence_Break=STerm}})[^\P{{Sentence_Break=STerm}}!?]++{_CLOSING}(?=\S)"
+    r"(?<!\p{Sentence_Break=STerm})[^\P{Sentence_Break=STerm}!?]++(?=\S)"
+    r"|(?<=\p{L}{4})[…⋯]++(?=[\p{Han}\p{Hiragana}\p{Katakana}])"
 )
-"""Sentence ends after which no space is needed; sentencex does not know all of them."""
-_COMMON_WORD: Final = regex.compile(r"\b(?:me|no|ill|art|miss|may|OK|ID|mich|mag|Bart)\.\s+(?=\p{Lu})")
+"""Sentence ends after which no space is needed; sentencex does not know all of them.
+
+An ellipsis is one after a few letters: after fewer, it is a hesitation.
+"""
+_COMMON_WORD: Final = regex.compile(r"\b(?:me|[Nn]o|ill|art|miss|may|OK|ID|mich|mag|Bart)\.\s+(?=\p{Lu})")
 """Ends after words that sentencex takes for abbreviations: they end 2 in 100 English sentences of Tatoeba."""
-_ORDINAL: Final = regex.compile(r"(?<![\w.,])\d{1,3}\.\s*\Z")
+_ORDINAL: Final = regex.compile(r"(?<![\w.,])\d{1,3}\. (?=(?<next>[\p{L}'’]*))")
 _ORDINAL_LANGUAGES: Final = frozenset(
     ["bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr"]
 )
 """Languages that write ordinal numbers with a period: `am 3. Oktober`."""
-_INITIAL: Final = regex.compile(r"(?:^|[\s\p{Ps}])(?!I\.)\p{L}\.\s*\Z")
-"""A single letter with a period: an initial, or an abbreviation as in `z. B.`."""
+_NOUNS_WITH_CAPITALS: Final = frozenset({"de", "lb"})
+_CONTINUED: Final = regex.compile(r"[\p{Pd},;:]|(?!\p{Georgian})\p{Ll}")
+"""Start of a text that continues a sentence after a quote, a bracket or an ellipsis."""
+_CONTINUED_DASH: Final = regex.compile(r"\p{Pd}+ ?(?!\p{Georgian})\p{Ll}")
+_WORD: Final = regex.compile(r"[\p{L}'’]+")
+_FALLBACK: Final = regex.compile(r"[.!?\p{Sentence_Break=STerm}]++\s+(?=[^\p{Ll}])")
+"""Ends in a text that sentencex cannot read."""
 _LETTER: Final = regex.compile(r"\p{L}")
-_MARK: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}…;\n\r\x85\u2028\u2029]")
+_MARK: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}…⋯;\n\r\x85\u2028\u2029]")
 """Character that may end a sentence."""
 CLUSTER: Final = regex.compile(r"\X")
 """Pattern of a grapheme cluster: what a reader sees as one character."""
@@ -37,8 +51,9 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
     """Returns the sentences of a text, without the white space between them.
 
     The boundaries are those of the library sentencex, which knows the abbreviations of many languages, and those after
-    the full stops of scripts without spaces. A boundary within a number or an address, after an initial, or next to
-    text without letters, such as the number of a list item, is none.
+    the full stops of scripts without spaces, also within quotes and brackets. A boundary within a number or an address,
+    after an initial, before a clause that reports a quote, or next to text without letters, such as the number of a
+    list item, is none. Invisible characters and the kind of white space make no difference.
 
     Args:
         text: Text of one line.
@@ -47,12 +62,14 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
     if not _might_have_several(text):
         return [span] if (span := _stripped(text, 0, len(text))) else []
     code = language.replace("_", "-").split("-")[0].lower() or "en"
+    copy = PlainCopy.of(text)
     spans: list[Span] = []
     start = 0
-    for end in _candidates(text, code):
-        if end == len(text) or _is_boundary(text[max(start, end - 8) : end], text[end : end + 1], code):
-            spans += [span] if (span := _stripped(text, start, end)) else []
-            start = end
+    for end in _boundaries(copy, code):
+        bound = copy.original_end(end)
+        spans += [span] if (span := _stripped(text, start, bound)) else []
+        start = bound
+    spans += [span] if (span := _stripped(text, start, len(text))) else []
     return _join_without_letters(text, spans)
 
 
@@ -72,34 +89,70 @@ def _might_have_several(text: str) -> bool:
     return mark is not None and mark.end() < len(text)
 
 
+def _boundaries(copy: PlainCopy, code: str) -> list[int]:
+    """Returns the positions in the copy after its sentence ends, in order, without the end of the text."""
+    text = copy.text
+    paragraphs = set(copy.paragraph_ends())
+    ends = {end for end in _candidates(text, code) if _is_boundary(text, end)}
+    for word in ONE_LETTER.finditer(text):
+        is_end = one_letter_word_ends(text, word.start(), word.end(), code)
+        if is_end is not None:
+            (ends.add if is_end else ends.discard)(word.end())
+    if code in _ORDINAL_LANGUAGES:
+        ends -= {match.end() for match in _ORDINAL.finditer(text) if not starts_sentence(match["next"], code)}
+    ends = {end for end in ends if not _goes_on(copy, end, code)}
+    return sorted(end for end in ends | paragraphs if 0 < end < len(text))
+
+
 def _candidates(text: str, code: str) -> Iterator[int]:
-    """Yields the positions after possible sentence ends, in order; the last one is the end of the text.
+    """Yields the positions after possible sentence ends.
 
     A long text is read in blocks, since the time of sentencex can grow with the square of the length.
     """
+    for pattern in (_UNSPACED_END, _COMMON_WORD):
+        yield from (match.end() for match in pattern.finditer(text))
     start = 0
     while start < len(text):
-        block = text[start : start + BLOCK]
-        ends: set[int] = set()
-        position = 0
-        for sentence in segment(code, block):
-            for pattern in (_UNSPACED_END, _COMMON_WORD):
-                ends.update(position + match.end() for match in pattern.finditer(sentence))
-            position += len(sentence)
-            ends.add(position)
+        ends = list(accumulate(map(len, _segment(code, text[start : start + BLOCK]))))
         is_last = start + BLOCK >= len(text)
-        inner = sorted(ends) if is_last else sorted(ends - {position})
-        yield from (start + end for end in inner)
-        start += inner[-1] if inner else BLOCK
+        yield from (start + end for end in ends[:-1])
+        start += ends[-2] if len(ends) > 1 and not is_last else BLOCK
 
 
-def _is_boundary(last: str, following: str, code: str) -> bool:
-    """Whether a sentence may end after its last characters, before the following one."""
-    if last[-1:].isspace() or following.isspace():
-        is_ordinal = code in _ORDINAL_LANGUAGES and _ORDINAL.search(last)
-        return not (is_ordinal or _INITIAL.search(last))
-    end = last.rstrip("\"'”’»)]")[-1:]
-    return not (end in ".!?．" and (end.isascii() or following.isdigit()))
+def _segment(code: str, block: str) -> list[str]:
+    """Returns the parts of a text by sentencex, or by a simple pattern where it fails: it is not Python code."""
+    try:
+        return segment(code, block)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        bounds = [0, *(match.end() for match in _FALLBACK.finditer(block)), len(block)]
+        return [block[start:end] for start, end in pairwise(bounds)]
+
+
+def _is_boundary(text: str, end: int) -> bool:
+    """Whether a sentence may end at a position: after white space, or after a full stop of a script without spaces."""
+    if text[end - 1] == " " or text[end : end + 1] == " ":
+        return True
+    mark = text[end - 1]
+    return not (mark in ".!?．" and (mark.isascii() or text[end : end + 1].isdigit()))
+
+
+def _goes_on(copy: PlainCopy, end: int, code: str) -> bool:
+    """Whether a sentence goes on after a position: after a quote, a bracket or an ellipsis within the sentence."""
+    text = copy.text
+    end += text[end : end + 1] == " "
+    if _CONTINUED_DASH.match(text, end):
+        return True
+    hidden = copy.hidden_at(end)
+    if not remove_invisible(hidden).strip() and copy.original[copy.positions[end] - len(hidden) - 1] not in "…⋯":
+        return False
+    if _CONTINUED.match(text, end) or is_reported(hidden, text, end):
+        return True
+    if code not in _NOUNS_WITH_CAPITALS or not copy.closes_bracket(end):
+        return False
+    word = _WORD.match(text, end)
+    return not (word and starts_sentence(word[0], code)) and not copy.bracket_is_sentence(end)
 
 
 def _join_without_letters(text: str, spans: list[Span]) -> list[Span]:

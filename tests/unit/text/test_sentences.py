@@ -1,11 +1,15 @@
 """Sentences of all scripts, and how they are joined."""
 
+from collections.abc import Callable
+
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substitution import substitute
 from transformer.text.joining import join_sentences
+from transformer.text.normalization import normalize_spaces
 from transformer.text.sentence_splitting import split_line
 from transformer.text.sentences import BLOCK, CLUSTER, sentence_spans
 
@@ -56,6 +60,144 @@ def test_sentences_without_spaces(language: str, expected: list[str]) -> None:
 def test_sentences_with_spaces(language: str, expected: list[str]) -> None:
     """Catches an end that is not found, and an abbreviation, initial, number or address that ends a sentence."""
     assert sentences(" ".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["A bird sings.", "(The sun shines.", "Girls swim.", "A dog barks.)"]),
+        ("en", ['"The sun shines.', 'Girls swim."', "A dog barks."]),
+        ("en", ["(The sun shines.", "Girls swim.)", "A dog barks."]),
+        ("en", ['He says: "The sun shines.', 'Girls swim."']),
+        ("en", ["[Yes.]", "(No.)", "It's 'fine.'", "The dogs' tails wag."]),
+        ("en", ['He said "Go." and left (at last!) with "us."', "He came."]),
+        ("en", ["If x < 3, stay.", "If y > 4, go.", "<b>One.", "Two.</b>", "<i>Three.</i>"]),
+        ("de", ["Er sagte: „Komm!“", "Dann ging er.", "„Halt!“, rief er.", "»Los!«", "Er ging."]),
+        ("de", ["Das sind (etwa 5 Mio.!) Euro.", "(Ja.)", "Nein."]),
+        ("fr", ["« Oui. »", "« Non ! » dit-il.", "Il part."]),
+        ("es", ["«¿Qué?»", "«¡No!»", "Sí."]),
+        ("pl", ["„Tak.", "Nie.”", "Idę."]),
+        ("ru", ["«Иди.", "Беги!»", "Он ушёл."]),
+    ],
+)
+def test_sentences_in_quotes_and_brackets(language: str, expected: list[str]) -> None:
+    """Catches sentences in quotes or brackets that are one, and a quote within a sentence that ends it."""
+    assert sentences(" ".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        (
+            "ja",
+            "「行こう。」と彼は言った。「はい。」「とても。」",
+            ["「行こう。」と彼は言った。", "「はい。」", "「とても。」"],
+        ),
+        ("zh", "“真的吗？”他问。“好。”他走了。", ["“真的吗？”他问。", "“好。”", "他走了。"]),
+        ("en", '"Why?" Tom asked. "No." She left.', ['"Why?" Tom asked.', '"No."', "She left."]),
+        ("ru", "«Иди!» — сказал он. — Нет! — ответила она.", ["«Иди!» — сказал он.", "— Нет! — ответила она."]),
+        ("ko", '"갈까?" 그가 물었다. "가자!" 하고 말했다.', ['"갈까?" 그가 물었다.', '"가자!" 하고 말했다.']),
+        ("ar", '"اذهب!" قال الرجل. نعم.', ['"اذهب!" قال الرجل.', "نعم."]),
+        ("he", '"לך!" אמר דן. כן.', ['"לך!" אמר דן.', "כן."]),
+        ("hi", '"जाओ!" उसने कहा। हाँ।', ['"जाओ!" उसने कहा।', "हाँ।"]),
+    ],
+)
+def test_a_clause_that_reports_a_quote_belongs_to_it(language: str, text: str, expected: list[str]) -> None:
+    """Catches `he said` as a sentence of its own."""
+    assert sentences(text, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("ru", ["Это был я.", "Он жил в г. Москва и на о. Сахалин и т. д.", "Это витамин С.", "Он полезен."]),
+        ("ru", ["Поэт А. С. Пушкин и Т. Шевченко писали, т. е. Пушкин тоже."]),
+        ("uk", ["Це я.", "Добре.", "Він жив у м. Київ."]),
+        ("bg", ["Какво е.", "Той спи.", "Това е И. Вазов."]),
+        ("ko", ["나는 집에 가.", "너는 뭐 해?", "이리 와.", "나는 자."]),
+        ("vi", ["Tôi hiểu rồi ạ.", "Cảm ơn."]),
+        ("pt", ["Eu sei o que é.", "Ele foi.", "Com J. Smith."]),
+        ("it", ["Non so chi è.", "Tu no.", "Con J. Smith."]),
+        ("fr", ["Il y en a.", "Elle part.", "Vas-y.", "Oui, avec J. Smith."]),
+        ("es", ["Dijo que a.", "Luego fue con J. Smith."]),
+        ("tr", ["Bu o.", "Sen git."]),
+        ("el", ["Ή αυτό ή.", "Ο Γ. Παπάς ήρθε, π. χ. Αθήνα."]),
+        ("pl", ["Tak i.", "Ona to wie.", "Prezydent A. Duda i o. Rydzyk."]),
+        ("cs", ["Přišel a.", "Pak šel prezident V. Havel.", "To je plán B.", "To ne."]),
+        ("he", ["הוא בכיתה א.", "א. ב. יהושע כתב."]),
+        ("hi", ["आओ न।", "वह गया।"]),
+        ("nl", ["Dank u.", "Ik kom met J. Smith."]),
+        ("de", ["Er kam z. B. Aus u. a. Bremen, i. d. R. Mit d. h. Dann, s. o. Das, o. ä. Die."]),
+        ("de", ["Das ist Plan B.", "Mädchen schwimmen.", "Hier ist A. Merkel."]),
+        ("en", ["A woman sells plan B.", "These girls swim."]),
+        ("en", ["J. R. R. Tolkien, George W. Bush (J. Smith) and Malcolm X.", "He left with J. Smith."]),
+        ("en", ["He left at 5 p. m.", "She saw i. e. Foo.", "So am I.", "Tom left."]),
+    ],
+)  # fmt: skip
+def test_words_of_one_letter(language: str, expected: list[str]) -> None:
+    """Catches a last word of one letter that is taken for an initial, and an initial taken for a last word."""
+    assert sentences(" ".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    "space", ["\xa0", "\x85", "\u2003", "\u2028", "\u202f", "\u3000", " " * 4, " " * 6, "\t", "\u200b \u200b"]
+)
+def test_white_space_of_any_kind_makes_no_difference(space: str) -> None:
+    """Catches a library that fails on other white space, and a pattern that looks at a few characters only."""
+    for code in ("en", "de", "fr", "ru", "ja", "zz"):
+        assert sentences(f"See J{space}. Smith.", code) == [f"See J{space}. Smith."]
+    assert (
+        sentences(f"Das war 1990.{space}Dann ging er.", "de") == ["Das war 1990.", "Dann ging er."] or "\u200b" in space
+    )
+    assert len(sentences(f"Das war 1990.{space}Dann ging er.", "de")) == 2
+    assert len(sentences(f"Er kam am 3.{space}Oktober.", "de")) == 1
+    assert len(sentences(f"One.{space}Two.")) == 2
+
+
+@pytest.mark.parametrize(
+    "sign", ["\u200b", "\xad", "\u2060", "\u200e", "\u200f", "\u200c", "😀", "👍🏽", "¹", "*", "[1]", "…", "†"]
+)
+def test_a_sign_after_a_full_stop_does_not_hide_it(sign: str) -> None:
+    """Catches an end that an invisible character, an emoji or the mark of a footnote hides."""
+    assert sentences(f"One.{sign} Two.") == [f"One.{sign}", "Two."]
+    assert sentences(f"نعم.{sign} ثم ذهب.", "ar") == [f"نعم.{sign}", "ثم ذهب."]
+
+
+def test_an_ellipsis_ends_a_sentence() -> None:
+    """Catches an ellipsis that ends nothing, one that ends all, and a hesitation taken for an end."""
+    assert sentences("We wait… Then we go… and go…") == ["We wait…", "Then we go… and go…"]
+    assert sentences("他们走了……她来了…我……我不知道。", "zh") == ["他们走了……", "她来了…我……我不知道。"]
+    assert sentences("Title\n\nText.") == ["Title", "Text."]
+
+
+@given(
+    st.text(alphabet=st.sampled_from(".!?。… ”“\"'()«»aAbJée\u03011\xa0\u200b\u200f\u3000\t")),
+    st.sampled_from(["en", "de", "ja"]),
+)
+def test_sentences_are_those_of_the_normalized_text(text: str, language: str) -> None:
+    """Catches sentences that are counted otherwise in training, where the text is normalized."""
+    normalized = normalize_spaces(text)
+    assert max(1, len(sentences(text, language))) == max(1, len(sentences(normalized, language)))
+
+
+class PanicException(BaseException):
+    """What a failed assertion in Rust raises."""
+
+
+def test_a_failure_of_the_library_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a line that ends a run over a whole file, and an interrupt that is swallowed."""
+
+    def fail(error: BaseException) -> Callable[[str, str], list[str]]:
+        def segment(*_: str) -> list[str]:
+            raise error
+
+        return segment
+
+    substitute(monkeypatch, "sentences.segment", fail(PanicException()))
+    assert sentences("One. Two! and three? 4.") == ["One.", "Two! and three? 4."]
+    substitute(monkeypatch, "sentences.segment", fail(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        sentences("One. Two.")
 
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from('.!?。 ”"aA1\n'))))
