@@ -137,6 +137,16 @@ def words() -> Tokenizer:
 ADDED = {"added_tokens_decoder": {"311": AddedToken("<x>", normalized=False).__getstate__()}}
 SPECIAL_ADDED = {"additional_special_tokens": ["<x>", "<y>"], "mask_token": "<mask>"}
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def prepended() -> Tokenizer:
+    """Returns the tokenizer as older files have it: the first space is added by a normalizer."""
+    library = metaspace()
+    library.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    library.pre_tokenizer = None
+    return library
+
+
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "gpt2": ("gpt2", byte_pairs, {}),
     "gpt2: a space before texts": ("gpt2", byte_pairs, {"add_prefix_space": True}),
@@ -150,6 +160,14 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     ),
     "llama: pieces": ("llama", metaspace, {"tokenizer_class": "LlamaTokenizer"}),
     "llama: pieces, no space": ("llama", metaspace, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}),
+    "llama: pieces, space by a normalizer": ("llama", prepended, {"tokenizer_class": "LlamaTokenizer"}),
+    "llama: pieces, space by a normalizer, named": (
+        "llama", prepended, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True}
+    ),
+    "llama: pieces, no space by a normalizer": (
+        "llama", prepended, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}
+    ),
+    "llama: pieces, normalizer of another class": ("llama", prepended, FAST),
     "llama: pieces, added token": ("llama", metaspace, {**FAST, **ADDED}),
     "llama: special tokens added": ("llama", metaspace, {**FAST, **SPECIAL_ADDED}),
     "t5": ("t5", unigram, {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}),

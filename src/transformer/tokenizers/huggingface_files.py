@@ -9,6 +9,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from transformer.errors import BundleError, DataError
 from transformer.tokenizers.library_checks import read_library_tokenizer
+from transformer.tokenizers.sentencepiece import SPACE
 
 TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
@@ -150,6 +151,10 @@ def _apply_options(content: dict[str, Any], kind: str, options: Mapping[str, Any
     if kind == GPT2:
         for step in _steps(content, "pre_tokenizer", "ByteLevel"):
             step["add_prefix_space"] = bool(options.get("add_prefix_space", False))
+    if kind == LLAMA and content.get("pre_tokenizer") is None and any(_steps(content, "normalizer", "Prepend")):
+        metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
+        content["pre_tokenizer"] = metaspace  # which adds no space before a text that begins with one
+        _remove_steps(content, "normalizer", "normalizers", "Prepend")
     if kind == LLAMA and options.get("add_prefix_space") is False:
         for part in ("pre_tokenizer", "decoder"):
             for step in _steps(content, part, "Metaspace"):
@@ -170,7 +175,8 @@ def _apply_bert_options(content: dict[str, Any], options: Mapping[str, Any]) -> 
         for option, (name, default) in NORMALIZER_OPTIONS.items():
             if name in normalizer and options.get(option) not in (None, normalizer[name]):
                 raise BundleError(
-                    f"{option}={options[option]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does; make the two agree"
+                    f"{option}={options[option]} in {CONFIG_FILE} is not what {TOKENIZER_FILE} does, "
+                    f"which is {name}={json.dumps(normalizer[name])}; correct the one that is wrong"
                 )
             normalizer[name] = default if options.get(option) is None else options[option]
     content["normalizer"] = normalizer
