@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transformer.bundle.bundle import Bundle
-from transformer.text.languages import language_of_files, parse_language
+from transformer.text.languages import AMBIGUOUS_CODES, language_of_files, parse_language
 
 LANGUAGES: Final = "languages"
 """Key of the provenance."""
@@ -50,4 +50,5 @@ def _parse(tag: object) -> str | None:
 
 def _language_of_files(paths: object) -> str | None:
     names = paths if isinstance(paths, list) else [paths]
-    return language_of_files(name for name in names if isinstance(name, str))
+    tag = language_of_files(name for name in names if isinstance(name, str))
+    return None if tag in AMBIGUOUS_CODES else tag

@@ -82,6 +82,7 @@ class DataReport:
     carriage_returns: int = 0
     replaced_lines: int = 0
     line_breaks: int = 0
+    language_headers: int = 0
     test_lines: int | None = None
     test_overlap: int | None = None
     files: list[dict[str, Any]] = field(default_factory=list)
@@ -116,6 +117,7 @@ class DataReport:
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
         self.replaced_lines += counts.source.replaced + counts.target.replaced
         self.line_breaks += counts.line_breaks
+        self.language_headers += counts.language_headers
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as JSON values, with a count for every reason."""
@@ -158,6 +160,8 @@ class DataReport:
             )
         if self.line_breaks:
             report.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
+        if self.language_headers:
+            report.append(f"first rows that name two languages, read as headers {self.language_headers:,}")
         report.extend(TraitCounts(self.traits).lines())
         if self.test_lines is not None:
             report.append(f"test lines that are also training sources: {self.test_overlap:,} of {self.test_lines:,}")

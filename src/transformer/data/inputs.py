@@ -60,10 +60,10 @@ class CorpusFile:
             assert settings.languages is not None
             return read_tmx(path, settings.languages, counts, settings.invalid_utf8)
         if suffix == ".tsv":
-            return read_tsv(path, settings.columns, counts, settings.invalid_utf8)
+            return read_tsv(path, settings.columns, counts, settings.invalid_utf8, languages=True)
         names = settings.languages or ("source", "target")
         if suffix == ".csv":
-            return read_csv(path, settings.columns, counts, settings.invalid_utf8, names)
+            return read_csv(path, settings.columns, counts, settings.invalid_utf8, names, languages=True)
         columns = settings.columns or names
         if suffix == ".jsonl":
             return read_jsonl(path, columns, counts, settings.invalid_utf8)

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 from transformer.data.config import DataConfig, as_list
 from transformer.data.readers import Pair
-from transformer.text.languages import detect_language, language_of_column, language_of_files, parse_language
+from transformer.text.languages import (
+    AMBIGUOUS_CODES,
+    detect_language,
+    language_of_column,
+    language_of_files,
+    parse_language,
+)
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,15 @@ def _identify(
         return IdentifiedLanguage(tag, "data.languages")
     if settings.columns and (tag := language_of_column(str(settings.columns[side]))):
         return IdentifiedLanguage(tag, "name of its column")
-    if tag := language_of_files(as_list((settings.source, settings.target)[side])):
-        return IdentifiedLanguage(tag, "name of its file")
+    named = language_of_files(as_list((settings.source, settings.target)[side]))
+    if named is not None and named not in AMBIGUOUS_CODES:
+        return IdentifiedLanguage(named, "name of its file")
+    detected = detect_language([pair[side] for pair in pairs]) if named or not pretrained[side] else None
+    if named is not None and named == detected:
+        return IdentifiedLanguage(named, "name of its file")
+    doubt = f", the name of its file may not mean {named}" if named else ""
     if tag := pretrained[side]:
-        return IdentifiedLanguage(tag, "as in the model that the run starts from")
-    if tag := detect_language([pair[side] for pair in pairs]):
-        return IdentifiedLanguage(tag, "detected")
-    return IdentifiedLanguage(None, f"set data.{key}")
+        return IdentifiedLanguage(tag, f"as in the model that the run starts from{doubt}")
+    if detected:
+        return IdentifiedLanguage(detected, f"detected{doubt}")
+    return IdentifiedLanguage(None, f"set data.{key}{doubt}")

@@ -5,12 +5,14 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final
 
 from transformer.config import describe_error
 from transformer.data.readers import Pair, PairCounts
 from transformer.errors import DataError
+from transformer.text.languages import language_of_header
 from transformer.text.lines import Invalid, is_overlong, read_lines
 
 Columns = tuple[int | str, int | str]
@@ -20,7 +22,9 @@ MAX_ROW_CHARACTERS: Final = 1 << 22
 """Maximum length of a row, which may hold much beside the two texts."""
 
 
-def read_tsv(path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid) -> Iterator[Pair]:
+def read_tsv(
+    path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid, *, languages: bool = False
+) -> Iterator[Pair]:
     """Yields two columns of a file of tab-separated lines.
 
     Column names are looked up in the first line, which is then a header; column numbers count from 1. Quotation marks
@@ -31,20 +35,30 @@ def read_tsv(path: Path, columns: Columns | None, counts: PairCounts, invalid: I
         columns: The two columns; None for a file of exactly two.
         counts: Counts that are updated while reading.
         invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
+        languages: Whether, without `columns`, a first row of the names of two languages is a header.
 
     Raises:
         DataError: the file cannot be read, a name is not in the first line, or a line has too few or too many columns.
     """
-    return _select(path, _tsv_rows(path, counts, invalid), columns, counts)
+    rows = _tsv_rows(path, counts, invalid)
+    if languages and columns is None:
+        rows = _without_languages(rows, counts)
+    return _select(path, rows, columns, counts)
 
 
 def read_csv(
-    path: Path, columns: Columns | None, counts: PairCounts, invalid: Invalid, names: Columns = ("source", "target")
+    path: Path,
+    columns: Columns | None,
+    counts: PairCounts,
+    invalid: Invalid,
+    names: Columns = ("source", "target"),
+    *,
+    languages: bool = False,
 ) -> Iterator[Pair]:
     """Yields two columns of a file of comma-separated values, by the rules of Python's csv module.
 
     Column names are looked up in the first row, as in `read_tsv`. Without `columns`, the first row is a header if it
-    holds `names`, which then are the columns.
+    holds `names`, which then are the columns; with `languages`, also if it is the names of two languages.
 
     Raises:
         DataError: same as `read_tsv`, or a quotation mark is never closed.
@@ -52,13 +66,20 @@ def read_csv(
     rows = csv_rows(path, counts, invalid)
     if columns is None and (first := next(rows, None)) is not None:
         columns = names if all(name in first[1] for name in names) else None
-        rows = _chained(first, rows)
+        rows = chain([first], rows)
+        if languages and columns is None:
+            rows = _without_languages(rows, counts)
     return _select(path, rows, columns, counts)
 
 
-def _chained(first: tuple[int, list[str]], rows: Rows) -> Rows:
-    yield first
-    yield from rows
+def _without_languages(rows: Rows, counts: PairCounts) -> Rows:
+    """Yields rows without a header of the names of two languages, which is counted."""
+    for is_first, row in zip(chain([True], repeat(False)), rows, strict=False):
+        names = {language_of_header(name) for name in row[1]} if is_first and len(row[1]) == 2 else {None}
+        if None not in names and len(names) == 2:
+            counts.language_headers += 1
+        else:
+            yield row
 
 
 def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
@@ -114,19 +135,20 @@ def _select(path: Path, rows: Rows, columns: Columns | None, counts: PairCounts)
         _, header = next(rows, (1, []))
     indices = [_column_index(column, header, path) for column in wanted]
     width = len(header) if header else 0 if columns else 2
+    is_first = not header
     for number, fields in rows:
-        width = width or len(fields)
+        width, n_columns = width or len(fields), f"{len(fields)} column{'s' * (len(fields) != 1)}"
         if len(fields) <= max(indices):
-            raise DataError(
-                f"{path}, line {number}: {len(fields)} columns, but data.columns={list(wanted)} needs "
-                f"{max(indices) + 1}; repair the line or set data.columns"
-            )
+            needed = f"data.columns={list(wanted)} needs {max(indices) + 1}" if columns else "two are expected"
+            remedy = "repair the line or set data.columns" if columns else "repair the line"
+            raise DataError(f"{path}, line {number}: {n_columns}, but {needed}; {remedy}")
         if len(fields) > width:
-            expected = f"the first line has {width}" if columns else "two are expected"
-            raise DataError(
-                f"{path}, line {number}: {len(fields)} columns, but {expected}; repair the line (a tab or comma within "
-                "a text makes two columns), or choose columns that all lines have, e.g. --set data.columns=1,2"
-            )
+            expected = "two are expected" if columns is None else f"the first line has {width}"
+            remedy = "repair the line (a tab or comma within a text makes two columns)"
+            if is_first:
+                remedy = "choose the two with the texts, e.g. --set data.columns=1,2, or " + remedy
+            raise DataError(f"{path}, line {number}: {n_columns}, but {expected}; {remedy}")
+        is_first = False
         pair = fields[indices[0]], fields[indices[1]]
         if any(map(is_overlong, pair)):
             counts.too_long += 1

@@ -13,6 +13,14 @@ NO_LANGUAGES: Final = frozenset({"mis", "mul", "und", "zxx"})
 """Codes for text of several languages, of an unknown one, or of none."""
 COMMON_CODES: Final = frozenset({"cmn", "fil", "tl", "yue"})
 """Codes that name files of corpora although they have no code of two letters, or are no longer current."""
+AMBIGUOUS_CODES: Final = frozenset({
+    "aa", "ab", "ae", "ba", "bi", "bo", "br", "ch", "co", "cr", "cu", "ee", "gn", "ie", "io", "kr", "kw", "lu",
+    "mh", "na", "ng", "om", "pi", "sc", "sd", "se", "sg", "sm", "ss", "st", "tk", "tn", "to", "ts", "tt", "tw",
+    "ve", "za",
+})  # fmt: skip
+"""Codes of languages that name a country, a part of a file or a program far more often as the suffix of a file."""
+MIN_NAME: Final = 4
+"""Minimum length of the name of a language in Latin letters; shorter words are codes of languages."""
 LANGUAGE_OF_SCRIPT: Final = {
     "Armenian": "hy", "Burmese": "my", "Georgian": "ka", "Greek": "el", "Gujarati": "gu", "Gurmukhi": "pa",
     "Han": "zh", "Hangul": "ko", "Hebrew": "he", "Kana": "ja", "Kannada": "kn", "Khmer": "km", "Lao": "lo",
@@ -54,6 +62,19 @@ def language_of_files(paths: Iterable[str]) -> str | None:
 def language_of_column(name: str) -> str | None:
     """Returns the language that the name of a column is, such as `en` or `translation.en`."""
     return _parse_name(name.rpartition(".")[2])
+
+
+def language_of_header(name: str) -> str | None:
+    """Returns the language that the header of a column is: a code such as `en`, or a name such as `English`."""
+    import langcodes
+
+    name = name.strip()
+    if (tag := _parse_name(name)) is not None or (name.isascii() and len(name) < MIN_NAME):
+        return tag
+    try:
+        return parse_language(str(langcodes.find(name)))
+    except LookupError:
+        return None
 
 
 def detect_language(lines: Sequence[str]) -> str | None:

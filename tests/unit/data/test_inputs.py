@@ -79,7 +79,7 @@ def test_tsv_columns_by_number_and_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"wide.tsv: no column 'fr' in its first line \(id, de, en\)"):
         read(wide, columns=("en", "fr"))
     short = compressed(tmp_path / "short.tsv", b"a\tb\nc\n")
-    with pytest.raises(DataError, match=r"short.tsv, line 2: 1 columns, but data.columns=\[1, 2\] needs 2"):
+    with pytest.raises(DataError, match=r"short.tsv, line 2: 1 column, but two are expected; repair"):
         read(short)
 
 
@@ -89,13 +89,22 @@ def test_a_row_with_more_columns_is_refused(tmp_path: Path, name: str) -> None:
     sign = "\t" if name == "x.tsv" else ","
     rows = [[f"cat {n}", f"Katze {n}"] for n in range(9)]
     path = write_lines(tmp_path / name, [sign.join(row) for row in [*rows, ["Price:", "5", "Preis:", "5"]]])
-    with pytest.raises(DataError, match=rf"{name}, line 10: 4 columns, but two are expected; .*--set data.columns=1,2"):
+    with pytest.raises(
+        DataError, match=rf"{name}, line 10: 4 columns, but two are expected; repair the line"
+    ) as caught:
         read(path)
+    assert "data.columns" not in str(caught.value), "the first two columns alone would be refused too"
     with pytest.raises(DataError, match=rf"{name}, line 10: 4 columns, but the first line has 2"):
         read(path, columns=(2, 1))
     path = write_lines(tmp_path / name, [sign.join(row) for row in [["a", "b", "c"], ["d", "e", "f"]]])
-    with pytest.raises(DataError, match="line 1: 3 columns, but two are expected"):
+    with pytest.raises(DataError, match=r"line 1: 3 columns, but two are expected; choose .*--set data\.columns=1,2"):
         read(path)
+    assert read(path, columns=(1, 2)) == [("a", "b"), ("d", "e")]
+    single = write_lines(tmp_path / f"single-{name}", [sign.join("ab"), "c"])
+    with pytest.raises(DataError, match=rf"{name}, line 2: 1 column, but two are expected; repair the line$"):
+        read(single)
+    with pytest.raises(DataError, match=rf"{name}, line 2: 1 column, but data\.columns=\[1, 2\] needs 2; "):
+        read(single, columns=(1, 2))
     assert read(path, columns=(3, 1)) == [("c", "a"), ("f", "d")]
     assert read(path, columns=("c", "b")) == [("f", "e")]
     twice = write_lines(tmp_path / name, [sign.join(["a", "b", "a"]), sign.join("123")])
@@ -115,6 +124,26 @@ def test_csv_is_what_the_csv_module_writes(tmp_path: Path) -> None:
     assert read(named) == [("a", "b")], "the usual names are a header"
     assert read(named, columns=(1, 2)) == [("target", "source"), ("b", "a")]
     assert list(read_rows([named], None, ("source", "target"))) == [("a", "b")]
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "x.csv"])
+@pytest.mark.parametrize(
+    ("first", "is_header"),
+    [
+        (("English", "German"), True), (("en", "de"), True), (("eng", "zh-Hans"), True), (("Deutsch", "Русский"), True),
+        (("English", "Englisch"), False), (("de", "de"), False), (("en", "x"), False), (("dog", "Hund"), False),
+        (("no", "so what"), False), (("Yes", "Ja"), False),
+    ],
+)  # fmt: skip
+def test_names_of_languages_are_a_header(tmp_path: Path, name: str, first: tuple[str, str], *, is_header: bool) -> None:
+    """Catches a header that becomes a pair, and a first pair of words that is lost."""
+    rows = [first, ("a dog", "ein Hund")]
+    path = write_lines(tmp_path / name, [("\t" if name == "x.tsv" else ",").join(row) for row in rows])
+    counts = PairCounts()
+    assert read(path, counts) == rows[is_header:]
+    assert counts.language_headers == is_header
+    assert read(path, columns=(1, 2)) == rows
+    assert list(read_rows([path], None, ("text", "label"))) == rows, "a label may be a language"
 
 
 @pytest.mark.parametrize("content", ["a,b\n\x1c,c\nd,\x1c\ne,f\x1c\n", "a,\x1c", '"\x1c",b\n"a\n\x1c",c'])

@@ -5,6 +5,8 @@ import unicodedata
 
 import pytest
 
+from transformer.data.config import DataConfig
+from transformer.data.languages import identify_languages
 from transformer.text.languages import (
     detect_language,
     language_of_column,
@@ -30,6 +32,27 @@ SENTENCES = {
     "lo": "ແມ່ຍິງອ່ານຈົດໝາຍທີ່ອ້າຍຂອງນາງສົ່ງໄປເຮືອນເກົ່າແຄມແມ່ນ້ຳໃນອາທິດແລ້ວ",
     "bo": "བུད་མེད་ཀྱིས་ཁོ་མོའི་ཕུ་བོས་བདུན་ཕྲག་སྔོན་མར་བསྐུར་བའི་ཡི་གེ་ཀློག་གི་ཡོད།",
 }
+
+
+@pytest.mark.parametrize(
+    ("suffix", "language", "tag", "origin"),
+    [
+        ("kr", "ko", "ko", "detected, the name of its file may not mean kr"),
+        ("aa", "de", "de", "detected, the name of its file may not mean aa"),
+        ("cz", "de", "de", "detected"),
+        ("bo", "bo", "bo", "name of its file"),
+        ("de", "en", "de", "name of its file"),
+    ],
+)
+def test_a_suffix_that_is_rarely_a_language_must_agree_with_the_text(
+    suffix: str, language: str, tag: str, origin: str
+) -> None:
+    """Catches Korean that counts as Kanuri because its file ends in the code of its country."""
+    settings = DataConfig(source=f"train.{suffix}", target="train.fr")
+    source, _ = identify_languages(settings, [(SENTENCES[language], SENTENCES["fr"])] * 20)
+    assert (source.tag, source.origin) == (tag, origin)
+    unknown, _ = identify_languages(settings, [("1", "2")])
+    assert unknown.tag == (tag if origin == "name of its file" and suffix != "bo" else None)
 
 
 @pytest.mark.parametrize(
