@@ -9,7 +9,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
-from transformer.pipelines.translation.terminology import ADDRESS
+from transformer.pipelines.translation.terminology import without_addresses
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentence_splitting import MAX_TOKEN, WORD, SplitLine, split_line
@@ -167,9 +167,11 @@ class Segmenter:
         config, source_text = self.config, self.config.source_text
         if not config.copy or self._content(config.task).strip() or config.terminology.terms(text):
             return False
-        if not has_letter(text):
-            return source_text is None or not source_text.has_text_without_letters
-        return ADDRESS.fullmatch(text) is not None
+        rest = without_addresses(text)
+        if has_letter(rest):
+            return False
+        learned = source_text is not None and source_text.has_text_without_letters
+        return not learned or (rest != text and not any(map(str.isnumeric, rest)))
 
     def _split(self, texts: Sequence[str]) -> Iterator[tuple[SplitLine, list[list[int]]]]:
         """Yields how each text is split, and the tokens of its pieces without EOS."""

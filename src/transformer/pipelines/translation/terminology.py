@@ -10,11 +10,20 @@ from typing import Final
 
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, strip_tags
+from transformer.text.normalization import normalize_spaces
 
+_BRACKETED: Final = r"\([^\s<>\"'()]*\)"
 ADDRESS: Final = re.compile(
-    r"(?:https?://|www\.)[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
+    r"(?:(?:https?|ftps?|sftp|file)://|www\.)"
+    rf"(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'])*(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'.,;:!?)\]}}])"
+    r"|(?:\bmailto:)?(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
 )
-"""An address of a page or of mail."""
+"""An address of a page, a file or mail; brackets in pairs and no punctuation at its end belong to it."""
+_DOMAIN: Final = re.compile(
+    r"(?<!\S)[<(\[]*(?:[a-z0-9][a-z0-9-]*+\.)+(?:[a-z]{2}|com|org|net|edu|gov|info|int|mil|app|dev)"
+    r"(?::\d+)?(?:[/?#]\S*)?[>)\].,;:!?]*(?!\S)"
+)
+"""A word that is the name of a host, perhaps with a path. Within a sentence, two words may look so."""
 PATTERNS: Final[dict[str, str]] = {
     "urls": ADDRESS.pattern,
     "tags": TAG,
@@ -25,6 +34,11 @@ PATTERNS: Final[dict[str, str]] = {
 }
 
 
+def without_addresses(text: str) -> str:
+    """Returns a text without its addresses, and without words that are the names of hosts."""
+    return _DOMAIN.sub("", ADDRESS.sub("", text))
+
+
 @dataclass(frozen=True)
 class Terminology:
     """Constraints on the words and spans of translations.
@@ -32,7 +46,8 @@ class Terminology:
     Attributes:
         banned: Phrases that must not occur as whole words, in this spelling, except within a protected span.
         glossary: Pairs of source term and target term. If the source term occurs in a line as whole words, the target
-            term must occur in its translation as whole words.
+            term must occur in its translation as whole words. Kinds of white space and invisible characters make no
+            difference in a source term.
         protected: Kinds of spans that must occur in the translation unchanged, as often as in the line:
             placeholders (`{name}`, `%s`, `${x}`), entities (`&amp;`), urls (and mail addresses) and numbers; and tags
             (`<b>`), which are removed before translation and restored after it.
@@ -54,7 +69,7 @@ class Terminology:
             if kind not in PATTERNS:
                 raise ConfigError(f"protected={kind!r} is unknown; choose from {', '.join(sorted(PATTERNS))}")
         for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
-            if not phrase.strip():
+            if not normalize_spaces(phrase):
                 raise DataError("an empty phrase or term has no effect; leave it out")
         for _, target in self.glossary:
             if contained := [phrase for phrase in self.banned if _contains(target, phrase)]:
@@ -76,7 +91,7 @@ class Terminology:
         """Returns the glossary entries whose source term occurs in a line; a longer term hides those within it."""
         if self._term_pattern is None:
             return []
-        sources = dict.fromkeys(match.group() for match in self._term_pattern.finditer(line))
+        sources = dict.fromkeys(match.group() for match in self._term_pattern.finditer(normalize_spaces(line)))
         return [(source, self._targets[source]) for source in sources]
 
     def protected_spans(self, line: str) -> list[str]:
@@ -142,7 +157,7 @@ class Terminology:
 
     @cached_property
     def _targets(self) -> dict[str, str]:
-        return {source: self.normalize(target) for source, target in self.glossary}
+        return {normalize_spaces(source): self.normalize(target) for source, target in self.glossary}
 
     @cached_property
     def _term_pattern(self) -> re.Pattern[str] | None:
@@ -226,7 +241,7 @@ def glossary_terms(rows: Iterable[tuple[int, list[str]]], name: str) -> list[tup
                 f"{name}, line {number}: expected a source term, a tab and a target term (in a .csv, a comma); correct "
                 "the line"
             )
-        source, target = fields
+        source, target = normalize_spaces(fields[0]), fields[1]
         if terms.setdefault(source, target) != target:
             raise DataError(
                 f"{name}, line {number}: {source!r} is translated as {terms[source]!r} in an earlier line; keep one of "

@@ -3,6 +3,7 @@
 from typing import Final
 
 from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.sentencepiece import SPACE
 
 MAX_NAMED: Final = 8
 """Maximum number of characters that a flag names."""
@@ -24,14 +25,15 @@ class UnseenCharacters:
         self._unseen: set[str] = set()
 
     def find(self, text: str) -> tuple[str, ...]:
-        """Returns the unseen characters of a text, sorted; none is white space."""
-        if self._seen.issuperset(text):
+        """Returns the unseen characters of a text, as the tokenizer normalizes it, sorted; none is white space."""
+        if text.isascii() and self._seen.issuperset(text):
             return ()
-        new = set(self._tokenizer.normalize(text)) - self._seen - self._unseen
+        characters = set(self._tokenizer.normalize(text).replace(SPACE, " "))
+        new = characters - self._seen - self._unseen
         for character in new:
             is_known = character.isspace() or (not self._is_recorded and not self._is_unknown(character))
             (self._seen if is_known else self._unseen).add(character)
-        return tuple(sorted(self._unseen.intersection(text)))
+        return tuple(sorted(self._unseen & characters))
 
     def _is_unknown(self, character: str) -> bool:
         return self._tokenizer.special_tokens.unk in self._tokenizer.encode(character)

@@ -18,7 +18,7 @@ from transformer.pipelines.translation.segmentation import (
     SEEDS_PER_LINE,
     Segmenter,
 )
-from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.terminology import Terminology, without_addresses
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -147,7 +147,26 @@ def test_a_line_with_too_many_sentences_gets_pieces_of_typical_length() -> None:
     assert again.split.pieces == single.split.pieces
 
 
-@pytest.mark.parametrize("text", ["-", "...", "7", "1.", "😀", "https://example.org/x", "a@b.org", "3.5 %"])
+ADDRESSES = [
+    "https://en.wikipedia.org/wiki/Foo_(bar)", "https://a.b/c.", "<https://a.b/c>", "ftp://x.y", "mailto:me@x.org",
+    "example.com", "(example.de/a?b=c#d)", "https://a.b https://c.d/e", "1. http://a.b, www.c.d; <me@x.org>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["see example.com", "https://a.b is down", "e.g. a", "Yes.No", "e.g.", "p.m.", "U.S."])
+def test_text_beside_addresses_is_translated(text: str) -> None:
+    """Catches sentences and abbreviations that are taken for addresses."""
+    assert not segmenter(max_source_tokens=40).segment([text])[0].is_copied
+
+
+def test_addresses_are_found_in_linear_time() -> None:
+    """Catches a pattern that tries all ways to read brackets or dots; the test would not end."""
+    for part in ("(a", "()", "((", "a.", ".", "a@", "[", "http://("):
+        without_addresses("http://" + part * 20_000 + " x")
+        without_addresses(part * 20_000 + "!")
+
+
+@pytest.mark.parametrize("text", ["-", "...", "7", "1.", "😀", "https://example.org/x", "a@b.org", "3.5 %", *ADDRESSES])
 def test_a_line_without_anything_to_translate_is_copied(text: str) -> None:
     """Catches sentences that a model invents for signs and addresses, and a copy that was not wanted."""
     (line,) = segmenter().segment([f" {text}\t"])
@@ -198,3 +217,22 @@ def test_unseen_characters_are_named() -> None:
     made = segmenter(max_source_tokens=40, source_text=source_text({1: 9}, characters="one two"))
     lines = made.segment(["one ☃ two\u3000ж", "two one", "☃☃", "\ufeffone"])
     assert [line.unseen for line in lines] == [("ж", "☃"), (), (), ()]  # the third line is copied
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "unseen"),
+    [
+        ({"normalize": True}, "cafe\u0301", ("é",)),
+        ({"normalize": True}, "café", ("é",)),
+        ({"normalize": True}, "ca\u00adfe\u200b", ()),
+        ({"lowercase": True}, "CAFE Ж", ("ж",)),
+        ({}, "cafe\u0301", ("\u0301",)),
+    ],
+)
+def test_unseen_characters_are_those_that_the_model_sees(
+    options: dict[str, Any], text: str, unseen: tuple[str, ...]
+) -> None:
+    """Catches a composed or lower-case character that is looked for as it was written."""
+    lines = ["cafe"] * 9
+    pair = TokenizerPair.train(lambda: lines, lambda: lines, TokenizerConfig(vocab_size=300, **options))
+    assert UnseenCharacters(pair.source, set("cafe")).find(text) == unseen

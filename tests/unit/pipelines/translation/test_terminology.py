@@ -207,3 +207,25 @@ def test_the_old_keyword_of_the_terminology_still_works(tiny_run: Path) -> None:
     with pytest.warns(DeprecationWarning, match="lexicon"):
         again = Translator(translator.model, translator.tokenizers, max_source_tokens=20, lexicon=terminology)
     assert again.terminology.banned == terminology.banned
+
+
+def test_space_and_invisible_characters_do_not_hide_a_term() -> None:
+    """Catches a term that is silently not applied because of a no-break space or a soft hyphen."""
+    terminology = Terminology(glossary=[("big  cakes", "Kuchen"), ("woman", "Frau")])
+    for line in ("big cakes", "big\u00a0cakes", "big  cakes", "big\u200b cakes\u00ad"):
+        assert terminology.required_phrases(line) == {"Kuchen": 1}
+    assert terminology.terms("A wo\u00adman sells.") == [("woman", "Frau")]
+    assert terminology.terms("bigcakes womans") == []
+    counts = TerminologyCounts()
+    counts.add(terminology, "A wo\u00adman, big\u00a0cakes", "Frau")
+    assert str(counts).startswith("glossary: 1 of 2 terms")
+    with pytest.raises(DataError, match="'big cakes' is translated as 'x' in an earlier line"):
+        read_glossary(["big cakes\tx", "big\u00a0cakes\ty"], "terms")
+
+
+def test_brackets_in_pairs_belong_to_an_address() -> None:
+    """Catches an address whose last bracket is lost, and a bracket around an address that is taken as its part."""
+    terminology = Terminology(protected=["urls"])
+    line = "(see https://a.b/Foo_(bar), http://a.b/c) or <ftp://x.y/z>; mailto:me@x.org, www.a.b/(c/d."
+    expected = ["https://a.b/Foo_(bar)", "http://a.b/c", "ftp://x.y/z", "mailto:me@x.org", "www.a.b/(c/d"]
+    assert terminology.protected_spans(line) == expected
