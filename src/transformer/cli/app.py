@@ -58,7 +58,8 @@ def main() -> None:
         sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:
-        _refuse(error, f"{error.format_message()} See transformer --help.")
+        message = error.format_message().replace("Value error, ", "")  # the words of pydantic
+        _refuse(error, f"{message} See transformer --help.")
     except TransformerError as error:
         _refuse(error, str(error))
     except typer.Exit as end:

@@ -46,6 +46,10 @@ class Notes:
         for flag in flags:
             self.say(f"line {number}: {flag}")
 
+    def add_copied(self) -> None:
+        """Counts a line that was copied because there is nothing to translate."""
+        self._summary.n_copied += 1
+
     def say(self, message: str) -> None:
         """Prints a message that is not about a line."""
         if not self._quiet:

@@ -130,6 +130,8 @@ def translate(
                 number += 1
                 sink.write(format_line(number, source, translation).encode() + b"\n")
                 notes.add(number, (*translation.flags, *_cut_flags(source)), translation.unseen)
+                if translation.is_copied:
+                    notes.add_copied()
                 tally.add(translator.terminology, source, translation.text)
                 for write in side_outputs:
                     write(number, translator, translation)

@@ -105,7 +105,7 @@ class VerifiedFolder(Generic[M]):
         self.folder, self._type = folder, folder_type
         if not (folder / MANIFEST).is_file():
             raise folder_type.error(
-                f"{folder} is not a {folder_type.noun}: it has no {MANIFEST}; give a folder that is whole"
+                f"{folder} is not a {folder_type.noun}: it has no {MANIFEST}; check the path, or copy it again"
             )
         raw = self._read(MANIFEST, MAX_MANIFEST_BYTES)
         if self._read(MANIFEST_SUM, 65).decode("ascii", errors="replace") != f"{hashlib.sha256(raw).hexdigest()}\n":

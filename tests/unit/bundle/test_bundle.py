@@ -92,7 +92,7 @@ def test_missing_and_foreign_folders(folder: Path, tmp_path: Path) -> None:
     """Catches a traceback for a wrong path."""
     with pytest.raises(BundleError, match=r"nowhere does not exist; give a bundle or a run folder"):
         load_bundle(tmp_path / "nowhere")
-    with pytest.raises(BundleError, match=r"is not a model: it has no manifest.json"):
+    with pytest.raises(BundleError, match=r"is not a model: it has no manifest.json; check the path, or copy it again"):
         load_bundle(tmp_path)
     (folder / "config.json").unlink()
     with pytest.raises(BundleError, match=r"config.json: No such file or directory; the model is incomplete"):

@@ -39,6 +39,13 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     ]
 
 
+def test_copied_lines_are_counted(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches lines that are no longer translated, without a note, and empty lines that count as copied."""
+    result = run("translate", tiny_run, "--input", write_lines(tmp_path / "lines", ["7", "", "one", "example.com"]))
+    assert result.stdout.splitlines()[::3] == ["7", "example.com"]
+    assert "\n2 lines without letters, or with addresses alone, were copied\n" in result.stderr
+
+
 def test_a_huge_line_has_a_line_of_output(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a line that shifts all after it, or that ends the command."""
     source = write_lines(tmp_path / "source.txt", ["one", "\u00fc" * 3_000_000, "one"])
@@ -74,6 +81,7 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
         (["--top-k", 5], "--top-k has no effect without --sample; add it"),
         (["--average", "probability"], "--average has no effect without --ensemble; add a model to it"),
         (["--diversity", 1], "--diversity has no effect without --groups; choose e.g. --beam 4 --groups 2"),
+        (["--split", "words"], "Invalid value for '--split': 'words' is not one of 'auto', 'sentence', 'none'"),
         (["--protect", "words"], "protected='words' is unknown"),
         (["--alignment", "INPUT"], "is both input and output; choose another output file"),
         (["--alignment", "LONG", "--attention", "LONG"], "is used for two outputs; choose another file"),

@@ -94,6 +94,7 @@ def test_a_code_is_no_text(bundle: Bundle) -> None:
     whole, number, address, unknown, snowman = translator.translations(lines)
     assert (whole.unseen, snowman.unseen) == ((), ("☃",))
     assert [translation.text for translation in (number, address, unknown)] == [" 7", "http://a.b/c", "3,5 %"]
+    assert [translation.is_copied for translation in (whole, number, address, unknown)] == [False, True, True, True]
     assert (number.flags, address.flags, unknown.flags) == ((), (), (UNKNOWN,))
     assert make_translator(bundle, task=">>deu<< ").translations(["7"])[0].text == "7"
 

@@ -70,6 +70,7 @@ class Assembler:
         warnings = self._language_warnings(line) if code else ()
         text = line.text[len(code) :].lstrip() if code else line.text
         copied = Translation((replace(EMPTY_ALTERNATIVE, text=text),), (*flags, *warnings))
+        copied = replace(copied, is_copied=bool(text) and not line.too_long)
         return copied.with_outer_space(line.text, *line.outer)
 
     def _join(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:

@@ -24,12 +24,14 @@ class FlagSummary:
         first_lines: First line with each flag, counted from 1.
         n_uncounted: Number of flags beyond `MAX_FLAGS` different ones.
         unseen: Number of lines with each character that was never seen in training.
+        n_copied: Number of lines that were copied because there is nothing to translate.
     """
 
     n_lines: Counter[str] = field(default_factory=Counter)
     first_lines: dict[str, int] = field(default_factory=dict)
     n_uncounted: int = 0
     unseen: Counter[str] = field(default_factory=Counter)
+    n_copied: int = 0
 
     def add(self, number: int, flags: Sequence[str], unseen: Sequence[str] = ()) -> None:
         """Adds the flags of a line.
@@ -52,7 +54,7 @@ class FlagSummary:
     @property
     def hides_lines(self) -> bool:
         """Whether there are notes on lines that `notes` does not name."""
-        return len(self.n_lines) > MAX_NOTES or any(n > 1 for n in self.n_lines.values())
+        return bool(self.unseen) or len(self.n_lines) > MAX_NOTES or any(n > 1 for n in self.n_lines.values())
 
     def notes(self) -> list[str]:
         """Returns one note per flag, with its first line and the number of others, the most frequent ones first."""
@@ -62,7 +64,12 @@ class FlagSummary:
             n_more = len(self.unseen) - MAX_CHARACTERS
             notes.append(UNSEEN + named + (f" and {n_more:,} more characters" if n_more > 0 else ""))
         if len(self.n_lines) > MAX_NOTES:
-            notes.append(f"{len(self.n_lines) - MAX_NOTES + self.n_uncounted:,} other notes")
+            n_named = sum(n for _, n in self.n_lines.most_common(MAX_NOTES))
+            n_others = self.n_lines.total() - n_named + self.n_uncounted
+            notes.append(f"{n_others:,} other note{'s' * (n_others > 1)}")
+        if self.n_copied:
+            lines, were = ("line", "was") if self.n_copied == 1 else ("lines", "were")
+            notes.append(f"{self.n_copied:,} {lines} without letters, or with addresses alone, {were} copied")
         return notes
 
     def _note(self, flag: str) -> str:

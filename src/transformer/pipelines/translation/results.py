@@ -62,6 +62,7 @@ class Translation:
             (one of invisible characters). For each word of the segments' sources that the model sees, the word of the
             input line that contains it; for each word of their translations, the word of the final text.
         unseen: Characters of the line that did not occur in training, which a flag names too.
+        is_copied: Whether the line was copied because there is nothing to translate in it; False for an empty line.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -69,6 +70,7 @@ class Translation:
     sources: tuple[Tokens, ...] = ()
     words: tuple[list[int], list[int]] | None = None
     unseen: tuple[str, ...] = ()
+    is_copied: bool = False
 
     @property
     def text(self) -> str:

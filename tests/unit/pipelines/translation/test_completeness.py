@@ -49,6 +49,31 @@ def test_notes_on_many_lines_are_few() -> None:
     assert summary.notes()[-1] == "10,092 other notes"
 
 
+def test_other_notes_are_counted_by_line() -> None:
+    """Catches a count of kinds of notes where the other counts are of lines."""
+    summary = FlagSummary()
+    for kind in range(12):
+        for number in range(100):
+            summary.add(number, (f"{kind} is missing",))
+    assert summary.notes()[-1] == "200 other notes"
+
+
+def test_lines_that_notes_do_not_name() -> None:
+    """Catches characters without their lines, and no word about how to see these."""
+    summary = FlagSummary()
+    assert not summary.hides_lines
+    summary.add(3, (unseen_flag(("☃",)),), ("☃",))
+    assert summary.hides_lines
+
+
+@pytest.mark.parametrize(("count", "note"), [(0, None), (1, "1 line "), (3, "3 lines ")])
+def test_copied_lines_are_told(count: int, note: str | None) -> None:
+    """Catches lines that are no longer translated, without a word about it."""
+    notes = FlagSummary(n_copied=count).notes()
+    end = f"without letters, or with addresses alone, {'was' if count == 1 else 'were'} copied"
+    assert notes == ([] if note is None else [note + end])
+
+
 def test_outer_space_is_put_back_around_all_alternatives() -> None:
     """Catches white space that is lost, line ends that come back, and word numbers that ignore an invisible word."""
     alternatives = Alternative("eins zwei", -1.0, -1.0, finished=True), Alternative("zwei", -2.0, -2.0, finished=True)
