@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Final
 
+import regex
+
 from transformer.text.scripts import count_letters
 
 COMPRESSIONS: Final = frozenset({".gz", ".zst"})
@@ -19,6 +21,7 @@ AMBIGUOUS_CODES: Final = frozenset({
     "ve", "za",
 })  # fmt: skip
 """Codes of languages that name a country, a part of a file or a program far more often as the suffix of a file."""
+_LANGUAGE_NAME: Final = regex.compile(r"[\p{L}\p{M} ()'’-]{1,40}")
 MIN_NAME: Final = 4
 """Minimum length of the name of a language in Latin letters; shorter words are codes of languages."""
 LANGUAGE_OF_SCRIPT: Final = {
@@ -71,6 +74,8 @@ def language_of_header(name: str) -> str | None:
     name = name.strip()
     if (tag := _parse_name(name)) is not None or (name.isascii() and len(name) < MIN_NAME):
         return tag
+    if not _LANGUAGE_NAME.fullmatch(name):  # the table of names cannot be asked for e.g. a NUL
+        return None
     try:
         return parse_language(str(langcodes.find(name)))
     except LookupError:

@@ -132,7 +132,7 @@ def test_csv_is_what_the_csv_module_writes(tmp_path: Path) -> None:
     [
         (("English", "German"), True), (("en", "de"), True), (("eng", "zh-Hans"), True), (("Deutsch", "Русский"), True),
         (("English", "Englisch"), False), (("de", "de"), False), (("en", "x"), False), (("dog", "Hund"), False),
-        (("no", "so what"), False), (("Yes", "Ja"), False),
+        (("no", "so what"), False), (("Yes", "Ja"), False), (("English\0", "a\0b"), False),
     ],
 )  # fmt: skip
 def test_names_of_languages_are_a_header(tmp_path: Path, name: str, first: tuple[str, str], *, is_header: bool) -> None:
