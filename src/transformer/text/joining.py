@@ -6,7 +6,7 @@ from typing import Final
 import regex
 
 _UNSPACED: Final = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\uff01-\uff9f"
-_UNSPACED_END: Final = regex.compile(rf"[{_UNSPACED}][^\p{{L}}\p{{N}}]*\Z")
+_UNSPACED_END: Final = regex.compile(rf"[{_UNSPACED}](?:[^\p{{L}}\p{{N}}]|[\p{{L}}\p{{N}}]++(?![.!?]+\Z))*\Z")
 _UNSPACED_START: Final = regex.compile(rf"[^\p{{L}}\p{{N}}]*[{_UNSPACED}]")
 _EDGE: Final = 32
 """Number of characters at the end of a sentence that are looked at."""

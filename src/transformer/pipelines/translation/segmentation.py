@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Final
 
 from transformer.decoding import Constraint, Tokens
@@ -61,6 +62,7 @@ class SegmentedLine:
         is_copied: Whether the line is its own translation.
         too_long: What makes a copied line too long to be translated, for its readers; empty if nothing does.
         unseen: Characters that did not occur in training.
+        prefix: Text that the translation must begin with.
     """
 
     text: str
@@ -71,6 +73,7 @@ class SegmentedLine:
     is_copied: bool = False
     too_long: str = ""
     unseen: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Segmenter:
 
         Args:
             lines: Lines of text, without line ends.
-            prefixes: Beginning of the translation of each line; for a split line, of its first segment.
+            prefixes: Beginning of the translation of each line; its sentences are those of the first segments.
             first_line: Number of lines before these, from which the random streams are numbered.
 
         Raises:
@@ -107,7 +110,7 @@ class Segmenter:
         """
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
-        starts = [()] * len(lines) if prefixes is None else map(tuple, self.tokenizers.target.encode_batch(prefixes))
+        starts = [""] * len(lines) if prefixes is None else prefixes
         outer_spaces = [split_outer_space(line) for line in lines]
         tag_free = [self.config.terminology.tag_free(line) for _, line, _ in outer_spaces]
         contents = [self._content(line.text) for line in tag_free]
@@ -130,6 +133,7 @@ class Segmenter:
                 is_copied[number],
                 too_long[number],
                 () if is_copied[number] else self.unseen.find(contents[number]),
+                start,
             )
             for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
                 zip(outer_spaces, tag_free, self._split(texts), starts, strict=True)
@@ -139,8 +143,7 @@ class Segmenter:
     def by_sentence(self, line: SegmentedLine) -> SegmentedLine:
         """Returns a line that is split at all of its sentence ends."""
         split, tokens = self._split_text(self.config.task + line.tag_free.text, max_sentences=1)
-        first = line.segments[0]
-        segments = self._segments(split, tokens, first.prefix, first.number // SEEDS_PER_LINE)
+        segments = self._segments(split, tokens, line.prefix, line.segments[0].number // SEEDS_PER_LINE)
         return replace(line, split=split, segments=tuple(segments))
 
     def _content(self, text: str) -> str:
@@ -222,12 +225,12 @@ class Segmenter:
         return split, [piece[:max_tokens] for piece in _encode(self.tokenizers.source, split.pieces)]
 
     def _segments(
-        self, split: SplitLine, tokens: Iterable[list[int]], prefix: Tokens, line_number: int
+        self, split: SplitLine, tokens: Iterable[list[int]], prefix: str, line_number: int
     ) -> Iterator[Segment]:
-        """Yields the segments of a line; the first one begins with the prefix."""
+        """Yields the segments of a line; the first ones begin with the sentences of the prefix."""
         end = self.tokenizers.source.special_tokens.eos or 0
-        for index, (text, piece) in enumerate(zip(split.pieces, tokens, strict=True)):
-            start = () if index else prefix
+        starts = self._prefixes(split, prefix)
+        for index, (text, piece, start) in enumerate(zip(split.pieces, tokens, starts, strict=True)):
             yield Segment(
                 tokens=[*piece, end],
                 prefix=start,
@@ -235,6 +238,17 @@ class Segmenter:
                 number=line_number * SEEDS_PER_LINE + index,
                 required=self.constraint_tokenizer.constraints(text.removeprefix(self.config.task.rstrip())),
             )
+
+    def _prefixes(self, split: SplitLine, prefix: str) -> list[Tokens]:
+        """Returns the tokens that the translation of each piece begins with: as many sentences as the piece has."""
+        texts = [prefix, *([""] * len(split.pieces))][: len(split.pieces)]
+        if prefix and split.is_clean and len(texts) > 1:
+            sentences = sentence_spans(prefix, self.config.target_language)
+            counts = [max(1, len(self._sentence_spans(piece))) for piece in split.pieces]
+            starts = [0, *(sentences[count][0] for count in accumulate(counts[:-1]) if count < len(sentences))]
+            parts = [prefix[start:end] for start, end in pairwise([*starts, len(prefix)])]
+            texts = [*(part.rstrip() for part in parts[:-1]), parts[-1], *texts[len(parts) :]]
+        return [tuple(self.tokenizers.target.encode(text)) if text else () for text in texts]
 
     def _limit(self, n_known: int) -> int:
         """Returns the maximum number of tokens of a translation, EOS included, given those of source and prefix."""

@@ -50,6 +50,27 @@ def test_every_line_has_its_own_segments_in_order() -> None:
         assert all(segment.tokens[-1] == EOS and len(segment.tokens) <= 8 for segment in line.segments)
 
 
+@pytest.mark.parametrize(
+    ("prefix", "parts"),
+    [
+        ("Eins. Zw", ["Eins.", "Zw", ""]),
+        ("Eins. Zwei. Drei. Vier", ["Eins.", "Zwei.", "Drei. Vier"]),
+        ("Eins.", ["Eins.", "", ""]),
+        ("Ei", ["Ei", "", ""]),
+        ("", ["", "", ""]),
+    ],
+)
+def test_the_sentences_of_a_prefix_belong_to_those_of_the_line(prefix: str, parts: list[str]) -> None:
+    """Catches a first sentence whose translation repeats the second one, because its prefix has both."""
+    made = segmenter(max_source_tokens=40, source_text=source_text({1: 99}))
+    (line,) = made.segment(["One. Two. Three."], [prefix])
+    expected = [tuple(TOKENIZERS.target.encode(part)) for part in parts]
+    assert [segment.prefix for segment in line.segments] == expected
+    assert [segment.prefix for segment in made.by_sentence(line).segments] == expected
+    (whole,) = segmenter(max_source_tokens=40).segment(["One. Two. Three."], [prefix])
+    assert [segment.prefix for segment in whole.segments] == [tuple(TOKENIZERS.target.encode(prefix))]
+
+
 def test_random_streams_are_numbered_by_line() -> None:
     """Catches a number that depends on how many segments precede, or that two segments share."""
     lines = ["one two three. four five. " * 3, "one"]
