@@ -1,0 +1,208 @@
+"""The inspector's page: one self-contained file, or the data that a server sends to it."""
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transformer.inspection.passes import Pass
+from transformer.inspection.steps import Operand, Step, make_steps
+from transformer.models.parameter_count import parameters_by_block
+
+MAX_EMBEDDED: Final = 4_500_000
+"""Size in bytes, once compressed, up to which tensors are embedded in a page."""
+COMPRESSED_SHARE: Final = 0.9
+TOP: Final = 8
+"""Number of the most probable tokens that are listed at each position."""
+
+MEANINGS: Final = {
+    "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
+    "h": "heads", "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
+}  # fmt: skip
+"""What the letters of the axes stand for."""
+
+
+@dataclass(frozen=True)
+class PageData:
+    """What a page shows.
+
+    Attributes:
+        facts: Everything but the numbers of the tensors, as JSON.
+        tensors: The tensors by their ids.
+    """
+
+    facts: dict[str, Any]
+    tensors: list[Tensor]
+
+    def packed(self, limit: int = MAX_EMBEDDED) -> tuple[str, list[int]]:
+        """Returns tensors in base64, and the offset of each among the numbers; -1 for those that do not fit.
+
+        The bytes of all numbers are stored plane by plane, which compresses better, and deflated. Small tensors go
+        first.
+        """
+        offsets = [-1] * len(self.tensors)
+        total, parts = 0, []
+        for index in sorted(range(len(self.tensors)), key=lambda index: self.tensors[index].numel()):
+            numbers = self.tensors[index].numel()
+            if (total + numbers) * 4 * COMPRESSED_SHARE > limit:
+                break
+            offsets[index] = total
+            total += numbers
+            parts.append(self.numbers(index))
+        flat = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        planes = flat.view(np.uint8).reshape(-1, 4).T.copy()
+        deflated = zlib.compressobj(9, wbits=-15)
+        data = deflated.compress(planes.tobytes()) + deflated.flush()
+        return base64.b64encode(data).decode(), offsets
+
+    def numbers(self, index: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Returns the numbers of a tensor."""
+        return self.tensors[index].detach().float().contiguous().numpy().ravel().astype("<f4")
+
+
+class _Tensors:
+    """Numbers the tensors of a page; equal tensors have one number."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.entries: list[dict[str, Any]] = []
+        self._numbers: dict[Any, int] = {}
+
+    def add(self, tensor: Tensor, axes: tuple[str, ...]) -> int:
+        values = tensor.detach().float().contiguous()
+        key = tuple(values.shape), axes, values.numpy().tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tensors)
+            self.tensors.append(values)
+            self.entries.append({"shape": list(values.shape), "axes": list(axes)})
+        return self._numbers[key]
+
+
+def page_data(recorded: Pass) -> PageData:
+    """Returns what a page shows of a pass."""
+    steps = make_steps(recorded)
+    tensors = _Tensors()
+    entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
+    facts = {
+        "model": _model_facts(recorded),
+        "axes": {letter: meaning for letter, meaning in MEANINGS.items()},
+        "tokens": recorded.tokens,
+        "labels": recorded.label_names,
+        "label_ids": recorded.labels.tolist(),
+        "loss": {"value": float(recorded.loss), "smoothing": recorded.smoothing, "count": len(recorded.label_names)},
+        "steps": entries,
+        "parts": _parts(steps),
+        "attention": _attention(entries),
+        "probabilities": _probabilities(recorded),
+        "tensors": tensors.entries,
+    }
+    return PageData(facts, tensors.tensors)
+
+
+def _model_facts(recorded: Pass) -> dict[str, Any]:
+    config = recorded.bundle.config.model_dump()
+    sizes = parameters_by_block(recorded.model)
+    return {
+        "family": recorded.bundle.family,
+        "folder": recorded.bundle.folder.name if recorded.bundle.folder else "",
+        "parameters": sum(sizes.values()),
+        "shares": sizes,
+        "sizes": {key: config[key] for key in ("d_model", "N", "h", "d_ff", "norm_order") if key in config},
+    }
+
+
+def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> dict[str, Any]:
+    operation = step.operation
+    attributes: dict[str, Any] = {
+        key: str(value) if value in (float("inf"), float("-inf")) else value
+        for key, value in operation.attributes.items()
+        if key != "origin"
+    }
+    inputs = [_operand(part, tensors) for part in step.inputs]
+    if operation.kind == "embedding":
+        attributes["rows"], inputs = _used_rows(step, inputs, tensors)
+    if operation.kind == "rearrange":
+        attributes["origin"] = tensors.add(operation.attributes["origin"], ())
+    return {
+        "id": index, "kind": operation.kind, "title": step.title, "section": step.section, "block": step.block,
+        "inputs": inputs, "output": _operand(step.output, tensors), "attributes": attributes,
+        "formula": mathml(step.formula), "chain": {role: mathml(line) for role, line in step.gradients.items()},
+        "file": f"src/transformer/{operation.file}" if operation.file else "", "line": operation.line,
+        "module": operation.module, "paper": step.paper, "note": step.note, "readers": step.readers,
+    }  # fmt: skip
+
+
+def _operand(part: Operand, tensors: _Tensors) -> dict[str, Any]:
+    gradient = part.gradient
+    norm = None if gradient is None else float(gradient.norm())
+    facts = {
+        "role": part.role, "symbol": mathml(part.symbol), "axes": list(part.axes), "shape": list(part.tensor.shape),
+        "parameter": part.parameter, "tensor": tensors.add(part.tensor, part.axes), "gradient_norm": norm,
+        "gradient": None if gradient is None or part.parameter else tensors.add(gradient, part.axes),
+    }  # fmt: skip
+    return facts
+
+
+def _used_rows(
+    step: Step, inputs: list[dict[str, Any]], tensors: _Tensors
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Keeps only the rows of an embedding that a text uses."""
+    ids, table = step.operation.inputs
+    rows = sorted(set(ids.flatten().tolist()))
+    return rows, inputs
+
+
+def _parts(steps: list[Step]) -> list[dict[str, Any]]:
+    """Returns the path of a pass: sections, their blocks, and the numbers of the steps of each."""
+    parts: list[dict[str, Any]] = []
+    for index, step in enumerate(steps):
+        if not parts or parts[-1]["title"] != step.section:
+            parts.append({"title": step.section, "blocks": []})
+        blocks = parts[-1]["blocks"]
+        if not blocks or blocks[-1]["title"] != step.block:
+            blocks.append({"title": step.block, "number": len(blocks) + 1, "steps": []})
+        blocks[-1]["steps"].append(index)
+    return parts
+
+
+def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the attention weights of every layer: the outputs of the softmax of attention blocks."""
+    found: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry["kind"] == "softmax" and "attention" in entry["block"]:
+            kind = "cross-attention" if "cross" in entry["block"] else f"{entry['section'].split()[0]} self-attention"
+            layer = int(entry["section"].split()[-1]) if entry["section"][-1].isdigit() else 1
+            found.append({"kind": kind, "layer": layer, "step": entry["id"], "tensor": entry["output"]["tensor"],
+                          "module": entry["module"], "rows": entry["output"]["axes"][-2],
+                          "columns": entry["output"]["axes"][-1]})  # fmt: skip
+    return found
+
+
+def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
+    p = (recorded.logits / recorded.changes.temperature).softmax(dim=-1)
+    best = p.topk(min(TOP, p.size(-1)), dim=-1)
+    pieces = recorded.bundle.tokenizers.target.pieces
+    return [
+        [{"token": piece, "p": value} for piece, value in zip(pieces(ids), values, strict=True)]
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+@cache
+def mathml(latex: str) -> str:
+    """Converts a formula from LaTeX to MathML."""
+    from latex2mathml.converter import convert  # only where a page is made
+
+    return convert(latex)
+
+
+def json_for_script(facts: dict[str, Any]) -> str:
+    """Returns JSON that may stand inside a script element."""
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,289 @@
+"""Records every operation of a forward pass, with what it read and wrote, and the gradients of all of it."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from transformer.blocks.attention import attention, attention_weights, fused_linear
+from transformer.blocks.dropout import add_dropout, drop_out
+from transformer.blocks.feed_forward import feed_forward
+from transformer.blocks.normalization import RMSNormalization
+from transformer.blocks.residual import add_norm
+
+PACKAGE: Final = Path(__file__).parents[1]
+KINDS: Final = {
+    "linear": "linear", "matmul": "matmul", "__matmul__": "matmul", "embedding": "embedding",
+    "layer_norm": "layer_norm", "softmax": "softmax", "masked_fill": "masked_fill",
+    "add": "add", "__add__": "add", "__radd__": "add", "sub": "subtract", "__sub__": "subtract",
+    "mul": "multiply", "__mul__": "multiply", "__rmul__": "multiply",
+    "div": "divide", "__truediv__": "divide", "sum": "sum", "mean": "mean",
+    "relu": "relu", "relu_": "relu", "gelu": "gelu", "silu": "silu", "tanh": "tanh", "cross_entropy": "cross_entropy",
+    "transpose": "rearrange", "permute": "rearrange", "unflatten": "rearrange", "flatten": "rearrange",
+    "view": "rearrange", "reshape": "rearrange", "split": "rearrange", "chunk": "rearrange", "cat": "rearrange",
+    "__getitem__": "rearrange", "repeat_interleave": "rearrange", "expand": "rearrange", "unfold": "rearrange",
+}  # fmt: skip
+"""Kinds of operations by the names of torch's functions; other functions are computed, but not recorded."""
+IN_PLACE: Final[dict[str, Callable[..., Tensor]]] = {"relu_": torch.relu}
+"""Functions that overwrite their input, and those that do not."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a forward pass.
+
+    Attributes:
+        kind: Kind of the operation, a value of `KINDS`, or `rms_norm`.
+        modules: Modules that were being computed, outermost first, as (name, module).
+        inputs: Tensors that it read, parameters and constants included.
+        uses: Aliases of `inputs` that only this operation read; their gradients are this operation's contributions.
+        output: Tensor that it wrote.
+        attributes: Further arguments: numbers, and for `rearrange` the index of each element's origin.
+        file: Path of the source file within the package.
+        line: Line of the source file.
+    """
+
+    kind: str
+    modules: tuple[tuple[str, nn.Module], ...]
+    inputs: tuple[Tensor, ...]
+    uses: tuple[Tensor, ...]
+    output: Tensor
+    attributes: dict[str, Any] = field(default_factory=dict)
+    file: str = ""
+    line: int = 0
+
+    @property
+    def module(self) -> str:
+        """Name of the innermost module."""
+        return self.modules[-1][0] if self.modules else ""
+
+
+class Recorder(TorchFunctionMode):
+    """Records the operations of the blocks within its context.
+
+    The blocks compute everything; the recorder replaces only what would hide a step: the fused attention of long
+    sources by its formula, joint projections by one for each matrix, and activations in place by others. Each operation
+    reads aliases of its inputs, so that the gradient along each path is known, and not only their sum.
+
+    Args:
+        model: Model whose operations are named by its modules.
+        mute_heads: For modules of attention by name, heads whose weights are set to zero.
+        residual: Whether residual connections add their input; False shows a model without them.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, mute_heads: dict[str, Sequence[int]] | None = None, residual: bool = True
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.operations: list[Operation] = []
+        self.mute_heads = mute_heads or {}
+        self.residual = residual
+        self._stack: list[tuple[str, nn.Module]] = []
+        self._hooks: list[Any] = []
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        """Starts recording."""
+        if not self._hooks:
+            for name, module in self.model.named_modules():
+                self._hooks.append(module.register_forward_pre_hook(self._entering(name)))
+                self._hooks.append(module.register_forward_hook(self._leaving, always_call=True))
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stops recording."""
+        super().__exit__(kind, error, traceback)
+        if not self._within:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks.clear()
+
+    _within = 0
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """Records what is called within a replaced function."""
+        self._within += 1
+        try:
+            with self:
+                yield
+        finally:
+            self._within -= 1
+
+    def _entering(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
+        def enter(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
+            self._stack.append((name, module))
+            if isinstance(module, RMSNormalization):
+                self._paused = True
+                alias = inputs[0].view_as(inputs[0])
+                self._norm = (inputs[0], alias)
+                return (alias,)
+            return None
+
+        return enter
+
+    def _leaving(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if isinstance(module, RMSNormalization):
+            self._paused = False
+            read, alias = self._norm
+            self._add("rms_norm", (read, module.alpha), (alias, module.alpha), output, {"eps": module.eps})
+        self._stack.pop()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Computes a function of torch or of the blocks, and records it."""
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        if func in (attention, fused_linear, feed_forward, drop_out, add_dropout, add_norm):
+            with self._again():
+                return self._replaced(func, *args, **kwargs)
+        name = func.__name__
+        tensors = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
+        if name not in KINDS or not any(tensor.requires_grad and tensor.is_floating_point() for tensor in tensors):
+            return func(*args, **kwargs)
+        aliases = {id(tensor): _alias(tensor) for tensor in tensors}
+        function = IN_PLACE.get(name, func)
+        output = function(*_mapped(args, aliases), **_mapped(kwargs, aliases))
+        uses = tuple(aliases[id(tensor)] for tensor in tensors)
+        self._record(name, function, (args, kwargs), tuple(tensors), uses, output)
+        return output
+
+    def _replaced(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Computes a function of the blocks step by step."""
+        if func is fused_linear:
+            x, layers = args
+            return tuple(F.linear(x, layer.weight, layer.bias) for layer in layers)
+        if func is attention:
+            return self._attend(*args, **kwargs)
+        if func is add_dropout and not self.residual:
+            return drop_out(args[1], args[2])
+        return func.__wrapped__(*args, **kwargs)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        dropout: float = 0.0,
+        *,
+        bias: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """Computes `attention` by its weights, with some heads muted."""
+        weights = attention_weights(query, key, mask, bias=bias, scale=scale)
+        if muted := self.mute_heads.get(self._stack[-1][0]):
+            kept = torch.ones(1, weights.size(1), 1, 1, dtype=weights.dtype)
+            kept[:, list(muted)] = 0.0
+            weights = weights * kept
+        return drop_out(weights, dropout).to(value.dtype) @ value
+
+    def _record(
+        self,
+        name: str,
+        function: Any,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        tensors: tuple[Tensor, ...],
+        uses: tuple[Tensor, ...],
+        output: Any,
+    ) -> None:
+        kind = KINDS[name]
+        args, kwargs = arguments
+        attributes: dict[str, Any] = {}
+        if kind == "rearrange":
+            moved = _moved(function, args, kwargs, tensors)
+            for part, origin in zip(_flat((output,)), _flat((moved,)), strict=True):
+                self._add(kind, tensors, uses, part, {"origin": origin})
+            return
+        numbers = [value for value in args if isinstance(value, int | float) and not isinstance(value, bool)]
+        if kind in ("add", "subtract", "multiply", "divide", "masked_fill") and numbers:
+            attributes["number"] = float(numbers[-1])
+        if kind == "layer_norm":
+            attributes["eps"] = args[4] if len(args) > 4 else kwargs["eps"]
+        if kind == "gelu":
+            attributes["approximate"] = kwargs.get("approximate", "none")
+        if kind == "cross_entropy":
+            attributes["smoothing"] = kwargs.get("label_smoothing", 0.0)
+        if kind in ("softmax", "sum", "mean"):
+            attributes["dim"] = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        self._add(kind, tensors, uses, output, attributes)
+
+    def _add(
+        self,
+        kind: str,
+        inputs: tuple[Tensor, ...],
+        uses: tuple[Tensor, ...],
+        output: Tensor,
+        attributes: dict[str, Any],
+    ) -> None:
+        file, line = _caller()
+        self.operations.append(Operation(kind, tuple(self._stack), inputs, uses, output, attributes, file, line))
+
+    def gradients(self, loss: Tensor) -> dict[int, Tensor]:
+        """Returns the gradient of each recorded tensor, alias and parameter, by its `id`; zeros are left out."""
+        found: dict[int, Tensor] = {}
+        for operation in self.operations:
+            for tensor in (*operation.inputs, *operation.uses, operation.output):
+                if tensor.requires_grad:
+                    found[id(tensor)] = tensor
+        gradients = torch.autograd.grad(loss, list(found.values()), allow_unused=True)
+        return {key: value for key, value in zip(found, gradients, strict=True) if value is not None}
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor
+
+
+def _flat(values: Any) -> list[Any]:
+    if isinstance(values, tuple | list):
+        return [item for value in values for item in _flat(value)]
+    return [values]
+
+
+def _mapped(value: Any, aliases: dict[int, Tensor]) -> Any:
+    """Replaces tensors in nested arguments by their aliases."""
+    if isinstance(value, Tensor):
+        return aliases[id(value)]
+    if isinstance(value, tuple | list):
+        return type(value)(_mapped(item, aliases) for item in value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, aliases) for key, item in value.items()}
+    return value
+
+
+def _moved(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: tuple[Tensor, ...]) -> Any:
+    """Rearranges the numbers of elements instead of the elements: numbers go on from tensor to tensor."""
+    numbers: dict[int, Tensor] = {}
+    start = 0
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            numbers[id(tensor)] = torch.arange(start, start + tensor.numel()).view(tensor.shape)
+            start += tensor.numel()
+        else:
+            numbers[id(tensor)] = tensor
+    return function(*_mapped(args, numbers), **_mapped(kwargs, numbers))
+
+
+def _caller() -> tuple[str, int]:
+    """Returns file and line of the block that called an operation."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(PACKAGE) and path.parent.name != "inspection" and path.name != "overrides.py":
+            return path.relative_to(PACKAGE).as_posix(), frame.f_lineno
+        frame = frame.f_back
+    return "", 0
