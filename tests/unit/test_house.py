@@ -40,14 +40,15 @@ ARROWS = {
         "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
         "runtime", "text", "tokenizers", "transformer",
     },
+    "inspection": {"blocks", "bundle", "config", "models", "pipelines", "tokenizers"},
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},
     "run": {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "reporting",
         "runtime", "storage", "tokenizers", "training", "transformer",
     },
     "cli": {
-        "bundle", "config", "data", "decoding", "demo", "evaluation", "models", "pipelines", "reporting", "run",
-        "runtime", "storage", "text", "tokenizers", "training",
+        "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "models", "pipelines", "reporting",
+        "run", "runtime", "storage", "text", "tokenizers", "training",
     },
     "__init__": {"decoding", "errors", "pipelines", "run", "transformer"},
     "__main__": {"cli"},

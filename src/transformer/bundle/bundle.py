@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.other_formats import check_is_folder, describe_other_format
 from transformer.bundle.provenance import Provenance
-from transformer.bundle.weights import SkipInit, load_parameters, load_quantized, quantize, tensors_and_ties
+from transformer.bundle.weights import (
+    SkipInit,
+    load_dequantized,
+    load_parameters,
+    load_quantized,
+    quantize,
+    tensors_and_ties,
+)
 from transformer.config import Config, describe_error
 from transformer.errors import BundleError, TransformerError
 from transformer.kernels import Precision
@@ -63,7 +70,8 @@ class Bundle:
         text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
         provenance: Origin of the model: recipe, scores, data report, versions.
         folder: Folder that the bundle was read from.
-        precision: Precision of the stored weights; a model stored in int8 is packed and can only translate.
+        precision: Precision of the stored weights. A model stored in int8 is packed and can only translate, unless it was
+            read with `dequantize`, as one in float32.
     """
 
     config: Config
@@ -83,6 +91,11 @@ class Bundle:
         if self.text is None:
             raise BundleError(f"a {self.family} model reads no text; give one that does")
         return self.text
+
+    @property
+    def rounding_note(self) -> str:
+        """A note that the weights were rounded to int8 before they were read as float32; empty for other models."""
+        return f"{self.folder} is stored in int8; its weights are read as float32" if self.precision == "int8" else ""
 
     @property
     def family(self) -> str:
@@ -124,12 +137,13 @@ def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tenso
     write_verified_folder(folder, BUNDLE, {"family": bundle.family, "precision": precision, "tied": tied}, fill)
 
 
-def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bundle:
+def load_bundle(path: Path | str, *, packed_in: Precision | None = None, dequantize: bool = False) -> Bundle:
     """Reads a bundle, or the best model of a run folder, and verifies every byte of it.
 
     Args:
         path: Folder of the bundle or run.
         packed_in: Precision in which to pack a model stored in int8; None rejects such models.
+        dequantize: Whether to read a model stored in int8 as one in float32, instead of rejecting it.
 
     Raises:
         BundleError: The folder is not a model, is incomplete, or was changed after it was written; or the model is
@@ -143,7 +157,7 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None) -> Bund
     precision = verified.manifest.precision
     if precision not in WEIGHTS:
         raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
-    if precision == "int8" and packed_in is None:
+    if precision == "int8" and packed_in is None and not dequantize:
         raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
     with ThreadPoolExecutor(1) as pool:
         verification = verified.verify_in_background(WEIGHTS[precision], pool)  # takes as long as all other work
@@ -190,7 +204,9 @@ def _read(
         provenance = dict(json.loads(files[PROVENANCE]))
         if tokenizers:
             check_vocabulary_sizes(tokenizers, config)
-        if packed_in is None or precision == "float32":
+        if precision == "int8" and packed_in is None:
+            load_dequantized(model, load_tensors(weights), verified.manifest.tied)
+        elif packed_in is None or precision == "float32":
             load_parameters(model, load_tensors(weights), verified.manifest.tied)
         else:
             load_quantized(model, load_tensors(weights), verified.manifest.tied, packed_in)

@@ -73,6 +73,26 @@ def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, tied
 
 
+def load_dequantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
+    """Makes the tensors of `quantize` the parameters of a model, multiplied by their scales: float32, not packed.
+
+    Raises:
+        BundleError: Names, shapes, types or ties are not those of the model, or a number is not finite.
+    """
+    plain: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(SCALES) and name.removesuffix(SCALES) in tensors:
+            continue
+        scales = tensors.get(name + SCALES)
+        if scales is None:
+            plain[name] = tensor
+            continue
+        if tensor.dtype != torch.int8 or scales.shape != tensor.shape[:1] or scales.dtype != torch.float32:
+            raise BundleError(f"{name} and its scales are not those of an int8 weight")
+        plain[name] = Weight(tensor, scales).dequantize()
+    load_parameters(model, plain, tied)
+
+
 def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str], precision: Precision) -> None:
     """Makes the tensors of `quantize` the parameters of a model, which is packed in `precision`.
 

@@ -31,7 +31,9 @@ def export(
 
     del to  # hf is the only format so far
     with shown_while(f"reading {model}"):
-        bundle = load_bundle(model)
+        bundle = load_bundle(model, dequantize=True)
+    if bundle.rounding_note:
+        typer.echo(bundle.rounding_note, err=True)
     with shown_while(f"writing {out}"):
         write_published(bundle, out)
     (kind,) = json.loads((out / "config.json").read_bytes())["architectures"]

@@ -93,7 +93,7 @@ def page_data(recorded: Pass) -> PageData:
     facts = {
         "model": _model_facts(recorded),
         "axes": {letter: meaning for letter, meaning in MEANINGS.items()},
-        "tokens": recorded.tokens,
+        "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
         "label_ids": recorded.labels.tolist(),
         "loss": {"value": float(recorded.loss), "smoothing": recorded.smoothing, "count": len(recorded.label_names)},
@@ -188,7 +188,7 @@ def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
     p = (recorded.logits / recorded.changes.temperature).softmax(dim=-1)
     best = p.topk(min(TOP, p.size(-1)), dim=-1)
-    pieces = recorded.bundle.tokenizers.target.pieces
+    pieces = recorded.example.names
     return [
         [{"token": piece, "p": value} for piece, value in zip(pieces(ids), values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -1,8 +1,9 @@
-"""One forward and backward pass of a model over a text of the user, recorded."""
+"""One forward and backward pass of a model over a text or an image of the user, recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,10 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, DataError
 from transformer.inspection.recorder import Operation, Recorder
+from transformer.models import family
+from transformer.models.language_model import LanguageModel
 from transformer.pipelines.auto import make_translator
-from transformer.tokenizers.base import Tokenizer
+from transformer.pipelines.classification import MASK_TOKEN, ImageClassifier, encode_masked, model_labels
 
 MAX_TOKENS: Final = 512
 """Longest text, in tokens, of which a page can show the attention."""
@@ -33,157 +36,255 @@ class Changes:
     mask_source: Sequence[int] = ()
     temperature: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.temperature <= 100:
+            raise ConfigError(f"temperature={self.temperature} is not in 0.01 to 100; choose another")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """What a model reads and what it should predict.
+
+    Attributes:
+        compute: Function that computes the logits of every scored position, given a model and the inputs.
+        inputs: Tensors of token ids or pixels by name.
+        axes: Letters of the axes of the inputs by name.
+        tokens: Printable tokens along each axis of positions, by the letter of the axis.
+        labels: Token or class that should be predicted at each scored position; None for the most probable one.
+        names: Function that returns printable tokens or classes.
+    """
+
+    compute: Callable[[Any, dict[str, Tensor]], Tensor]
+    inputs: dict[str, Tensor]
+    axes: dict[str, tuple[str, ...]]
+    tokens: dict[str, list[str]]
+    labels: Tensor | None
+    names: Callable[[Sequence[int]], list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pass:
     """A recorded forward and backward pass.
 
     Attributes:
-        bundle: Model with its configuration and tokenizers.
-        model: The model in float32, unpacked.
+        bundle: Model with its configuration and tokenizers, in float32 and unpacked.
+        example: What it read.
         operations: Operations in the order of computation; the last one is the loss.
         gradients: Gradient of the loss with respect to each tensor, by its `id`.
-        tokens: Printable tokens along each axis of positions, by the letter of the axis.
-        axes: Letters of the axes of the tensors of token ids, by their `id`.
-        constants: Names of tensors that are neither parameters nor computed, by their `id`.
         logits: Logits of every scored position.
         labels: Token or class that should have been predicted at each of them.
-        label_names: Printable labels.
-        loss: Loss of the pass.
+        loss: Loss of the pass, as in training.
         smoothing: Label smoothing of the loss.
         changes: What the user changed.
     """
 
     bundle: Bundle
-    model: nn.Module
+    example: Example
     operations: list[Operation]
     gradients: dict[int, Tensor]
-    tokens: dict[str, list[str]]
-    axes: dict[int, tuple[str, ...]]
-    constants: dict[int, str]
     logits: Tensor
     labels: Tensor
-    label_names: list[str]
     loss: Tensor
     smoothing: float
     changes: Changes
 
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self.bundle.model
 
-def label_smoothing(bundle: Bundle) -> float:
-    """Returns the label smoothing of a model's training, or zero where it is not recorded."""
-    recipe = bundle.provenance.get("recipe") or {}
-    training = recipe.get("training") if isinstance(recipe, dict) else None
-    return float((training or {}).get("label_smoothing", 0.0))
+    @property
+    def label_names(self) -> list[str]:
+        """Printable labels."""
+        return self.example.names(self.labels.tolist())
 
-
-def translation_pass(bundle: Bundle, source: str, target: str | None = None, changes: Changes | None = None) -> Pass:
-    """Records the pass of an encoder-decoder over a source and its translation, with the loss of training.
-
-    Args:
-        bundle: Encoder-decoder in float32.
-        source: Source sentence.
-        target: Translation; default: the model's own.
-        changes: What to change.
-
-    Raises:
-        DataError: A side is empty or too long.
-    """
-    changes = changes or Changes()
-    translator = make_translator(bundle, workers=1)
-    text = source if target is None else target
-    if not source.strip() or not text.strip():
-        raise DataError("the sentence is empty; give one with words")
-    if target is None:
-        target = translator.translate([source])[0]
-    source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
-    eos = translator.special_tokens.eos
-    target_ids = [*bundle.tokenizers.target.encode(target), *([] if eos is None else [eos])]
-    start = translator.special_tokens.bos or 0
-    _check_length(source_ids, "source")
-    _check_length(target_ids, "target")
-    src, tgt, labels = (torch.tensor([ids]) for ids in (source_ids, [start, *target_ids[:-1]], target_ids))
-    src_mask = padding_mask(src, -1)
-    src_mask[..., list(changes.mask_source)] = False
-    tgt_mask = causal_mask(tgt.size(1))
-    model = _prepared(bundle.model)
-    smoothing = label_smoothing(bundle)
-    with Recorder(model, mute_heads=changes.mute_heads) as recorder:
-        hidden = model.decode(model.encode(src, src_mask), src_mask, tgt, tgt_mask)
-        logits = model.project(hidden)[0]
-        loss = F.cross_entropy(logits, labels[0], label_smoothing=smoothing)
-    tokens = {
-        "T": bundle.tokenizers.source.pieces(source_ids),
-        "T_dec": bundle.tokenizers.target.pieces(tgt[0].tolist()),
-    }
-    return Pass(
-        bundle, model, recorder.operations, recorder.gradients(loss), tokens,
-        {id(src): ("B", "T"), id(tgt): ("B", "T_dec"), id(labels): ("B", "T_dec")},
-        {id(src): "source tokens", id(tgt): "target tokens, shifted right"},
-        logits.detach(), labels[0], bundle.tokenizers.target.pieces(target_ids), loss.detach(), smoothing, changes,
-    )  # fmt: skip
-
-
-def language_model_pass(bundle: Bundle, text: str, changes: Changes | None = None) -> Pass:
-    """Records the pass of a decoder-only model over a text, each token of which is predicted from those before it.
-
-    Args:
-        bundle: Language model in float32.
-        text: Text of at least two tokens.
-        changes: What to change.
-
-    Raises:
-        DataError: The text is too short or too long.
-    """
-    changes = changes or Changes()
-    tokenizer = bundle.tokenizers.source
-    before, _ = tokenizer.boundary_tokens
-    ids = [*before, *tokenizer.encode(text)]
-    if len(ids) < 2:
-        raise DataError("a language model predicts tokens from those before them; give a text of two tokens or more")
-    _check_length(ids, "text")
-    tokens, labels = torch.tensor([ids[:-1]]), torch.tensor([ids[1:]])
-    mask = padding_mask(tokens, -1)
-    mask[..., list(changes.mask_source)] = False
-    model, smoothing = _prepared(bundle.model), label_smoothing(bundle)
-    with Recorder(model, mute_heads=changes.mute_heads) as recorder:
-        logits = model.project(model.decode(tokens, mask))[0]
-        loss = F.cross_entropy(logits, labels[0], label_smoothing=smoothing)
-    return Pass(
-        bundle, model, recorder.operations, recorder.gradients(loss), {"T": tokenizer.pieces(ids[:-1])},
-        {id(tokens): ("B", "T"), id(labels): ("B", "T")}, {id(tokens): "tokens"},
-        logits.detach(), labels[0], tokenizer.pieces(ids[1:]), loss.detach(), smoothing, changes,
-    )  # fmt: skip
+    @classmethod
+    def record(
+        cls, bundle: Bundle, example: Example, changes: Changes | None = None, *, residual: bool = True
+    ) -> "Pass":
+        """Records the pass of a model over an example; without residual connections if they are turned off."""
+        changes = changes or Changes()
+        model, smoothing = bundle.model.eval().requires_grad_(True), label_smoothing(bundle)
+        with Recorder(model, mute_heads=changes.mute_heads, residual=residual) as recorder:
+            logits = example.compute(model, example.inputs)
+            labels = logits.detach().argmax(dim=-1) if example.labels is None else example.labels
+            loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        return cls(
+            bundle=bundle, example=example, operations=recorder.operations, gradients=recorder.gradients(loss),
+            logits=logits.detach(), labels=labels, loss=loss.detach(), smoothing=smoothing, changes=changes,
+        )  # fmt: skip
 
 
 def record_pass(bundle: Bundle, text: str, target: str | None = None, changes: Changes | None = None) -> Pass:
-    """Records the pass of a model of any family over a text.
+    """Records the pass of a model of any family over a text or an image.
+
+    Args:
+        bundle: Model in float32, unpacked.
+        text: Text, or path of an image for models of images.
+        target: Translation, masked words or class to compare with; default: what the model predicts.
+        changes: What to change.
 
     Raises:
-        ConfigError: The model is of a kind that cannot be inspected, or a target is given to one without a decoder.
-        DataError: A text is empty or too long.
+        ConfigError: The model predicts nothing, a target is given to a language model, or a change is invalid.
+        DataError: A text is empty or too long, or the target is none of the model's.
     """
-    from transformer.models import family
-
+    changes = changes or Changes()
     kind = family(bundle.family).kind
+    if not text.strip():
+        raise DataError("the text is empty; give one with words")
     if kind == "encoder-decoder":
-        return translation_pass(bundle, text, target, changes)
+        example = translation_example(bundle, text, target, changes)
+    elif kind == "language model":
+        example = language_model_example(bundle, text, target, changes)
+    elif kind == "encoder":
+        example = encoder_example(bundle, text, target, changes)
+    else:
+        example = image_example(bundle, text, target)
+    return Pass.record(bundle, example, changes)
+
+
+def label_smoothing(bundle: Bundle) -> float:
+    """Returns the label smoothing of a model's training, or zero where it is not recorded."""
+    recipe = bundle.provenance.get("recipe")
+    training = recipe.get("training") if isinstance(recipe, dict) else None
+    value = training.get("label_smoothing", 0.0) if isinstance(training, dict) else 0.0
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1 else 0.0
+
+
+def translation_example(bundle: Bundle, source: str, target: str | None, changes: Changes) -> Example:
+    """Returns a source with its translation, which the decoder reads shifted right."""
+    translator = make_translator(bundle, workers=1)
+    if target is None:
+        target = translator.translate([source])[0]
+    elif not target.strip():
+        raise DataError("the target is empty; give a translation, or leave --target out")
+    source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
+    eos = translator.special_tokens.eos
+    target_ids = [*bundle.tokenizers.target.encode(target), *([] if eos is None else [eos])]
+    _check_length(source_ids, "source", translator.model.src_pos.seq_len)
+    _check_length(target_ids, "target", translator.model.tgt_pos.seq_len)
+    shifted = [translator.special_tokens.bos or 0, *target_ids[:-1]]
+    src_mask = _mask_of([source_ids], changes.mask_source)
+    tgt_mask = causal_mask(len(shifted))
+
+    def compute(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        encoded = model.encode(inputs["source"], src_mask)
+        return model.project(model.decode(encoded, src_mask, inputs["target"], tgt_mask))[0]
+
+    pieces = bundle.tokenizers.target.pieces
+    return Example(
+        compute=compute,
+        inputs={"source": torch.tensor([source_ids]), "target": torch.tensor([shifted])},
+        axes={"source": ("B", "T"), "target": ("B", "T_dec")},
+        tokens={"T": bundle.tokenizers.source.pieces(source_ids), "T_dec": pieces(shifted)},
+        labels=torch.tensor(target_ids),
+        names=pieces,
+    )
+
+
+def language_model_example(bundle: Bundle, text: str, target: str | None, changes: Changes) -> Example:
+    """Returns a text each token of which is predicted from those before it."""
     if target is not None:
-        raise ConfigError(f"a {bundle.family} model has no target; leave --target out")
-    if kind == "language model":
-        return language_model_pass(bundle, text, changes)
-    raise ConfigError(f"a {bundle.family} model cannot be inspected yet; give an encoder-decoder or a language model")
+        raise ConfigError(f"a {bundle.family} model predicts the next token of its own text; leave --target out")
+    tokenizer = bundle.tokenizers.source
+    ids = [*tokenizer.boundary_tokens[0], *tokenizer.encode(text)]
+    if len(ids) < 2:
+        raise DataError("a language model predicts tokens from those before them; give a text of two tokens or more")
+    _check_length(ids, "text", cast(LanguageModel, bundle.model).seq_len + 1)
+    mask = _mask_of([ids[:-1]], changes.mask_source)
+    return Example(
+        compute=lambda model, inputs: model.project(model.decode(inputs["text"], mask))[0],
+        inputs={"text": torch.tensor([ids[:-1]])},
+        axes={"text": ("B", "T")},
+        tokens={"T": tokenizer.pieces(ids[:-1])},
+        labels=torch.tensor(ids[1:]),
+        names=tokenizer.pieces,
+    )
 
 
-def _prepared(model: nn.Module) -> Any:
-    """Returns the model in evaluation mode, with gradients for all parameters."""
-    return model.eval().requires_grad_(True)
+def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Changes) -> Example:
+    """Returns a text with masked words to predict, or one to classify if it has none."""
+    config, tokenizer = bundle.config.model_dump(), bundle.tokenizers.source
+    if MASK_TOKEN in text or not config["labels"]:
+        if not config["masked"] or tokenizer.special_tokens.mask is None:
+            raise ConfigError(
+                f"this {bundle.family} model predicts neither masked words nor labels; give one that was trained to"
+            )
+        ids, positions = encode_masked(tokenizer, text, config["seq_len"])
+        labels = None
+        if target is not None:
+            words = [token for part in tokenizer.encode_running([f" {word}" for word in target.split()]) for token in part]
+            if len(words) != len(positions):
+                raise DataError(
+                    f"target={target!r} has {len(words)} tokens for {len(positions)} masks; give one for each"
+                )
+            labels = torch.tensor(words)
+        names = tokenizer.pieces
+    else:
+        before, after = tokenizer.boundary_tokens
+        ids, positions = [*before, *tokenizer.encode(text), *after], []
+        labels, names = _class_labels(config, target)
+    _check_length(ids, "text", config["seq_len"])
+    mask = _mask_of([ids], changes.mask_source)
+
+    def compute(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        if positions:
+            return model.masked_head(model.encode(inputs["text"], mask)[0, positions])
+        return model.label_logits(inputs["text"], mask)
+
+    return Example(
+        compute=compute,
+        inputs={"text": torch.tensor([ids])},
+        axes={"text": ("B", "T")},
+        tokens={"T": tokenizer.pieces(ids)},
+        labels=labels,
+        names=names,
+    )
 
 
-def _check_length(ids: Sequence[int], side: str) -> None:
-    if len(ids) > MAX_TOKENS:
-        raise DataError(f"the {side} has {len(ids)} tokens, more than {MAX_TOKENS}; shorten it")
+def image_example(bundle: Bundle, path: str, target: str | None) -> Example:
+    """Returns an image to classify."""
+    classifier = ImageClassifier(bundle.model, bundle.config)
+    pixels = classifier.pictures.normalize([classifier.pictures.read(Path(path))])
+    config = bundle.config.model_dump()
+    labels, names = _class_labels(config, target)
+    rows, columns = (side // patch for side, patch in zip(config["image_size"], config["patch_size"], strict=True))
+    patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
+    return Example(
+        compute=lambda model, inputs: model.label_logits(inputs["image"]),
+        inputs={"image": pixels},
+        axes={"image": ("B", "channels", "height", "width")},
+        tokens={"T": ["[class]", *patches]},
+        labels=labels,
+        names=names,
+    )
 
 
-def tokenizer_of(bundle: Bundle) -> Tokenizer:
-    """Returns the tokenizer of the predicted tokens."""
-    return bundle.tokenizers.target
+def _class_labels(
+    config: dict[str, Any], target: str | None
+) -> tuple[Tensor | None, Callable[[Sequence[int]], list[str]]]:
+    """Returns the class that a target names, and the function that returns names of classes."""
+    classes = model_labels(config)
+    if target is not None and target not in classes:
+        raise DataError(f"target={target!r} is none of the model's labels; choose one of {', '.join(classes)}")
+    label = None if target is None else torch.tensor([classes.index(target)])
+    return label, lambda ids: [classes[index] for index in ids]
+
+
+def _mask_of(rows: list[list[int]], masked: Sequence[int]) -> Tensor:
+    """Returns a mask by which all positions may be attended to but those that the user masks.
+
+    Raises:
+        ConfigError: There is no such position, or all are masked.
+    """
+    mask = padding_mask(torch.tensor(rows), -1)
+    if any(not 0 <= position < mask.size(-1) for position in masked):
+        raise ConfigError(f"mask_source={list(masked)} is not within the {mask.size(-1)} tokens; choose others")
+    mask[..., list(masked)] = False
+    return mask
+
+
+def _check_length(ids: Sequence[int], side: str, positions: int) -> None:
+    limit = min(MAX_TOKENS, positions)
+    if len(ids) > limit:
+        raise DataError(f"the {side} has {len(ids)} tokens, more than {limit}; shorten it")

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +37,7 @@ IN_PLACE: Final[dict[str, Callable[..., Tensor]]] = {"relu_": torch.relu}
 """Functions that overwrite their input, and those that do not."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """One operation of a forward pass.
 
@@ -91,7 +92,7 @@ class Recorder(TorchFunctionMode):
         self._hooks: list[Any] = []
         self._paused = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Recorder":
         """Starts recording."""
         if not self._hooks:
             for name, module in self.model.named_modules():
@@ -282,8 +283,16 @@ def _caller() -> tuple[str, int]:
     """Returns file and line of the block that called an operation."""
     frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(PACKAGE) and path.parent.name != "inspection" and path.name != "overrides.py":
-            return path.relative_to(PACKAGE).as_posix(), frame.f_lineno
+        if file := _block_file(frame.f_code.co_filename):
+            return file, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+@cache
+def _block_file(filename: str) -> str:
+    """Returns the path of a source file within the package; empty for files of others and of this package."""
+    path = Path(filename)
+    if not path.is_relative_to(PACKAGE) or path.parent.name == "inspection" or path.name == "overrides.py":
+        return ""
+    return path.relative_to(PACKAGE).as_posix()

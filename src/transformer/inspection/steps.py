@@ -83,9 +83,10 @@ class _StepMaker:
         for name, parameter in recorded.model.named_parameters(remove_duplicate=False):
             self.parameters.setdefault(id(parameter), []).append(name)
         self.buffers = {name: buffer for name, buffer in recorded.model.named_buffers()}
-        self.operands: dict[int, tuple[str, tuple[str, ...]]] = {
-            key: ("t", axes) for key, axes in recorded.axes.items()
-        }
+        example = recorded.example
+        self.input_axes = {id(tensor): example.axes[name] for name, tensor in example.inputs.items()}
+        self.positions = {len(pieces): letter for letter, pieces in reversed(example.tokens.items())}
+        self.operands: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.counts: Counter[tuple[str, ...]] = Counter()
         self.writers: dict[int, int] = {}
         self.sides_seen: set[str] = set()
@@ -158,8 +159,9 @@ class _StepMaker:
         return tuple(operands)
 
     def _constant(self, tensor: Tensor, role: str) -> Operand:
-        if id(tensor) in self.recorded.axes:
-            return Operand(tensor, r"\text{token}", self.recorded.axes[id(tensor)], role)
+        if id(tensor) in self.input_axes:
+            symbol = r"\text{pixels}" if tensor.is_floating_point() else r"\text{token}"
+            return Operand(tensor, symbol, self.input_axes[id(tensor)], role)
         if role == "m":
             return Operand(tensor, "M", ("",) * tensor.dim(), role)
         return Operand(tensor, r"\text{PE}" if tensor.dim() == 2 else "c", ("",) * tensor.dim(), role)
@@ -210,12 +212,12 @@ class _StepMaker:
                 letters.append("B" if axis == 0 else "")
             elif step in known and known[step][0] == size:
                 letters.append(known[step][1])
+            elif source.axes and source.axes[-1] == "d_model" and size * step == source.tensor.shape[-1]:
+                letters.append("d_model" if step == 1 else "h")
             elif source.axes and source.axes[-1] == "d_model" and step == 1:
-                letters.append("d_model" if size == source.tensor.shape[-1] else "d_k")
-            elif source.axes and source.axes[-1] == "d_model":
-                letters.append("h")
+                letters.append("d_k")
             else:
-                letters.append(self.sizes.get(size, ""))
+                letters.append(self.sizes.get(size, self.positions.get(size, "")))
         return letters
 
     def _section(self, operation: Operation) -> str:

@@ -115,14 +115,19 @@ def load_translator(path: Path | str, **options: Any) -> Translator:
     return pipeline
 
 
-def read_model(path: Path, packed_in: Precision) -> Bundle:
-    """Reads a bundle, or converts a published folder to one; its name on the Hub finds it in the cache."""
+def read_model(path: Path, packed_in: Precision | None) -> Bundle:
+    """Reads a bundle, or converts a published folder to one; its name on the Hub finds it in the cache.
+
+    Args:
+        path: Folder or name of the model.
+        packed_in: Precision in which to pack a model stored in int8; None reads it as one in float32.
+    """
     path = find_model(path)
     if (path / "config.json").is_file() and not (path / "manifest.json").exists():
         from transformer.bundle.huggingface import read_published  # rarely needed
 
         return read_published(path)
-    return load_bundle(path, packed_in=packed_in)
+    return load_bundle(path, packed_in=packed_in, dequantize=packed_in is None)
 
 
 def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":

@@ -131,23 +131,8 @@ class TextEncoder:
         special_tokens = self.tokenizer.special_tokens
         if self.model.masked_head is None or special_tokens.mask is None:
             raise ConfigError("this model does not predict masked words; give one that was trained on masked words")
-        parts = text.split(MASK_TOKEN)
-        if len(parts) < 2:
-            raise DataError(f"the text has no {MASK_TOKEN}; write it where a word is to be predicted")
         before, after = self.tokenizer.boundary_tokens
-        tokens = [*before]
-        positions: list[int] = []
-        # The space before a word is part of its token, and therefore of the mask.
-        first, others = parts[0].rstrip(" "), [part.rstrip(" ") for part in parts[1:-1]] + [parts[-1]]
-        tokens += self.tokenizer.encode(first)
-        for part in self.tokenizer.encode_running(others):
-            positions.append(len(tokens))
-            tokens += [special_tokens.mask, *part]
-        tokens += after
-        if len(tokens) > self.config["seq_len"]:
-            raise DataError(
-                f"the text has {len(tokens)} tokens, more than the model's {self.config['seq_len']}; shorten it"
-            )
+        tokens, positions = encode_masked(self.tokenizer, text, self.config["seq_len"])
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
             p = self.model.masked_head(encoded[0, positions]).float().softmax(dim=-1)
@@ -216,6 +201,40 @@ class ImageClassifier:
         names = model_labels(self.config)
         with torch.inference_mode():
             return top_labels(self.model.label_logits(images), names)
+
+
+def encode_masked(tokenizer: Tokenizer, text: str, limit: int) -> tuple[list[int], list[int]]:
+    """Encodes a text in which `[MASK]` stands for words to be predicted, with its special tokens.
+
+    Returns:
+        The tokens, and the positions of the masks.
+
+    Args:
+        tokenizer: Tokenizer with a mask token.
+        text: Text with at least one `[MASK]`.
+        limit: Maximum number of tokens.
+
+    Raises:
+        DataError: The text has no mask, or too many tokens.
+    """
+    parts = text.split(MASK_TOKEN)
+    if len(parts) < 2:
+        raise DataError(f"the text has no {MASK_TOKEN}; write it where a word is to be predicted")
+    before, after = tokenizer.boundary_tokens
+    mask = tokenizer.special_tokens.mask
+    assert mask is not None
+    tokens = [*before]
+    positions: list[int] = []
+    # The space before a word is part of its token, and therefore of the mask.
+    first, others = parts[0].rstrip(" "), [part.rstrip(" ") for part in parts[1:-1]] + [parts[-1]]
+    tokens += tokenizer.encode(first)
+    for part in tokenizer.encode_running(others):
+        positions.append(len(tokens))
+        tokens += [mask, *part]
+    tokens += after
+    if len(tokens) > limit:
+        raise DataError(f"the text has {len(tokens)} tokens, more than the model's {limit}; shorten it")
+    return tokens, positions
 
 
 def model_labels(config: dict[str, Any]) -> tuple[str, ...]:

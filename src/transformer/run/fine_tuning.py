@@ -47,7 +47,8 @@ class FineTunedStart(Start):
         """Loads the pretrained weights, see `load_pretrained`; a note names the parameters that are new."""
         same_labels = self.bundle.config.model_dump().get("labels") == config.model_dump().get("labels")
         new_parameters = load_pretrained(model, self.bundle.model.state_dict(), same_labels=same_labels)
-        return [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
+        notes = [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
+        return [note for note in (self.bundle.rounding_note, *notes) if note]
 
 
 def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -> FineTunedStart | None:
@@ -74,7 +75,7 @@ def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] 
             "training.schedule='paper' derives a learning rate for training from scratch; fine-tune with cosine or "
             "inverse_sqrt"
         )
-    bundle = load_bundle(Path(training.start_from))
+    bundle = load_bundle(Path(training.start_from), dequantize=True)
     kind = family(bundle.family).kind
     if kind not in task.family_kinds:
         raise ConfigError(

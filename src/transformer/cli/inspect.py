@@ -1,0 +1,62 @@
+"""`transformer inspect`: shows forward and backward propagation of a model step by step."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer.cli.progress import shown_while
+from transformer.cli.translate import ModelArgument
+
+EPILOG = "Example: transformer inspect runs/first 'A man sleeps.' --output page.html"
+
+
+def inspect(
+    model: ModelArgument,
+    text: Annotated[str, typer.Argument(help="sentence, or path of an image for models of images")],
+    target: Annotated[
+        str | None, typer.Option(help="translation, label or token to compare with; the model's own if not given")
+    ] = None,
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="write one HTML file instead of serving the page")
+    ] = None,
+    port: Annotated[int, typer.Option(help="port on this machine; 0 chooses a free one", min=0, max=65535)] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="do not open a browser")] = False,
+) -> None:
+    """See forward and backward propagation of a sentence through a model, step by step, in a browser.
+
+    Shows every operation with its formula, shapes and numbers, the gradient of the loss along the same path, and the
+    attention of every layer and head. The page is served on 127.0.0.1 until Ctrl-C; `--output` writes a file that needs
+    neither the server nor the model.
+    """
+    from transformer.pipelines.auto import read_model  # loads torch
+
+    with shown_while(f"reading {model}"):
+        bundle = read_model(model, None)
+    if bundle.rounding_note:
+        typer.echo(bundle.rounding_note, err=True)
+    if output_path is not None:
+        _write(bundle, text, target, output_path)
+        return
+    from transformer.inspection.server import Inspector, InspectorServer
+
+    with shown_while("computing the passes"):
+        inspector = Inspector(bundle, text, target)
+    with InspectorServer(inspector, port) as server:
+        typer.echo(f"{server.address}  (Ctrl-C ends)")
+        if not no_open:
+            typer.launch(server.address)
+        server.serve_forever()
+
+
+def _write(bundle: object, text: str, target: str | None, output_path: Path) -> None:
+    """Writes the page of a pass to one file."""
+    from transformer.inspection.page import page_data, render_file
+    from transformer.inspection.passes import record_pass
+    from transformer.storage.atomic import whole_file
+
+    with shown_while("computing the passes"):
+        data = page_data(record_pass(bundle, text, target))  # pyright: ignore[reportArgumentType]
+    with whole_file(output_path) as file:
+        file.write(render_file(data).encode())
+    typer.echo(f"next: open {output_path} in a browser")

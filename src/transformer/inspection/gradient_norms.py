@@ -1,0 +1,54 @@
+"""Norms of gradients from layer to layer: of a model, and of untrained ones with other norms or no residual paths."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from transformer.bundle import Bundle
+from transformer.inspection.passes import Pass
+from transformer.inspection.steps import make_steps
+from transformer.models import family
+
+MAX_PARAMETERS: Final = 100_000_000
+"""Largest model of which untrained ones of the same size are built for comparison."""
+SEED: Final = 1
+ORDERS: Final = {"pre": "pre-norm", "post": "post-norm"}
+
+
+def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
+    """Returns the norm of the gradient with respect to the output of each part of the model, first part first."""
+    last: dict[str, float] = {}
+    for step in make_steps(recorded):
+        if step.output.gradient is not None and step.section != "Output":
+            last[step.section] = float(step.output.gradient.norm())
+    return [{"label": section, "norm": norm} for section, norm in last.items()]
+
+
+def compared_norms(recorded: Pass) -> list[dict[str, Any]]:
+    """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
+
+    Where the family has both orders of norms, there is an untrained model with each.
+
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
+    """
+    series: list[dict[str, Any]] = [{"name": "this model", "values": layer_norms(recorded)}]
+    bundle = recorded.bundle
+    if sum(parameter.numel() for parameter in bundle.model.parameters()) > MAX_PARAMETERS:
+        return series
+    example = replace(recorded.example, labels=recorded.labels)
+    for order in ORDERS if "norm_order" in bundle.config.model_dump() else ("",):
+        for residual in (True, False):
+            one = Pass.record(_untrained(bundle, order), example, residual=residual)
+            words = "untrained", ORDERS.get(order, ""), "" if residual else "without residual connections"
+            series.append({"name": ", ".join(filter(None, words)), "values": layer_norms(one)})
+    return series
+
+
+def _untrained(bundle: Bundle, order: str) -> Bundle:
+    """Returns a freshly initialized model of the same size, always with the same parameters."""
+    config = bundle.config.model_copy(update={"norm_order": order}) if order else bundle.config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = family(bundle.family).build(config)
+    return replace(bundle, config=config, model=model)

@@ -1,0 +1,162 @@
+"""Serves the inspector's page on this machine: tensors on request, and other passes of the same model."""
+
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+from transformer.bundle import Bundle
+from transformer.errors import TransformerError
+from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.passes import Changes, record_pass
+
+HOST: Final = "127.0.0.1"
+KEPT_PASSES: Final = 4
+"""Number of latest passes whose tensors can still be asked for."""
+MAX_REQUEST: Final = 1 << 20
+
+
+class Inspector:
+    """Passes of one model, the latest of which are kept.
+
+    Args:
+        bundle: Model in float32.
+        text: Text of the first pass.
+        target: Its translation; default: the model's own.
+    """
+
+    def __init__(self, bundle: Bundle, text: str, target: str | None = None) -> None:
+        self.bundle = bundle
+        self.text, self.target = text, target
+        self._passes: OrderedDict[str, PageData] = OrderedDict()
+        self._lock = Lock()
+        self.first = self.record(text, target, Changes())
+
+    def record(self, text: str, target: str | None, changes: Changes) -> str:
+        """Records a pass and returns its name.
+
+        Raises:
+            TransformerError: The text or the changes do not fit the model.
+        """
+        with self._lock:
+            data = page_data(record_pass(self.bundle, text, target, changes))
+            name = secrets.token_hex(8)
+            self._passes[name] = data
+            while len(self._passes) > KEPT_PASSES:
+                self._passes.popitem(last=False)
+            return name
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Returns what a page shows of a pass, without the numbers of the tensors."""
+        data = self._passes[name]
+        return data.facts | {"offsets": [-1] * len(data.tensors), "pass": name}
+
+    def tensor(self, name: str, index: int) -> bytes:
+        """Returns the numbers of a tensor in little-endian float32.
+
+        Raises:
+            KeyError: The pass is no longer kept.
+            IndexError: It has no such tensor.
+        """
+        return self._passes[name].numbers(index).tobytes()
+
+
+class InspectorServer(ThreadingHTTPServer):
+    """A server for one user on this machine; every request needs the token of its address.
+
+    Args:
+        inspector: Passes to serve.
+        port: Port; 0 chooses a free one.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, inspector: Inspector, port: int = 0) -> None:
+        super().__init__((HOST, port), _Handler)
+        self.inspector = inspector
+        self.token = secrets.token_urlsafe(24)
+
+    @property
+    def address(self) -> str:
+        """Address of the page, with the token."""
+        return f"http://{HOST}:{self.server_port}/?token={self.token}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: InspectorServer
+    server_version, sys_version = "transformer", ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answers with the page or with a tensor."""
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        """Answers with the facts of a new pass."""
+        self._answer(self._post)
+
+    def _answer(self, method: Callable[[str, dict[str, list[str]]], tuple[bytes, str]]) -> None:
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
+        if not self._is_allowed(query):
+            self._send(HTTPStatus.FORBIDDEN, b"open the address that transformer inspect printed", "text/plain")
+            return
+        try:
+            body, kind = method(parts.path, query)
+        except TransformerError as error:
+            self._send(HTTPStatus.BAD_REQUEST, json.dumps({"error": str(error)}).encode(), "application/json")
+        except (KeyError, IndexError, TypeError, ValueError):
+            self._send(HTTPStatus.NOT_FOUND, b"there is no such page", "text/plain")
+        else:
+            self._send(HTTPStatus.OK, body, kind)
+
+    def _is_allowed(self, query: dict[str, list[str]]) -> bool:
+        """Checks token, host and origin, so that no page of another site can ask."""
+        hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        has_token = secrets.compare_digest("".join(query.get("token", [])).encode(), self.server.token.encode())
+        return has_token and host in hosts and origin in {None, *(f"http://{name}" for name in hosts)}
+
+    def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
+        inspector = self.server.inspector
+        if path == "/":
+            facts = inspector.facts(inspector.first)
+            return render(facts, "", token=self.server.token).encode(), "text/html; charset=utf-8"
+        _, kind, name, index = path.split("/")
+        if kind != "tensor":
+            raise KeyError(kind)
+        return inspector.tensor(name, int(index)), "application/octet-stream"
+
+    def _post(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
+        del query
+        length = int(self.headers.get("Content-Length", 0))
+        if path != "/pass" or not 0 < length <= MAX_REQUEST:
+            raise KeyError(path)
+        asked = json.loads(self.rfile.read(length))
+        inspector = self.server.inspector
+        changes = Changes(
+            {str(name): [int(head) for head in heads] for name, heads in asked.get("mute_heads", {}).items()},
+            [int(position) for position in asked.get("mask_source", [])],
+            float(asked.get("temperature", 1.0)),
+        )
+        name = inspector.record(str(asked.get("text") or inspector.text), asked.get("target"), changes)
+        return json.dumps(inspector.facts(name)).encode(), "application/json"
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Prints nothing about requests."""
