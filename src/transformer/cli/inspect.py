@@ -1,12 +1,15 @@
 """`transformer inspect`: shows forward and backward propagation of a model step by step."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
+
+if TYPE_CHECKING:
+    from transformer.bundle import Bundle
 
 EPILOG = "Example: transformer inspect runs/first 'A man sleeps.' --output page.html"
 
@@ -49,14 +52,16 @@ def inspect(
         server.serve_forever()
 
 
-def _write(bundle: object, text: str, target: str | None, output_path: Path) -> None:
+def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path) -> None:
     """Writes the page of a pass to one file."""
-    from transformer.inspection.page import page_data, render_file
+    from transformer.inspection.gradient_norms import compared_norms
+    from transformer.inspection.page import page_data, render
     from transformer.inspection.passes import record_pass
     from transformer.storage.atomic import whole_file
 
     with shown_while("computing the passes"):
-        data = page_data(record_pass(bundle, text, target))  # pyright: ignore[reportArgumentType]
+        recorded = record_pass(bundle, text, target)
+        data = page_data(recorded, compared_norms(recorded))
     with whole_file(output_path) as file:
-        file.write(render_file(data).encode())
+        file.write(render(data).encode())
     typer.echo(f"next: open {output_path} in a browser")

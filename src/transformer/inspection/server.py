@@ -4,6 +4,7 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
 from transformer.errors import TransformerError
+from transformer.inspection.gradient_norms import compared_norms
 from transformer.inspection.page import PageData, page_data, render
 from transformer.inspection.passes import Changes, record_pass
 
@@ -44,17 +46,22 @@ class Inspector:
             TransformerError: The text or the changes do not fit the model.
         """
         with self._lock:
-            data = page_data(record_pass(self.bundle, text, target, changes))
+            recorded = record_pass(self.bundle, text, target, changes)
+            data = page_data(recorded, compared_norms(recorded))
             name = secrets.token_hex(8)
             self._passes[name] = data
             while len(self._passes) > KEPT_PASSES:
                 self._passes.popitem(last=False)
             return name
 
-    def facts(self, name: str) -> dict[str, Any]:
-        """Returns what a page shows of a pass, without the numbers of the tensors."""
+    def page(self, name: str) -> PageData:
+        """Returns what a page shows of a pass, with its name.
+
+        Raises:
+            KeyError: The pass is no longer kept.
+        """
         data = self._passes[name]
-        return data.facts | {"offsets": [-1] * len(data.tensors), "pass": name}
+        return replace(data, facts=data.facts | {"pass": name})
 
     def tensor(self, name: str, index: int) -> bytes:
         """Returns the numbers of a tensor in little-endian float32.
@@ -125,8 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
         inspector = self.server.inspector
         if path == "/":
-            facts = inspector.facts(inspector.first)
-            return render(facts, "", token=self.server.token).encode(), "text/html; charset=utf-8"
+            page = render(inspector.page(inspector.first), token=self.server.token, limit=0)
+            return page.encode(), "text/html; charset=utf-8"
         _, kind, name, index = path.split("/")
         if kind != "tensor":
             raise KeyError(kind)
@@ -145,7 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
             float(asked.get("temperature", 1.0)),
         )
         name = inspector.record(str(asked.get("text") or inspector.text), asked.get("target"), changes)
-        return json.dumps(inspector.facts(name)).encode(), "application/json"
+        data = inspector.page(name)
+        return json.dumps(data.facts | {"offsets": [-1] * len(data.tensors)}).encode(), "application/json"
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)

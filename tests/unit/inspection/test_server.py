@@ -1,0 +1,76 @@
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+
+from transformer.bundle import load_bundle
+from transformer.inspection.server import Inspector, InspectorServer
+
+
+@pytest.fixture(scope="module")
+def server(tiny_run: Path) -> Iterator[InspectorServer]:
+    with InspectorServer(Inspector(load_bundle(tiny_run), "one two three")) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def ask(
+    server: InspectorServer, path: str, body: object = None, host: str = "", origin: str = "", token: str | None = None
+) -> tuple[int, bytes]:
+    """Sends one request and returns status and body."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    headers = {"Host": host or f"127.0.0.1:{server.server_port}"} | ({"Origin": origin} if origin else {})
+    content = None if body is None else json.dumps(body)
+    token = parse_qs(urlsplit(server.address).query)["token"][0] if token is None else token
+    connection.request("GET" if body is None else "POST", f"{path}?token={token}", content, headers)
+    response = connection.getresponse()
+    result = response.status, response.read()
+    connection.close()
+    return result
+
+
+def test_the_page_needs_the_token_of_its_address(server: InspectorServer) -> None:
+    """Catches a page that any other program or user of the machine can read."""
+    status, page = ask(server, "/")
+    assert status == 200
+    assert b"Backward Propagation" in page
+    assert ask(server, "/", token="")[0] == ask(server, "/", token="x" * 32)[0] == 403
+
+
+@pytest.mark.parametrize(("host", "origin"), [("evil.example", ""), ("", "http://evil.example"), ("", "null")])
+def test_other_sites_cannot_ask(server: InspectorServer, host: str, origin: str) -> None:
+    """Catches a name of another site that points to 127.0.0.1, and a request that its page makes."""
+    assert ask(server, "/", host=host, origin=origin)[0] == 403
+
+
+def test_tensors_are_sent_as_numbers(server: InspectorServer) -> None:
+    """Catches a wrong byte order, shape or pass."""
+    status, answer = ask(server, "/pass", {})
+    facts = json.loads(answer)
+    assert status == 200
+    softmax = next(step for step in facts["steps"] if step["kind"] == "softmax")
+    index = softmax["output"]["tensor"]
+    weights = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{index}")[1], "<f4")
+    rows = weights.reshape(facts["tensors"][index]["shape"]).sum(axis=-1)
+    np.testing.assert_allclose(rows, 1.0, rtol=1e-6)
+    assert ask(server, f"/tensor/{facts['pass']}/99999")[0] == ask(server, "/tensor/none/0")[0] == 404
+
+
+def test_changes_give_another_pass(server: InspectorServer) -> None:
+    """Catches controls that change nothing, and an invalid change that ends the server."""
+    plain, hot, masked = (
+        json.loads(ask(server, "/pass", body)[1]) for body in ({}, {"temperature": 10.0}, {"mask_source": [0]})
+    )
+    assert hot["probabilities"][0][0]["p"] < plain["probabilities"][0][0]["p"]
+    assert masked["loss"]["value"] != plain["loss"]["value"]
+    status, answer = ask(server, "/pass", {"mask_source": [99]})
+    assert status == 400
+    assert "mask_source=[99]" in json.loads(answer)["error"]
+    assert ask(server, "/pass", {"temperature": "warm"})[0] == 404
+    assert ask(server, "/")[0] == 200
