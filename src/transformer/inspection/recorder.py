@@ -19,6 +19,7 @@ from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import RMSNormalization
 from transformer.blocks.residual import add_norm
+from transformer.errors import ConfigError
 
 PACKAGE: Final = Path(__file__).parents[1]
 KINDS: Final = {
@@ -188,6 +189,8 @@ class Recorder(TorchFunctionMode):
         """Computes `attention` by its weights, with some heads muted."""
         weights = attention_weights(query, key, mask, bias=bias, scale=scale)
         if muted := self.mute_heads.get(self._stack[-1][0]):
+            if not all(0 <= head < weights.size(1) for head in muted):
+                raise ConfigError(f"mute_heads={list(muted)} is not within the {weights.size(1)} heads; choose others")
             kept = torch.ones(1, weights.size(1), 1, 1, dtype=weights.dtype)
             kept[:, list(muted)] = 0.0
             weights = weights * kept

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
-from transformer.errors import TransformerError
+from transformer.errors import ConfigError, TransformerError
 from transformer.inspection.gradient_norms import compared_norms
 from transformer.inspection.page import PageData, page_data, render
 from transformer.inspection.passes import Changes, record_pass
@@ -144,14 +144,18 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         if path != "/pass" or not 0 < length <= MAX_REQUEST:
             raise KeyError(path)
-        asked = json.loads(self.rfile.read(length))
         inspector = self.server.inspector
-        changes = Changes(
-            {str(name): [int(head) for head in heads] for name, heads in asked.get("mute_heads", {}).items()},
-            [int(position) for position in asked.get("mask_source", [])],
-            float(asked.get("temperature", 1.0)),
-        )
-        name = inspector.record(str(asked.get("text") or inspector.text), asked.get("target"), changes)
+        try:
+            asked = json.loads(self.rfile.read(length))
+            text, target = asked.get("text") or inspector.text, asked.get("target")
+            changes = Changes(
+                {str(name): [int(head) for head in heads] for name, heads in asked.get("mute_heads", {}).items()},
+                [int(position) for position in asked.get("mask_source", [])],
+                float(asked.get("temperature", 1.0)),
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigError("the request is not a pass; reload the page") from error
+        name = inspector.record(str(text), None if target is None else str(target), changes)
         data = inspector.page(name)
         return json.dumps(data.facts | {"offsets": [-1] * len(data.tensors)}).encode(), "application/json"
 

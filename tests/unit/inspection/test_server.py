@@ -72,5 +72,5 @@ def test_changes_give_another_pass(server: InspectorServer) -> None:
     status, answer = ask(server, "/pass", {"mask_source": [99]})
     assert status == 400
     assert "mask_source=[99]" in json.loads(answer)["error"]
-    assert ask(server, "/pass", {"temperature": "warm"})[0] == 404
+    assert ask(server, "/pass", {"temperature": "warm"})[0] == ask(server, "/pass", [1])[0] == 400
     assert ask(server, "/")[0] == 200
