@@ -55,18 +55,26 @@ def example(bundle: Bundle, length: int = 7) -> Example:
             tokens={"T": names(source[0]), "T_dec": names(target[0])},
             labels=torch.randint(0, 20, (5,), generator=generator), names=names,
         )  # fmt: skip
+    text: dict[str, Any] = {"inputs": {"text": source}, "axes": {"text": ("B", "T")}, "tokens": {"T": names(source[0])}}
     if kind == "image encoder":
         image = torch.randn(1, 2, 6, 6, generator=generator).double()
-        return Example(compute=lambda model, inputs: model.label_logits(inputs["image"]), inputs={"image": image},
-                       axes={"image": ("B", "channels", "height", "width")}, tokens={"T": list("cabde")},
-                       labels=torch.tensor([1]), names=names)  # fmt: skip
+        return Example(
+            compute=lambda model, inputs: model.label_logits(inputs["image"]),
+            inputs={"image": image},
+            axes={"image": ("B", "channels", "height", "width")},
+            tokens={"T": ["[class]", "1,1", "1,2", "2,1", "2,2"]},
+            labels=torch.tensor([1]),
+            names=names,
+        )
     if kind == "encoder":
-        return Example(compute=lambda model, inputs: model.label_logits(inputs["text"], src_mask), inputs={"text": source},
-                       axes={"text": ("B", "T")}, tokens={"T": names(source[0])}, labels=torch.tensor([1]),
-                       names=names)  # fmt: skip
-    return Example(compute=lambda model, inputs: model(inputs["text"])[0], inputs={"text": source}, axes={"text": ("B", "T")},
-                   tokens={"T": names(source[0])}, labels=torch.randint(0, 20, (length,), generator=generator),
-                   names=names)  # fmt: skip
+        return Example(
+            compute=lambda model, inputs: model.label_logits(inputs["text"], src_mask),
+            labels=torch.tensor([1]),
+            names=names,
+            **text,
+        )
+    labels = torch.randint(0, 20, (length,), generator=generator)
+    return Example(compute=lambda model, inputs: model(inputs["text"])[0], labels=labels, names=names, **text)
 
 
 @cache

@@ -213,7 +213,8 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
         ids, positions = encode_masked(tokenizer, text, config["seq_len"])
         labels = None
         if target is not None:
-            words = [token for part in tokenizer.encode_running([f" {word}" for word in target.split()]) for token in part]
+            parts = tokenizer.encode_running([f" {word}" for word in target.split()])
+            words = [token for part in parts for token in part]
             if len(words) != len(positions):
                 raise DataError(
                     f"target={target!r} has {len(words)} tokens for {len(positions)} masks; give one for each"

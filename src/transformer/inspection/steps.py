@@ -82,7 +82,6 @@ class _StepMaker:
         self.parameters: dict[int, list[str]] = {}
         for name, parameter in recorded.model.named_parameters(remove_duplicate=False):
             self.parameters.setdefault(id(parameter), []).append(name)
-        self.buffers = {name: buffer for name, buffer in recorded.model.named_buffers()}
         example = recorded.example
         self.input_axes = {id(tensor): example.axes[name] for name, tensor in example.inputs.items()}
         self.positions = {len(pieces): letter for letter, pieces in reversed(example.tokens.items())}
@@ -267,7 +266,9 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
         plain = r"\sqrt{d_{model}}"
     symbols.setdefault("x", "x")
     symbols.setdefault("w", plain or "w")
-    values = symbols | {f"d{role}": rf"{{\frac{{\partial L}}{{\partial {symbol}}}}}" for role, symbol in symbols.items()}
+    values = symbols | {
+        f"d{role}": rf"{{\frac{{\partial L}}{{\partial {symbol}}}}}" for role, symbol in symbols.items()
+    }
     values["b"] = f" + {symbols['b']}" if symbols.get("b") else ""
     values |= {"n": plain, "db": values.get("db", "")}
     lines = {
@@ -307,7 +308,7 @@ def _block(operation: Operation, owner: type | None, section: str) -> str:
 def _paper(operation: Operation, owner: type | None) -> str:
     """Returns the source that the docstring of the block names."""
     candidates: list[Any] = [base for base in owner.__mro__ if base is not nn.Module] if owner else []
-    if owner and operation.kind in IN_ATTENTION_FORMULA and any(base.__name__ == "MultiHeadAttention" for base in candidates):
+    if operation.kind in IN_ATTENTION_FORMULA and "MultiHeadAttention" in [base.__name__ for base in candidates]:
         candidates.insert(0, attention)
     for candidate in candidates:
         text = " ".join(inspect.cleandoc(candidate.__doc__ or "").split())

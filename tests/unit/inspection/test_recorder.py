@@ -14,6 +14,7 @@ from transformer.inspection.passes import Changes, Pass, record_pass
 from transformer.inspection.recorder import Operation, Recorder
 from transformer.training.objectives.translation import TranslationObjective
 
+
 class Nudged(Recorder):
     """Adds a small tensor to the output of one operation."""
 
@@ -57,7 +58,9 @@ def test_gradients_are_those_of_the_plain_model(name: str) -> None:
     one = recorded(name)
     parameters = dict(one.model.named_parameters())
     loss = F.cross_entropy(one.example.compute(one.model, one.example.inputs), one.labels)
-    expected = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values()), allow_unused=True), strict=True))
+    expected = dict(
+        zip(parameters, torch.autograd.grad(loss, list(parameters.values()), allow_unused=True), strict=True)
+    )
     for key, parameter in parameters.items():
         if (gradient := expected[key]) is not None and gradient.count_nonzero():
             torch.testing.assert_close(one.gradients[id(parameter)], gradient, rtol=1e-9, atol=1e-12)

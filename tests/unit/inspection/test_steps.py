@@ -84,6 +84,10 @@ def test_gradient_norms_are_compared_by_order_and_residual() -> None:
         "this model", "untrained, pre-norm", "untrained, pre-norm, without residual connections",
         "untrained, post-norm", "untrained, post-norm, without residual connections",
     ]  # fmt: skip
-    assert [value["label"] for value in series[0]["values"]][:3] == ["Encoder input", "Encoder layer 1", "Encoder layer 2"]
+    assert [value["label"] for value in series[0]["values"]][:3] == [
+        "Encoder input",
+        "Encoder layer 1",
+        "Encoder layer 2",
+    ]
     norms = [tuple(value["norm"] for value in one["values"]) for one in series]
     assert len(set(norms)) == len(norms)
