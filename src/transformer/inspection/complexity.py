@@ -1,0 +1,163 @@
+"""Measures what self-attention, recurrence and convolution cost on this machine, beside Table 1 of the paper."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from transformer.blocks.attention import attention_weights
+
+KERNEL: Final = 3
+"""Number of positions that a convolution reads."""
+MIN_SECONDS: Final = 0.02
+"""Time that is measured at once."""
+ROUNDS: Final = 5
+TABLE: Final = {
+    "self-attention": ("O(n² d)", "O(1)", "O(1)"),
+    "recurrence": ("O(n d²)", "O(n)", "O(n)"),
+    "convolution": ("O(k n d²)", "O(1)", "O(log_k n)"),
+}
+"""Complexity per layer, sequential operations and maximum path length (Vaswani et al. 2017, Table 1)."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of one layer.
+
+    Attributes:
+        layer: Kind of the layer, a key of `TABLE`.
+        n: Length of the sequence.
+        d: Width.
+        seconds: Median time of a forward pass.
+        spread: Slowest divided by fastest round.
+        memory: Bytes that the backward pass needs, without parameters.
+        sequential: Number of operations that wait for each other.
+        path: Number of layers or steps between the first and the last position.
+    """
+
+    layer: str
+    n: int
+    d: int
+    seconds: float
+    spread: float
+    memory: int
+    sequential: int
+    path: int
+
+
+def measure(lengths: Sequence[int] = (32, 64, 128, 256, 512), widths: Sequence[int] = (64, 128, 256)) -> list[Cost]:
+    """Measures every layer at every length and width, on one sequence and in float32.
+
+    Self-attention is the formula itself, softmax(Q K^T / sqrt(d)) V, without projections and fused kernels.
+    """
+    costs: list[Cost] = []
+    for d in widths:
+        makers = {"self-attention": _attention, "recurrence": _recurrence(d), "convolution": _convolution(d)}
+        for layer, function in makers.items():
+            for n in lengths:
+                x = torch.randn(1, n, d, requires_grad=True)
+                times = _times(function, x)
+                sequential, path = _dependencies(layer, n)
+                costs.append(
+                    Cost(layer, n, d, median(times), max(times) / min(times), _saved(function, x), sequential, path)
+                )
+    return costs
+
+
+def exponents(costs: Sequence[Cost], layer: str, quantity: str = "seconds") -> tuple[float, float]:
+    """Fits quantity = c n^a d^b to the costs of a layer and returns a and b.
+
+    The shorter half of the lengths is left out, where calls and not arithmetic take the time.
+    """
+    own = [cost for cost in costs if cost.layer == layer]
+    lengths = sorted({cost.n for cost in own})
+    own = [cost for cost in own if cost.n >= lengths[len(lengths) // 2]]
+    rows = torch.tensor([[math.log(cost.n), math.log(cost.d), 1.0] for cost in own], dtype=torch.float64)
+    values = torch.tensor([[math.log(asdict(cost)[quantity])] for cost in own], dtype=torch.float64)
+    a, b, _ = torch.linalg.lstsq(rows, values).solution.flatten().tolist()
+    return a, b
+
+
+def as_json(costs: Sequence[Cost]) -> list[dict[str, Any]]:
+    """Returns costs as they are written to a file."""
+    return [asdict(cost) for cost in costs]
+
+
+def _attention(x: Tensor) -> Tensor:
+    heads = x[:, None]
+    return (attention_weights(heads, heads) @ heads)[:, 0]
+
+
+def _recurrence(d: int) -> Callable[[Tensor], Tensor]:
+    lstm = nn.LSTM(d, d, batch_first=True)
+    return lambda x: lstm(x)[0]
+
+
+def _convolution(d: int) -> Callable[[Tensor], Tensor]:
+    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2)
+    return lambda x: convolution(x.transpose(1, 2)).transpose(1, 2)
+
+
+def _times(function: Callable[[Tensor], Tensor], x: Tensor) -> list[float]:
+    """Returns the time of a call in several rounds of at least `MIN_SECONDS` each."""
+    with torch.inference_mode():
+        calls = 1
+        while True:
+            start = time.perf_counter()
+            for _ in range(calls):
+                function(x)
+            if time.perf_counter() - start >= MIN_SECONDS:
+                break
+            calls *= 2
+        times: list[float] = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            for _ in range(calls):
+                function(x)
+            times.append((time.perf_counter() - start) / calls)
+        return times
+
+
+def _saved(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
+    """Returns the bytes of the tensors that a forward pass keeps for the backward pass."""
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, nn.Parameter):
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        function(x)
+    return sum(sizes.values())
+
+
+def _dependencies(layer: str, n: int) -> tuple[int, int]:
+    """Counts the operations in sequence, and the layers or steps until the last position depends on the first.
+
+    Gradients tell whether it does. Convolutions are dilated: layer i reads every k^i-th position.
+    """
+    if layer == "recurrence":
+        cell, x = nn.RNNCell(1, 1), torch.ones(n, 1, 1, requires_grad=True)
+        state, steps = torch.zeros(1, 1), 0
+        for position in range(n):
+            state, steps = cell(x[position], state), steps + 1
+        return steps, steps
+    x = torch.ones(1, 1, n, requires_grad=True)
+    y, layers = x, 0
+    while True:
+        if layer == "self-attention":
+            y = _attention(y.transpose(1, 2)).transpose(1, 2)
+        else:
+            dilation = KERNEL**layers
+            kernel = torch.ones(1, 1, KERNEL)
+            y = nn.functional.conv1d(nn.functional.pad(y, ((KERNEL - 1) * dilation, 0)), kernel, dilation=dilation)
+        layers += 1
+        (gradient,) = torch.autograd.grad(y[0, 0, -1], x, retain_graph=True)
+        if gradient[0, 0, 0] != 0:
+            return 1, layers

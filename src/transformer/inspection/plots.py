@@ -1,0 +1,249 @@
+"""Figures of attention, positions, schedules, gradients, complexity and scaling, as matplotlib figures."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from transformer.blocks.positional import sinusoid
+from transformer.errors import ConfigError, DataError
+from transformer.inspection.complexity import TABLE, Cost, exponents
+from transformer.inspection.gradient_norms import compared_norms
+from transformer.inspection.passes import record_pass
+from transformer.inspection.steps import make_steps
+from transformer.pipelines.auto import read_model
+from transformer.training.optim.schedule import make_schedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_LABELS: Final = 40
+"""Most tokens that are written along an axis."""
+ATTENTION_BLOCKS: Final = {
+    "encoder": "Multi-head self-attention", "decoder": "Masked multi-head self-attention",
+    "cross": "Multi-head cross-attention",
+}  # fmt: skip
+"""Title of the block of each kind of attention."""
+
+
+def attention(
+    model: Path | str, text: str, *, target: str | None = None, kind: str = "cross", layer: int | None = None
+) -> "Figure":
+    """Draws the attention weights of every head, one row of pictures for each layer.
+
+    Args:
+        model: Folder of the model.
+        text: Text that the model reads.
+        target: Its translation; default: the model's own.
+        kind: "encoder", "decoder" or "cross".
+        layer: Layer to draw, counted from 1; default: all.
+
+    Raises:
+        ConfigError: The model has no such attention or layer.
+    """
+    if kind not in ATTENTION_BLOCKS:
+        raise ConfigError(f"kind={kind!r} is unknown; choose encoder, decoder or cross")
+    recorded = record_pass(read_model(Path(model), None), text, target)
+    steps = [
+        step
+        for step in make_steps(recorded)
+        if step.operation.kind == "softmax" and step.block == ATTENTION_BLOCKS[kind]
+    ]
+    if layer is not None:
+        steps = steps[layer - 1 : layer] if layer > 0 else []
+    if not steps:
+        raise ConfigError(f"this {recorded.bundle.family} model has no {kind} attention in that layer; choose another")
+    heads = steps[0].output.tensor.size(1)
+    figure = _figure(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps))
+    grid = figure.subplots(len(steps), heads, squeeze=False)
+    for row, step in enumerate(steps):
+        for head in range(heads):
+            axes = grid[row][head]
+            axes.imshow(step.output.tensor[0, head].detach().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            names = [recorded.example.tokens.get(letter, []) for letter in step.output.axes[-2:]]
+            _label(axes, names[1], names[0])
+            axes.set_title(f"{step.section.split()[-2]} {step.section.split()[-1]}, head {head + 1}", fontsize=8)
+    figure.suptitle(ATTENTION_BLOCKS[kind])
+    return figure
+
+
+def positions(d_model: int = 128, length: int = 64, dimensions: Sequence[int] | None = None) -> "Figure":
+    """Draws the sinusoidal positional encoding: as a heat map, as curves, and as dot products over distance.
+
+    Args:
+        d_model: Width of the model, even.
+        length: Number of positions.
+        dimensions: Dimensions to draw as curves; default: four of the first half.
+
+    Source: Vaswani et al. 2017, Sec. 3.5.
+    """
+    if length < 1:
+        raise ConfigError(f"length={length} is below 1; choose a positive number")
+    table = sinusoid(length, d_model)
+    figure = _figure(12.0, 3.6)
+    heat, curves, products = figure.subplots(1, 3)
+    shown = heat.imshow(table.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    figure.colorbar(shown, ax=heat)
+    heat.set(xlabel="dimension", ylabel="position", title="PE(pos, dimension)")
+    if dimensions is None:
+        dimensions = sorted({d_model * eighth // 16 * 2 for eighth in (1, 2, 3, 4)})
+    if any(not 0 <= dimension < d_model for dimension in dimensions):
+        raise ConfigError(f"dimensions={list(dimensions)} are not in 0 to {d_model - 1}; choose others")
+    for dimension in dimensions:
+        curves.plot(table[:, dimension].numpy(), label=f"dimension {dimension}")
+    curves.set(xlabel="position", title="curves of some dimensions")
+    curves.legend(fontsize=7)
+    products.plot((table @ table[0]).numpy())
+    products.set(xlabel="distance k", title="PE(pos) · PE(pos + k)")
+    return figure
+
+
+def schedule(
+    name: str = "paper",
+    *,
+    d_model: int = 512,
+    warmup_steps: int = 4000,
+    steps: int = 100_000,
+    peak: float | None = None,
+) -> "Figure":
+    """Draws the learning rate over the steps of a schedule.
+
+    Args:
+        name: Name of the schedule, as in a recipe.
+        d_model: Width of the model.
+        warmup_steps: Number of warm-up steps.
+        steps: Number of steps.
+        peak: Peak learning rate; default: that of the paper's schedule.
+
+    Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3.
+    """
+    if steps < 1 or warmup_steps < 1:
+        raise ConfigError(f"steps={steps} and warmup_steps={warmup_steps} must be positive; choose others")
+    rate = make_schedule(name, d_model=d_model, peak=peak, warmup_steps=warmup_steps, decay_steps=steps)
+    shown = torch.linspace(1, steps, min(steps, 1000)).long().tolist()
+    figure = _figure(7.0, 4.0)
+    axes = figure.subplots()
+    axes.plot(shown, [rate(step) for step in shown])
+    axes.axvline(warmup_steps, color="tab:gray", linestyle=":", label=f"end of the warm-up, step {warmup_steps:,}")
+    axes.set(xlabel="step", ylabel="learning rate", title=f"schedule {name!r}")
+    axes.legend()
+    return figure
+
+
+def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Figure":
+    """Draws the norm of the gradient from layer to layer, of a model and of untrained ones of the same size.
+
+    Args:
+        model: Folder of the model.
+        text: Text that the model reads.
+        target: Its translation; default: the model's own.
+    """
+    series = compared_norms(record_pass(read_model(Path(model), None), text, target))
+    figure = _figure(9.0, 4.5)
+    axes = figure.subplots()
+    labels = max(([value["label"] for value in one["values"]] for one in series), key=len)
+    for one in series:
+        norms = {value["label"]: value["norm"] for value in one["values"]}
+        places = [place for place, label in enumerate(labels) if label in norms]
+        axes.semilogy(places, [norms[labels[place]] for place in places], "o-", ms=3, label=one["name"])
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    axes.set(ylabel="norm of the gradient", title="gradient of the loss with respect to the output of each part")
+    axes.legend(fontsize=7)
+    return figure
+
+
+def complexity(costs: Sequence[Cost]) -> "Figure":
+    """Draws measured time and memory over the length, with fitted exponents beside the paper's table.
+
+    Args:
+        costs: What `measure` of `transformer.inspection.complexity` returned.
+
+    Source: Vaswani et al. 2017, Table 1.
+    """
+    figure = _figure(13.0, 4.8)
+    panels = figure.subplots(1, 3)
+    widths = sorted({cost.d for cost in costs})
+    for colour, layer in enumerate(TABLE):
+        own = [cost for cost in costs if cost.layer == layer]
+        for width in widths:
+            rows = [cost for cost in own if cost.d == width]
+            style = {"color": f"C{colour}", "alpha": 0.35 + 0.65 * (widths.index(width) + 1) / len(widths)}
+            label = layer if width == widths[-1] else None
+            panels[0].loglog([row.n for row in rows], [row.seconds for row in rows], "o-", ms=3, label=label, **style)
+            panels[1].loglog([row.n for row in rows], [row.memory for row in rows], "o-", ms=3, **style)
+        rows = [cost for cost in own if cost.d == widths[-1]]
+        panels[2].loglog([row.n for row in rows], [row.path for row in rows], "o-", ms=3, color=f"C{colour}")
+    panels[0].set(xlabel="length n", ylabel="seconds", title=f"time, d = {', '.join(map(str, widths))}")
+    panels[1].set(xlabel="length n", ylabel="bytes", title="memory for the backward pass")
+    panels[2].set(xlabel="length n", ylabel="layers or steps", title="maximum path length")
+    for panel in panels:
+        panel.set_xticks(sorted({cost.n for cost in costs}), [str(n) for n in sorted({cost.n for cost in costs})])
+        panel.minorticks_off()
+    panels[0].legend(fontsize=8)
+    lines: list[str] = []
+    for layer, (time, sequential, path) in TABLE.items():
+        a, b = exponents(costs, layer)
+        lines.append(
+            f"{layer}: time {time}, measured n^{a:.2f} d^{b:.2f}; sequential operations {sequential}; path {path}"
+        )
+    figure.suptitle("\n".join(lines), fontsize=9)
+    return figure
+
+
+def scaling(results: Path | str) -> "Figure":
+    """Draws the validation loss over the size of the model and of the corpus.
+
+    Args:
+        results: JSON file with a list `runs` of objects with `parameters`, `pairs` and `loss`.
+
+    Raises:
+        DataError: The file is not such a file.
+    """
+    try:
+        runs: list[dict[str, Any]] = json.loads(Path(results).read_text(encoding="utf-8"))["runs"]
+        points = [(int(run["parameters"]), int(run["pairs"]), float(run["loss"])) for run in runs]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{results} has no list of runs with parameters, pairs and loss; give another file") from error
+    figure = _figure(10.0, 4.0)
+    panels = figure.subplots(1, 2, sharey=True)
+    for panel, key, other, name in ((panels[0], 0, 1, "parameters"), (panels[1], 1, 0, "sentence pairs")):
+        for value in sorted({point[other] for point in points}):
+            line = sorted((point[key], point[2]) for point in points if point[other] == value)
+            unit = "pairs" if other else "parameters"
+            panel.semilogx(*zip(*line, strict=True), "o-", ms=4, label=f"{value:,} {unit}")
+        panel.set(xlabel=name)
+        panel.legend(fontsize=7)
+    panels[0].set_ylabel("validation loss (nats a token)")
+    return figure
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Writes a figure as the ending of the file says, svg, pdf or png.
+
+    Raises:
+        ConfigError: The ending is none of these.
+    """
+    from transformer.storage.atomic import whole_file
+
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("svg", "pdf", "png"):
+        raise ConfigError(f"output={str(path)!r} ends in neither .svg, .pdf nor .png; choose one of them")
+    with whole_file(path) as file:
+        figure.savefig(file, format=kind, dpi=150)
+
+
+def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
+    """Writes tokens along both axes where they can be read."""
+    for set_ticks, names, turn in ((axes.set_xticks, columns, 90), (axes.set_yticks, rows, 0)):
+        if 0 < len(names) <= MAX_LABELS:
+            set_ticks(range(len(names)), [name.replace("$", r"\$") for name in names], fontsize=6, rotation=turn)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("matplotlib is not installed; run `pip install matplotlib`") from error
+    return Figure(figsize=(width, height), layout="constrained")

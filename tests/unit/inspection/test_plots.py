@@ -1,0 +1,98 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer.errors import ConfigError, DataError
+from transformer.inspection.complexity import Cost, exponents, measure
+from transformer.inspection.passes import record_pass
+from transformer.pipelines.auto import read_model
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from transformer import plot
+
+
+def test_attention_shows_the_weights_of_every_head(tiny_run: Path) -> None:
+    """Catches pictures of another layer, or with rows and columns exchanged."""
+    figure = plot.attention(tiny_run, "one two three")
+    recorded = record_pass(read_model(tiny_run, None), "one two three")
+    weights = [op.output for op in recorded.operations if op.kind == "softmax" and "cross_attention" in op.module]
+    panels = figure.get_axes()
+    assert len(panels) == sum(weight.size(1) for weight in weights)
+    shown = torch.tensor(panels[-1].get_images()[0].get_array().tolist())
+    torch.testing.assert_close(shown, weights[-1][0, -1].detach())
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == recorded.example.tokens["T_dec"]
+
+
+def test_attention_that_is_not_there_is_refused(tiny_run: Path) -> None:
+    """Catches an empty picture for a layer that the model lacks."""
+    with pytest.raises(ConfigError, match="has no cross attention"):
+        plot.attention(tiny_run, "one two", layer=9)
+
+
+def test_dot_products_of_positions_depend_on_the_distance_alone() -> None:
+    """Catches a curve of something else; the oracle is the sum of cosines of the angles between two positions."""
+    products = plot.positions(16, 12).get_axes()[2].get_lines()[0].get_ydata()
+    expected = [sum(torch.cos(torch.tensor(k / 10000 ** (2 * i / 16))).item() for i in range(8)) for k in range(12)]
+    assert list(products) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_paper_schedule_peaks_at_the_end_of_the_warm_up() -> None:
+    """Catches a schedule drawn with other arguments than those given."""
+    line = plot.schedule("paper", d_model=64, warmup_steps=100, steps=1000).get_axes()[0].get_lines()[0]
+    steps, rates = line.get_data()
+    best = int(torch.tensor(list(rates)).argmax())
+    assert steps[best] == 100
+    assert rates[best] == pytest.approx((64 * 100) ** -0.5)
+
+
+def test_gradients_of_all_series_share_their_axis(tiny_run: Path) -> None:
+    """Catches post-norm models, which have no final norm, drawn one part too far to the left."""
+    lines = plot.gradients(tiny_run, "one two").get_axes()[0].get_lines()
+    lengths = {line.get_label(): list(line.get_xdata()) for line in lines}
+    assert lengths["untrained, pre-norm"] == list(range(8))
+    assert len(lengths["untrained, post-norm"]) == 6
+    assert 3 not in lengths["untrained, post-norm"], "the output norm of the encoder"
+
+
+def test_exponents_are_those_of_the_times() -> None:
+    """Catches exponents of length and width that are exchanged, or a fit to the short lengths."""
+    costs = [Cost("convolution", n, d, 1e-9 * n**1.5 * d**2.5, 1.0, 1, 1, 1) for n in (8, 16, 32, 64) for d in (4, 8)]
+    assert exponents(costs, "convolution") == pytest.approx((1.5, 2.5))
+
+
+def test_costs_have_the_dependencies_and_memory_of_the_table() -> None:
+    """Catches path lengths other than 1, n and log_k n, and memory of attention that is not quadratic."""
+    costs = {(cost.layer, cost.n): cost for cost in measure((9, 27, 270), (4,))}
+    assert [costs["self-attention", n].path for n in (9, 27, 270)] == [1, 1, 1]
+    assert [costs["recurrence", n].path for n in (9, 27, 270)] == [9, 27, 270]
+    assert [costs["convolution", n].path for n in (9, 27, 270)] == [2, 3, 6]
+    assert [costs["recurrence", 27].sequential, costs["convolution", 27].sequential] == [27, 1]
+    grows = {layer: costs[layer, 270].memory / costs[layer, 27].memory for layer, n in costs if n == 27}
+    assert grows["self-attention"] > 50
+    assert grows["convolution"] == pytest.approx(10, rel=0.1)
+    figure = plot.complexity(list(costs.values()))
+    assert "O(n² d)" in figure.get_suptitle()
+
+
+def test_scaling_draws_a_line_for_each_size(tmp_path: Path) -> None:
+    """Catches lines that mix sizes, and a traceback for a file of something else."""
+    runs = [{"parameters": p, "pairs": n, "loss": 3.0 - 0.1 * i} for i, (p, n) in enumerate([(1, 9), (2, 9), (1, 99)])]
+    (path := tmp_path / "scaling.json").write_text(json.dumps({"runs": runs}))
+    lines = plot.scaling(path).get_axes()[0].get_lines()
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2], [1]]
+    path.write_text('{"runs": [{"loss": "low"}]}')
+    with pytest.raises(DataError, match="has no list of runs"):
+        plot.scaling(path)
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.png"])
+def test_figures_are_written_as_their_names_say(tmp_path: Path, name: str) -> None:
+    """Catches a format that differs from the ending, and an unknown ending that fails late."""
+    figure = plot.schedule(steps=10)
+    plot.save(figure, tmp_path / name)
+    assert (tmp_path / name).read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
+    with pytest.raises(ConfigError, match=r"neither \.svg, \.pdf nor \.png"):
+        plot.save(figure, tmp_path / "a.bmp")
