@@ -1,6 +1,7 @@
 """The inspector's page: one self-contained file, or the data that a server sends to it."""
 
 import base64
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
@@ -206,3 +207,43 @@ def mathml(latex: str) -> str:
 def json_for_script(facts: dict[str, Any]) -> str:
     """Returns JSON that may stand inside a script element."""
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+SCRIPTS: Final = (
+    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "steps.js", "plots.js", "inspect.js",
+)  # fmt: skip
+"""Files of the page's script, in the order in which they are joined."""
+
+
+def render(data: PageData, *, token: str = "", limit: int = MAX_EMBEDDED) -> str:
+    """Returns the page as one self-contained file.
+
+    Args:
+        data: What it shows.
+        token: Token by which the page asks its server for tensors that are not embedded; empty for a file.
+        limit: Size in bytes, once compressed, up to which tensors are embedded.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
+    from markupsafe import Markup
+
+    environment = Environment(loader=PackageLoader("transformer.inspection"), autoescape=True, undefined=StrictUndefined)
+    style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
+    script = "\n".join(scripts)
+    numbers, offsets = data.packed(limit)
+    values: dict[str, Any] = {
+        "style": Markup(style), "style_hash": _content_hash(style),
+        "script": Markup(script), "script_hash": _content_hash(script),
+        "facts": Markup(json_for_script(data.facts | {"offsets": offsets})),
+        "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
+        "numbers": numbers, "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
+    }  # fmt: skip
+    return environment.get_template("inspect.html.jinja").render(values)
+
+
+def _template_text(environment: Any, name: str) -> str:
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _content_hash(text: str) -> str:
+    """Returns what a content security policy calls an inlined text by."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,321 @@
+// Heat maps: a matrix of numbers on a canvas that draws only what is in view, so that size does not matter.
+
+const heatMaps = new Set();
+let colours = null;
+
+function cssColour(name) {
+  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map((start) => parseInt(text.slice(start, start + 2), 16));
+}
+
+/** Returns 511 colours from the lowest number over zero (number 255) to the highest. */
+function colourTable() {
+  if (colours) return colours;
+  const stops = ["--low-2", "--low-1", "--zero", "--high-1", "--high-2"].map(cssColour);
+  const ramp = new Uint32Array(511);
+  for (let n = 0; n < 511; n += 1) {
+    const place = (n / 510) * 4, stop = Math.min(3, Math.floor(place)), part = place - stop;
+    const [red, green, blue] = stops[stop].map((from, channel) => Math.round(from + (stops[stop + 1][channel] - from) * part));
+    ramp[n] = 0xff000000 | (blue << 16) | (green << 8) | red;
+  }
+  const [red, green, blue] = cssColour("--masked");
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  colours = {
+    ramp, masked: (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0, text: css("--text"), soft: css("--soft"),
+    page: css("--page"), mark: css("--mark"),
+  };
+  return colours;
+}
+
+/** Returns the largest number that a colour stands for; few outliers do not make everything else pale. */
+function scaleOf(values) {
+  const stride = Math.max(1, Math.floor(values.length / 20000));
+  const sizes = [];
+  let largest = 0, isSigned = false;
+  for (let n = 0; n < values.length; n += 1) {
+    const size = Math.abs(values[n]);
+    if (!(size < Infinity)) continue;
+    if (size > largest) largest = size;
+    if (values[n] < 0) isSigned = true;
+    if (n % stride === 0) sizes.push(size);
+  }
+  sizes.sort((a, b) => a - b);
+  const high = sizes[Math.floor(sizes.length * 0.995)] || largest;
+  return { largest, limit: largest > 2.5 * high ? high : largest, isSigned };
+}
+
+const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+const measuring = document.createElement("canvas").getContext("2d");
+function textWidth(text) {
+  measuring.font = FONT;
+  return measuring.measureText(text).width;
+}
+
+class HeatMap {
+  /**
+   * @param {object} operand Operand with numbers.
+   * @param {object} options title (Node), tokens (letter -> labels or undefined), lead (letter -> position),
+   *   onSelect (index -> void), describe (operand, index -> text), maxHeight.
+   */
+  constructor(operand, options) {
+    Object.assign(this, { operand, options, lead: [], cursor: null, chosen: null, marks: null });
+    this.element = el("figure", { class: "heat" });
+    this.status = el("span", { class: "status" });
+    if (options.title) this.element.append(el("figcaption", {}, options.title));
+    if (!operand.values) {
+      this.element.append(el("p", { class: "absent" }, options.absent ?? absentText()));
+      return;
+    }
+    this.scale = scaleOf(operand.values);
+    const shape = operand.shape;
+    this.isScalar = shape.length === 0;
+    this.rows = shape.length > 1 ? shape.at(-2) : 1;
+    this.columns = shape.length ? shape.at(-1) : 1;
+    this.rowLabels = shape.length > 1 ? options.tokens(operand.axes.at(-2), this.rows) : undefined;
+    this.columnLabels = shape.length ? options.tokens(operand.axes.at(-1), this.columns) : undefined;
+    this.build();
+    this.setLead(options.lead);
+    heatMaps.add(this);
+  }
+
+  build() {
+    this.canvas = el("canvas", {});
+    this.space = el("div", { class: "heat-space" });
+    this.frame = el("div", {
+      class: "heat-frame", tabindex: "0", role: "application", "aria-roledescription": "heat map",
+      "aria-label": `${this.options.name}, ${this.rows} rows, ${this.columns} columns. Arrow keys move, Enter shows the arithmetic.`,
+    }, this.canvas, this.space);
+    this.status.setAttribute("role", "status");
+    this.element.append(this.frame, el("div", { class: "heat-foot" }, this.scaleBar(), this.status));
+    this.frame.addEventListener("scroll", () => this.redraw());
+    this.frame.addEventListener("click", (event) => this.choose(this.cellAt(event)));
+    this.frame.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
+    this.frame.addEventListener("pointerleave", () => this.point(null));
+    this.frame.addEventListener("keydown", (event) => this.onKey(event));
+    this.frame.addEventListener("focus", () => { if (!this.cursor) this.moveTo(...(this.chosen ?? [0, 0])); else this.redraw(); });
+    this.frame.addEventListener("blur", () => this.redraw());
+    this.observer = new ResizeObserver(() => this.layout());
+    this.observer.observe(this.element);
+  }
+
+  remove() {
+    this.observer?.disconnect();
+    heatMaps.delete(this);
+  }
+
+  scaleBar() {
+    const { limit, largest, isSigned } = this.scale;
+    const cut = limit < largest;
+    const end = (sign) => (cut ? `${sign < 0 ? "≤" : "≥"} ` : "") + show(sign * limit);
+    const bar = el("span", { class: `bar ${isSigned ? "signed" : ""}` });
+    const title = cut ? `Largest size: ${show(largest)}` : undefined;
+    return el("span", { class: "scale", title }, isSigned ? end(-1) : "0", bar, end(1));
+  }
+
+  /** Chooses which matrix of the leading axes is shown. */
+  setLead(lead) {
+    if (!this.frame) return;
+    const { shape, axes } = this.operand;
+    this.lead = shape.slice(0, -2).map((size, axis) => Math.min(lead[leadKey(axes, axis)] ?? 0, size - 1));
+    this.start = this.lead.reduce((flat, at, axis) => flat * shape[axis] + at, 0) * this.rows * this.columns;
+    this.redraw();
+  }
+
+  value(row, column) { return this.operand.values[this.start + row * this.columns + column]; }
+  index(row, column) {
+    const count = this.operand.shape.length;
+    return count ? [...this.lead, row, column].slice(-count) : [];
+  }
+
+  layout() {
+    const width = this.element.clientWidth;
+    if (!width) return;
+    const widest = (labels) => Math.ceil(Math.max(...labels.map((label) => textWidth(shortened(label)))));
+    this.left = this.rowLabels ? Math.min(90, widest(this.rowLabels)) + 8 : this.rows > 1 ? 30 : 1;
+    const room = Math.max(40, width - this.left - 4);
+    const fit = room / this.columns;
+    this.cellWidth = this.columnLabels ? Math.max(14, Math.min(30, Math.floor(fit))) : Math.min(26, fit >= 6 ? Math.floor(fit) : Math.max(3, fit));
+    this.isRotated = this.columnLabels && widest(this.columnLabels) > this.cellWidth - 4;
+    this.top = this.isRotated ? Math.min(80, widest(this.columnLabels)) + 8 : 18;
+    const limit = this.options.maxHeight ?? 340;
+    this.cellHeight = this.rowLabels ? Math.max(16, Math.min(26, this.columnLabels ? this.cellWidth : 18))
+      : this.rows === 1 ? 22 : Math.max(3, Math.min(18, Math.floor((limit - this.top) / this.rows)));
+    if (this.rowLabels && this.rows > 40) this.cellHeight = this.columnLabels ? Math.min(this.cellWidth, 14) : 14;
+    const inner = { width: this.left + this.columns * this.cellWidth + 1, height: this.top + this.rows * this.cellHeight + 1 };
+    this.width = Math.min(width, Math.ceil(inner.width));
+    this.height = Math.min(Math.max(limit, this.rowLabels && this.rows <= 40 ? inner.height : 0), Math.ceil(inner.height));
+    const bar = inner.width > width ? 12 : 0;
+    Object.assign(this.frame.style, { width: `${this.width + (inner.height > this.height ? 12 : 0)}px`, height: `${this.height + bar}px`, maxWidth: "100%" });
+    Object.assign(this.space.style, { width: `${inner.width}px`, height: `${inner.height - this.height}px` });
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(this.height * ratio);
+    Object.assign(this.canvas.style, { width: `${this.width}px`, height: `${this.height}px` });
+    this.draw();
+  }
+
+  redraw() {
+    if (this.waiting || !this.cellWidth) return;
+    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.draw(); });
+  }
+
+  visible() {
+    const { scrollLeft, scrollTop } = this.frame;
+    const columns = [Math.floor(scrollLeft / this.cellWidth), Math.ceil((scrollLeft + this.width - this.left) / this.cellWidth)];
+    const rows = [Math.floor(scrollTop / this.cellHeight), Math.ceil((scrollTop + this.height - this.top) / this.cellHeight)];
+    return { x: scrollLeft, y: scrollTop, columns: [columns[0], Math.min(columns[1], this.columns)], rows: [rows[0], Math.min(rows[1], this.rows)] };
+  }
+
+  draw() {
+    if (!this.cellWidth) return;
+    const seen = this.visible(), context = this.canvas.getContext("2d"), palette = colourTable();
+    const ratio = window.devicePixelRatio || 1;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, this.width, this.height);
+    context.save();
+    context.beginPath();
+    context.rect(this.left, this.top, this.width - this.left, this.height - this.top);
+    context.clip();
+    context.translate(this.left - seen.x, this.top - seen.y);
+    this.drawCells(context, seen, palette);
+    this.drawMarks(context, palette);
+    context.restore();
+    this.drawLabels(context, seen, palette);
+  }
+
+  drawCells(context, seen, palette) {
+    const [firstColumn, lastColumn] = seen.columns, [firstRow, lastRow] = seen.rows;
+    const wide = lastColumn - firstColumn, high = lastRow - firstRow;
+    if (wide <= 0 || high <= 0) return;
+    const image = new ImageData(wide, high), pixels = new Uint32Array(image.data.buffer);
+    const factor = 255 / (this.scale.limit || 1);
+    for (let row = 0; row < high; row += 1) {
+      for (let column = 0; column < wide; column += 1) {
+        const value = this.value(firstRow + row, firstColumn + column);
+        pixels[row * wide + column] = Number.isFinite(value)
+          ? palette.ramp[Math.max(0, Math.min(510, Math.round(255 + value * factor)))] : palette.masked;
+      }
+    }
+    const small = new OffscreenCanvas(wide, high);
+    small.getContext("2d").putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, firstColumn * this.cellWidth, firstRow * this.cellHeight, wide * this.cellWidth, high * this.cellHeight);
+    if (this.cellWidth < 9 || this.cellHeight < 9) return;
+    context.fillStyle = palette.page;
+    for (let column = firstColumn + 1; column < lastColumn; column += 1) context.fillRect(column * this.cellWidth - 0.5, firstRow * this.cellHeight, 1, high * this.cellHeight);
+    for (let row = firstRow + 1; row < lastRow; row += 1) context.fillRect(firstColumn * this.cellWidth, row * this.cellHeight - 0.5, wide * this.cellWidth, 1);
+  }
+
+  drawMarks(context, palette) {
+    const box = (rows, columns, colour, width) => {
+      context.strokeStyle = colour;
+      context.lineWidth = width;
+      context.strokeRect(columns[0] * this.cellWidth, rows[0] * this.cellHeight,
+        (columns[1] - columns[0] + 1) * this.cellWidth, (rows[1] - rows[0] + 1) * this.cellHeight);
+    };
+    if (this.marks) box(this.marks.rows, this.marks.columns, palette.mark, 2);
+    if (this.chosen) box([this.chosen[0], this.chosen[0]], [this.chosen[1], this.chosen[1]], palette.text, 2.5);
+    if (this.cursor && document.activeElement === this.frame) {
+      context.setLineDash([3, 2]);
+      box([this.cursor[0], this.cursor[0]], [this.cursor[1], this.cursor[1]], palette.text, 1.5);
+      context.setLineDash([]);
+    }
+  }
+
+  drawLabels(context, seen, palette) {
+    context.font = FONT;
+    context.textBaseline = "middle";
+    const strong = this.cursor ?? this.chosen;
+    const label = (labels, at) => (labels ? shortened(labels[at]) : String(at));
+    const every = (labels, size, room) => (labels ? Math.max(1, Math.ceil(12 / size)) : niceStep(room / size));
+    if (this.rows > 1) {
+      context.textAlign = "right";
+      const step = every(this.rowLabels, this.cellHeight, 18);
+      for (let row = Math.ceil(seen.rows[0] / step) * step; row < seen.rows[1]; row += step) {
+        const y = this.top + (row + 0.5) * this.cellHeight - seen.y;
+        if (y < this.top + 2 && seen.y > 0) continue;
+        context.fillStyle = strong?.[0] === row ? palette.text : palette.soft;
+        context.fillText(label(this.rowLabels, row), this.left - 6, y);
+      }
+    }
+    const step = every(this.columnLabels, this.cellWidth, 34);
+    for (let column = Math.ceil(seen.columns[0] / step) * step; column < seen.columns[1]; column += step) {
+      const x = this.left + (column + 0.5) * this.cellWidth - seen.x;
+      if (x < this.left) continue;
+      context.fillStyle = strong?.[1] === column ? palette.text : palette.soft;
+      context.save();
+      context.translate(x, this.top - 6);
+      if (this.isRotated) context.rotate(-Math.PI / 2);
+      context.textAlign = this.isRotated ? "left" : "center";
+      context.fillText(label(this.columnLabels, column), 0, this.isRotated ? 0 : -2);
+      context.restore();
+    }
+  }
+
+  cellAt(event) {
+    const box = this.frame.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - this.left + this.frame.scrollLeft) / this.cellWidth);
+    const row = Math.floor((event.clientY - box.top - this.top + this.frame.scrollTop) / this.cellHeight);
+    const isInside = event.clientX - box.left >= this.left && event.clientY - box.top >= this.top;
+    return isInside && row >= 0 && row < this.rows && column >= 0 && column < this.columns ? [row, column] : null;
+  }
+
+  point(cell) {
+    const place = cell ?? (document.activeElement === this.frame ? this.cursor : null);
+    this.status.textContent = place
+      ? `${this.options.describe(this.operand, this.index(...place))}: ${show(this.value(...place))}` : "";
+  }
+
+  choose(cell) {
+    if (!cell) return;
+    this.cursor = cell;
+    this.options.onSelect?.(this.index(...cell), this);
+    this.redraw();
+  }
+
+  /** Outlines a chosen cell, and what an arithmetic read, as [rows, columns]. */
+  mark(chosen, reads) {
+    if (!this.frame) return;
+    this.chosen = chosen;
+    this.marks = null;
+    for (const place of reads) {
+      const lead = place.slice(0, -2);
+      if (lead.some((at, axis) => at !== this.lead[axis])) continue;
+      const [row, column] = place.length > 1 ? place.slice(-2) : [0, place[0] ?? 0];
+      this.marks ??= { rows: [row, row], columns: [column, column] };
+      const { rows, columns } = this.marks;
+      this.marks = { rows: [Math.min(rows[0], row), Math.max(rows[1], row)], columns: [Math.min(columns[0], column), Math.max(columns[1], column)] };
+    }
+    this.redraw();
+  }
+
+  moveTo(row, column) {
+    this.cursor = [Math.max(0, Math.min(this.rows - 1, row)), Math.max(0, Math.min(this.columns - 1, column))];
+    const x = this.cursor[1] * this.cellWidth, y = this.cursor[0] * this.cellHeight;
+    const clampScroll = (now, start, size, room) => (start < now ? start : start + size > now + room ? start + size - room : now);
+    this.frame.scrollTo(clampScroll(this.frame.scrollLeft, x, this.cellWidth, this.width - this.left),
+      clampScroll(this.frame.scrollTop, y, this.cellHeight, this.height - this.top));
+    this.point(this.cursor);
+    this.redraw();
+  }
+
+  onKey(event) {
+    const [row, column] = this.cursor ?? [0, 0];
+    const far = event.ctrlKey ? 10 : 1;
+    const moves = {
+      ArrowUp: [row - far, column], ArrowDown: [row + far, column], ArrowLeft: [row, column - far],
+      ArrowRight: [row, column + far], Home: [row, 0], End: [row, this.columns - 1],
+      PageUp: [row - 10, column], PageDown: [row + 10, column],
+    };
+    if (event.key === "Enter" || event.key === " ") this.choose([row, column]);
+    else if (moves[event.key]) this.moveTo(...moves[event.key]);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}
+
+const shortened = (label) => (label.length > 14 ? `${label.slice(0, 13)}…` : label);
+const niceStep = (least) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((step) => step >= least) ?? 10000;
+const leadKey = (axes, axis) => axes[axis] || `axis ${axis}`;
+const absentText = () => "Not in this file: open with `transformer inspect MODEL` to see it.";

@@ -1,0 +1,137 @@
+// The page: tabs, the path of steps, and keys.
+
+const state = { tab: "forward", step: 0, lead: {}, variant: 0 };
+const TABS = {
+  forward: "Forward Propagation", backward: "Backward Propagation", attention: "Attention", positions: "Positions",
+  parameters: "Parameters",
+};
+const isStepTab = (tab) => tab === "forward" || tab === "backward";
+const main = document.getElementById("content");
+let shown = null;
+let turn = 0;
+
+/** Goes to a tab and a step; the address keeps them, so that a step can be linked to. */
+function go(tab, step = state.step) {
+  const address = isStepTab(tab) ? `#${tab}/${step}` : `#${tab}`;
+  if (location.hash === address) showPage();
+  else location.hash = address;
+}
+
+function readAddress() {
+  const [tab, step] = location.hash.slice(1).split("/");
+  const wasTab = state.tab;
+  if (TABS[tab]) state.tab = tab;
+  const last = facts.steps.length - 1;
+  if (step !== undefined && facts.steps[Number(step)]) state.step = Number(step);
+  else if (state.tab === "backward" && wasTab !== "backward" && step === undefined) state.step = last;
+}
+
+async function showPage() {
+  readAddress();
+  turn += 1;
+  const mine = turn;
+  for (const button of document.querySelectorAll("[role=tab]")) {
+    const isChosen = button.dataset.tab === state.tab;
+    button.setAttribute("aria-selected", String(isChosen));
+    button.tabIndex = isChosen ? 0 : -1;
+  }
+  document.getElementById("panel").setAttribute("aria-labelledby", `tab-${state.tab}`);
+  document.getElementById("layout").classList.toggle("with-path", isStepTab(state.tab));
+  if (isStepTab(state.tab)) showPath();
+  const pages = { forward: forwardPage, backward: backwardPage, attention: attentionPage, positions: positionsPage, parameters: parametersPage };
+  const made = await pages[state.tab](facts.steps[state.step]);
+  if (mine !== turn) {
+    made.maps?.remove();
+    return;
+  }
+  shown?.maps?.remove();
+  shown = made;
+  main.replaceChildren(made.page);
+  main.removeAttribute("aria-busy");
+  for (const map of made.maps?.maps ?? []) if (map.frame) map.layout();
+  document.body.dataset.shown = location.hash || "#forward/0";
+}
+
+/** Shows the path of the tab: parts, blocks and steps, in the order of computation or against it. */
+function showPath() {
+  const holder = document.getElementById("path");
+  if (holder.dataset.tab !== state.tab) {
+    holder.dataset.tab = state.tab;
+    const ordered = (list) => (state.tab === "forward" ? list : list.toReversed());
+    const parts = facts.parts.map((part, n) => ({ ...part, number: n + 1 }));
+    holder.replaceChildren(...ordered(parts).map((part) => el("details", { class: "part" },
+      el("summary", {}, el("span", { class: "count" }, String(part.number)), part.title),
+      ...ordered(part.blocks.map((block, m) => ({ ...block, place: `${part.number}.${m + 1}` }))).map((block) => el("div", { class: "block" },
+        el("p", {}, el("span", { class: "count" }, block.place), block.title),
+        el("ol", {}, ...ordered(block.steps).map((id) => el("li", {}, el("a", { href: `#${state.tab}/${id}`, "data-step": id, click: () => closeDrawer() }, facts.steps[id].title)))))))));
+  }
+  for (const link of holder.querySelectorAll("[data-step]")) {
+    const isHere = Number(link.dataset.step) === state.step;
+    if (isHere) link.setAttribute("aria-current", "step");
+    else link.removeAttribute("aria-current");
+    if (!isHere) continue;
+    link.closest("details").open = true;
+    const box = link.getBoundingClientRect(), around = holder.getBoundingClientRect();
+    if (box.top < around.top + 40 || box.bottom > around.bottom - 20) holder.scrollTop += box.top - around.top - around.height / 3;
+  }
+  document.getElementById("here").textContent = `${sectionOf.get(state.step).number} ${facts.steps[state.step].title}`;
+}
+
+function closeDrawer() {
+  if (window.innerWidth < 900) document.getElementById("drawer").open = false;
+}
+
+function header() {
+  const { model } = facts;
+  const chips = (list) => el("span", { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
+  const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
+  document.getElementById("model").textContent = [model.folder, model.family, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
+  document.getElementById("sentence").append(
+    ...sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))]),
+    el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
+    el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""));
+  const list = document.getElementById("tabs");
+  list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
+    el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
+  list.addEventListener("keydown", (event) => {
+    const tabs = [...list.children], place = tabs.indexOf(document.activeElement);
+    const next = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (next === undefined) return;
+    const tab = tabs[(next + tabs.length) % tabs.length];
+    event.preventDefault();
+    event.stopPropagation();
+    tab.focus();
+    tab.click();
+  });
+}
+
+/** The arrow keys go along the path, wherever they have no other use. */
+document.addEventListener("keydown", (event) => {
+  if (!isStepTab(state.tab) || event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, .wide, [role=tablist]")) return;
+  const inPath = event.target.closest("#path");
+  const by = { ArrowRight: 1, ArrowLeft: -1, ...(inPath ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
+  if (!by) return;
+  const next = state.step + (state.tab === "forward" ? by : -by);
+  event.preventDefault();
+  if (!facts.steps[next]) return;
+  go(state.tab, next);
+  if (inPath) requestAnimationFrame(() => document.querySelector("#path [aria-current]")?.focus({ preventScroll: true }));
+});
+
+function paint() {
+  colours = null;
+  for (const map of heatMaps) map.redraw();
+}
+
+const themes = { dark: "light", light: "dark" };
+const darkness = window.matchMedia("(prefers-color-scheme: dark)");
+const theme = () => document.documentElement.dataset.theme ?? (darkness.matches ? "dark" : "light");
+document.getElementById("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = themes[theme()];
+  paint();
+});
+darkness.addEventListener("change", paint);
+window.addEventListener("hashchange", showPage);
+if (window.innerWidth >= 900) document.getElementById("drawer").open = true;
+header();
+showPage();

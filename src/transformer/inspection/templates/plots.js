@@ -1,0 +1,153 @@
+// The tabs that show a whole: attention, positions and parameters.
+
+/** Draws a small attention map of one head; it is a button that shows the map below. */
+function attentionThumb(entry, head, values, choose) {
+  const { shape } = facts.tensors[entry.tensor], [rows, columns] = shape.slice(-2);
+  const canvas = el("canvas", { width: columns, height: rows });
+  const image = new ImageData(columns, rows), pixels = new Uint32Array(image.data.buffer), { ramp, masked } = colourTable();
+  const start = head * rows * columns;
+  for (let n = 0; n < rows * columns; n += 1) {
+    const value = values[start + n];
+    pixels[n] = Number.isFinite(value) ? ramp[255 + Math.round(Math.min(1, Math.max(0, value)) * 255)] : masked;
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  canvas.style.aspectRatio = `${columns} / ${rows}`;
+  return el("button", { class: "thumb", "aria-label": `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, click: () => choose(entry, head) }, canvas, el("small", {}, `head ${head + 1}`));
+}
+
+async function attentionPage() {
+  const kinds = Map.groupBy(facts.attention, (entry) => entry.kind);
+  const detail = el("section", { class: "maps detail" });
+  const thumbs = new Map();
+  let map = null;
+  const choose = async (entry, head) => {
+    for (const [key, thumb] of thumbs) thumb.setAttribute("aria-pressed", String(key === `${entry.tensor} ${head}`));
+    map?.remove();
+    const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
+    map = new HeatMap(part, {
+      title: el("span", {}, `${entry.kind}, layer ${entry.layer}, head ${head + 1}. Rows attend to columns; each row sums to 1. `, stepLink(facts.steps[entry.step], "forward")),
+      name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, tokens: tokensOf, lead: { h: head },
+      describe: (one, index) => `${tokensOf(entry.rows, one.shape.at(-2))?.[index.at(-2)] ?? index.at(-2)} attends to ${tokensOf(entry.columns, one.shape.at(-1))?.[index.at(-1)] ?? index.at(-1)}`,
+      maxHeight: 560,
+    });
+    detail.replaceChildren(map.element);
+  };
+  const groups = await Promise.all([...kinds].map(async ([kind, entries]) => el("section", {}, el("h3", {}, kind[0].toUpperCase() + kind.slice(1)),
+    ...await Promise.all(entries.map(async (entry) => {
+      const values = await tensor(entry.tensor), { shape } = facts.tensors[entry.tensor];
+      const heads = values ? range(shape.at(-3) ?? 1).map((head) => {
+        const thumb = attentionThumb(entry, head, values, choose);
+        thumbs.set(`${entry.tensor} ${head}`, thumb);
+        return thumb;
+      }) : [el("p", { class: "absent" }, absentText())];
+      return el("div", { class: "layer" }, el("h4", {}, `Layer ${entry.layer}`), el("div", { class: "thumbs" }, ...heads));
+    })))));
+  const cross = facts.attention.filter((entry) => entry.kind === "cross-attention");
+  const page = el("div", { class: "plain" }, el("h2", {}, "Attention"),
+    el("p", {}, "The weights of every head, in the order of the layers: the darker a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
+    el("div", { class: "grids" }, ...groups), detail, cross.length ? await alignment(cross) : null);
+  const last = cross.at(-1) ?? facts.attention.at(-1);
+  if (last) await choose(last, 0);
+  return { page, maps: { remove: () => map?.remove() } };
+}
+
+/** Draws which source tokens each target token is translated from: the mean of the heads of cross-attention. */
+async function alignment(entries) {
+  const holder = el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Word alignment" });
+  const draw = async (entry) => {
+    const values = await tensor(entry.tensor), { shape } = facts.tensors[entry.tensor], [rows, columns] = shape.slice(-2);
+    if (!values) return holder.replaceChildren(absentText());
+    const heads = values.length / rows / columns;
+    const weight = (row, column) => mean(range(heads).map((head) => values[(head * rows + row) * columns + column]));
+    const source = tokensOf(entry.columns, columns) ?? range(columns).map(String), target = facts.labels.length === rows ? facts.labels : tokensOf(entry.rows, rows);
+    const place = (labels) => {
+      let x = 10;
+      return labels.map((label) => { const width = textWidth(label) * 1.2 + 18, middle = x + width / 2; x += width; return { label, middle, end: x }; });
+    };
+    const [top, bottom] = [place(source), place(target)];
+    const width = Math.max(top.at(-1).end, bottom.at(-1).end) + 10;
+    const shift = (list) => (width - list.at(-1).end - 10) / 2;
+    const root = svg("svg", { viewBox: `0 0 ${width} 170`, width, height: 170, role: "img", class: "alignment", "aria-label": "Lines from source tokens to the tokens predicted from them, as thick as the mean weight" });
+    bottom.forEach((to, row) => top.forEach((from, column) => {
+      const share = weight(row, column);
+      if (share < 0.05) return;
+      root.append(svg("line", { class: "link", x1: from.middle + shift(top), x2: to.middle + shift(bottom), y1: 30, y2: 140, "stroke-width": 0.5 + 5 * share, "stroke-opacity": Math.min(1, 0.15 + share) }, svg("title", {}, `${to.label} from ${from.label}: ${show(share)}`)));
+    }));
+    top.forEach((token) => root.append(svg("text", { x: token.middle + shift(top), y: 20, "text-anchor": "middle" }, token.label)));
+    bottom.forEach((token) => root.append(svg("text", { x: token.middle + shift(bottom), y: 158, "text-anchor": "middle" }, token.label)));
+    holder.replaceChildren(root);
+  };
+  const buttons = entries.map((entry) => el("button", { "aria-pressed": String(entry === entries.at(-1)), click: (event) => {
+    for (const button of event.target.parentElement.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button === event.target));
+    draw(entry);
+  } }, String(entry.layer)));
+  await draw(entries.at(-1));
+  return el("section", {}, el("h3", {}, "Word alignment"),
+    el("p", { class: "soft" }, "Above the source, below the predicted tokens. A line is as thick as the weight of cross-attention, the mean of all heads of a layer."),
+    el("div", { class: "leads", role: "group", "aria-label": "Layer" }, el("span", { class: "soft" }, "Layer"), ...buttons), holder);
+}
+
+/** Returns the table of positions: of the whole model, or of the step that adds it. */
+function positionTable() {
+  if (facts.positions) return { ...facts.positions, shape: facts.tensors[facts.positions.tensor].shape };
+  const step = facts.steps.find((one) => one.kind === "add" && one.inputs.some((input) => input.symbol.includes("PE")));
+  const input = step?.inputs.find((one) => one.symbol.includes("PE"));
+  return input ? { tensor: input.tensor, shape: input.shape } : null;
+}
+
+async function positionsPage() {
+  const table = positionTable();
+  const values = table && await tensor(table.tensor);
+  if (!values) return { page: el("div", { class: "plain" }, el("h2", {}, "Positions"), el("p", {}, table ? absentText() : "This model adds no table of positions.")), maps: null };
+  const [count, width] = table.shape;
+  const map = new HeatMap({ key: "pe", shape: [count, width], axes: ["", ""], values, symbol: "" }, {
+    title: el("span", {}, "PE, one row for each position, one column for each dimension"), name: "Positional encoding", tokens: () => undefined, lead: {},
+    describe: (_, [position, dimension]) => `position ${position}, dimension ${dimension}`, maxHeight: 420,
+  });
+  const wide = Math.max(320, Math.min(860, document.body.clientWidth - 40));
+  const curves = el("div", { class: "chart" });
+  const chosen = el("input", { type: "text", id: "dimensions", value: [0, 1, Math.floor(width / 8), Math.floor(width / 4)].join(", "), inputmode: "numeric", autocomplete: "off" });
+  const draw = () => {
+    const list = [...new Set(chosen.value.split(/[^0-9]+/).filter((text) => text).map(Number).filter((one) => one < width))].slice(0, 4);
+    if (list.length) curves.replaceChildren(curveChart(list.map((one) => ({ name: `dimension ${one}`, values: range(count).map((row) => values[row * width + one]) })), { label: "Curves of chosen dimensions over positions", wide }));
+  };
+  chosen.addEventListener("input", draw);
+  draw();
+  const dot = (a, b) => total(range(width).map((k) => values[a * width + k] * values[b * width + k]));
+  const middle = Math.floor(count / 2);
+  const distances = [0, middle].map((from) => ({ name: `from position ${from}`, values: range(count).map((to) => dot(from, to)) }));
+  const page = el("div", { class: "plain" }, el("h2", {}, "Positions"),
+    el("p", {}, "Attention alone does not see order, so each position adds its own pattern to the embedding: sines and cosines, slower from dimension to dimension."),
+    map.element,
+    el("h3", {}, "Curves of dimensions"), el("p", {}, el("label", { for: "dimensions" }, "Dimensions, up to four: "), chosen), curves,
+    el("h3", {}, "Dot product of two positions"),
+    el("p", { class: "soft" }, "It depends on the distance alone, and is largest where the positions are the same."),
+    el("div", { class: "chart" }, curveChart(distances, { label: "Dot product with the encoding of each position", wide })));
+  return { page, maps: map };
+}
+
+/** Returns the multiplications of a step's forward pass. */
+function multiplications(step) {
+  const size = product(step.output.shape);
+  if (step.kind === "linear" || step.kind === "matmul") return size * step.inputs[0].shape.at(-1);
+  return ["multiply", "divide", "layer_norm", "rms_norm", "softmax"].includes(step.kind) ? size : 0;
+}
+
+async function parametersPage() {
+  const shares = Object.entries(facts.model.shares).filter(([, value]) => value).map(([name, value]) => ({ name, value }));
+  const work = Map.groupBy(facts.steps, (step) => step.block);
+  const operations = [...work].map(([name, steps]) => ({ name, value: total(steps.map(multiplications)) })).filter((row) => row.value);
+  const sizes = Object.entries(facts.model.sizes).map(([name, value]) => el("span", {}, letterText(name.replace("norm_order", "norm")), ` = ${value}`));
+  const matrices = new Map();
+  for (const step of facts.steps) for (const input of step.inputs) if (input.parameter) {
+    const place = step.section;
+    matrices.set(place, (matrices.get(place) ?? new Map()).set(input.parameter, product(input.shape)));
+  }
+  const sections = [...matrices].map(([name, list]) => ({ name, value: total([...list.values()]) }));
+  const page = el("div", { class: "plain" }, el("h2", {}, "Parameters"),
+    el("p", {}, `${facts.model.parameters.toLocaleString("en")} parameters. `, el("span", { class: "sizes" }, ...sizes)),
+    el("h3", {}, "Parameters by block"), shareBars(shares), el("p", { class: "soft" }, "A shared matrix counts once, where it is used first."),
+    el("h3", {}, "Parameters that each part uses"), shareBars(sections), el("p", { class: "soft" }, "A shared matrix counts in each part that uses it."),
+    el("h3", {}, "Multiplications of this pass by block"), shareBars(operations));
+  return { page, maps: null };
+}

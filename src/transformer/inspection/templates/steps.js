@@ -1,0 +1,322 @@
+// The pages of a step: forward (what it computes) and backward (what flows through it).
+
+const sectionOf = new Map(); // step -> {section, block, number}
+facts.parts.forEach((section, n) => section.blocks.forEach((block, m) => block.steps.forEach((id, k) =>
+  sectionOf.set(id, { section: section.title, block: block.title, number: `${n + 1}.${m + 1}.${k + 1}` }))));
+
+const pieces = new Map(); // token id -> token
+for (const step of facts.steps) for (const input of step.inputs) if (input.role === "t" && step.kind === "embedding") pieces.set(input.tensor, input.axes.at(-1));
+facts.label_ids.forEach((id, n) => pieces.set(`id ${id}`, facts.labels[n]));
+
+const tokensOf = (letter, size) => (facts.tokens[letter]?.length === size ? facts.tokens[letter] : undefined);
+
+/** Returns a letter with its subscript, e.g. d_k. */
+function letterText(letter) {
+  const [name, below] = letter.split("_");
+  return el("span", { class: "letter" }, name, below ? el("sub", {}, below) : null);
+}
+
+/** Returns letters and sizes of a shape: (B, h, T, d_k) = 1 × 4 × 9 × 32. */
+function shapeText(part, axes = part.axes) {
+  if (!part.shape.length) return el("span", { class: "shape" }, "a number");
+  const sizes = part.shape.join(" × ");
+  if (!axes.some((letter) => letter)) return el("span", { class: "shape" }, sizes);
+  const letters = axes.flatMap((letter, axis) => [axis ? ", " : "", letter ? letterText(letter) : String(part.shape[axis])]);
+  return el("span", { class: "shape" }, "(", ...letters, part.shape.length === 1 ? ",) = " : ") = ", sizes);
+}
+
+function describeIndex(part, index) {
+  const words = index.map((at, axis) => {
+    const letter = part.axes[axis];
+    if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
+    if (letter === "h") return `head ${at + 1}`;
+    return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(`id ${at}`) ?? `token ${at}` : String(at));
+  });
+  return words.filter((word) => word).join(", ");
+}
+
+const stepLink = (step, tab = state.tab) =>
+  el("a", { href: `#${tab}/${step.id}` }, `${sectionOf.get(step.id).number} ${step.title}`);
+
+/** Returns the step that wrote what another one reads. */
+const writerOf = (step, input) =>
+  facts.steps.findLast((other) => other.id < step.id && other.output.tensor === input.tensor && other.readers.includes(step.id));
+
+function meaningOf(step, input) {
+  if (input.parameter) return el("span", {}, "parameter ", el("code", {}, input.parameter));
+  const writer = writerOf(step, input);
+  if (writer) return el("span", {}, "from ", stepLink(writer));
+  if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
+  if (input.role === "m") return "mask: 1 where attention is not allowed";
+  return input.symbol.includes("PE") ? "positional encoding, a constant table" : "a constant";
+}
+
+function symbolTable(step) {
+  const rows = step.inputs.map((input) => [math(input.symbol), shapeText(input, axesOf(step, input)), meaningOf(step, input)]);
+  rows.push([math(step.output.symbol), shapeText(step.output), "the result"]);
+  if (step.attributes.eps) rows.push(["ε", show(step.attributes.eps), "keeps the divisor above zero"]);
+  if (step.attributes.smoothing) rows.push(["ε", show(step.attributes.smoothing), "label smoothing"]);
+  if (["multiply", "divide", "add", "subtract"].includes(step.kind) && step.attributes.number !== undefined) {
+    rows.push([/d_k|d_model/.test(step.title) ? `√${step.title.split("√")[1]}` : "number", show(attributeNumber(step)), "a constant"]);
+  }
+  const letters = [...new Set([...step.inputs, step.output].flatMap((part) => part.axes))].filter((letter) => facts.axes[letter]);
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Symbols" },
+    el("table", { class: "symbols" },
+      el("thead", {}, el("tr", {}, ...["Symbol", "Shape", "Meaning"].map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, ...rows.map(([symbol, ...cells]) => el("tr", {}, el("th", { scope: "row" }, symbol), ...cells.map((cell) => el("td", {}, cell)))))),
+    letters.length ? el("p", { class: "legend" }, ...letters.map((letter) => el("span", {}, letterText(letter), ` ${facts.axes[letter]}`))) : null);
+}
+
+function sourceLine(step) {
+  return el("dl", { class: "source" },
+    ...(step.paper ? [el("dt", {}, "Paper"), el("dd", {}, step.paper)] : []),
+    ...(step.file ? [el("dt", {}, "Code"), el("dd", {}, el("code", {}, `${step.file}:${step.line}`))] : []),
+    ...(step.module ? [el("dt", {}, "Module"), el("dd", {}, el("code", {}, step.module))] : []));
+}
+
+function heading(step, tab) {
+  const { section, block, number } = sectionOf.get(step.id);
+  const order = tab === "forward" ? facts.steps : facts.steps.toReversed();
+  const place = order.indexOf(step);
+  const move = (by, name, sign) => {
+    const other = order[place + by];
+    return el("button", { class: "move", "aria-label": name, title: `${name} (${by < 0 ? "←" : "→"})`, disabled: !other, click: () => go(tab, other.id) }, sign);
+  };
+  return el("div", { class: "heading" },
+    el("div", {}, el("p", { class: "trail" }, `${section} · ${block}`),
+      el("h2", { tabindex: "-1", id: "step-title" }, el("span", { class: "count" }, number), " ", step.title)),
+    el("div", { class: "moves" }, move(-1, "Previous step", "←"), el("span", { class: "soft" }, `${place + 1} of ${order.length}`), move(1, "Next step", "→")));
+}
+
+/** Shows the heat maps of a page, which share leading axes (such as the head) and the chosen cell. */
+class Maps {
+  constructor() {
+    this.maps = [];
+    this.aside = el("aside", { class: "arithmetic", "aria-label": "Arithmetic of the chosen cell", "aria-live": "polite" });
+  }
+
+  /** Returns a heat map; `explain` returns the arithmetic of an index. */
+  add(operand, name, title, explain, options = {}) {
+    const map = new HeatMap(operand, {
+      title, name, tokens: tokensOf, lead: state.lead, describe: describeIndex, ...options,
+      onSelect: explain ? (index) => this.choose(map, index) : (index) => this.peek(map, index),
+    });
+    map.explain = explain;
+    this.maps.push(map);
+    return map.element;
+  }
+
+  /** Returns the choice of leading axes, e.g. of the head. */
+  leads() {
+    const found = new Map();
+    for (const { operand } of this.maps) operand.shape.slice(0, -2).forEach((size, axis) => {
+      if (size > 1) found.set(leadKey(operand.axes, axis), size);
+    });
+    return [...found].map(([key, size]) => {
+      const choices = range(size).map((at) => el("button", {
+        "aria-pressed": String((state.lead[key] ?? 0) === at), click: (event) => {
+          state.lead[key] = at;
+          for (const button of event.target.parentElement.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button === event.target));
+          for (const map of this.maps) map.setLead(state.lead);
+          if (this.chosen) this.choose(this.chosen.map, this.chosen.map.index(...this.chosen.index.slice(-2)), false);
+        },
+      }, String(at + 1)));
+      return el("div", { class: "leads", role: "group", "aria-label": key === "h" ? "Head" : key }, el("span", { class: "soft" }, key === "h" ? "Head" : key), ...choices);
+    });
+  }
+
+  peek(map, index) {
+    map.chosen = index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0];
+  }
+
+  async choose(map, index, isUser = true) {
+    this.chosen = { map, index };
+    const cell = await map.explain(index);
+    if (this.chosen.map !== map || this.chosen.index !== index) return;
+    const reads = [...cell.before, ...cell.terms, ...cell.plus, ...cell.after].flatMap((line) => line.reads ?? []);
+    for (const other of this.maps) {
+      const own = reads.filter(([operand]) => operand.key === other.operand.key).map(([, place]) => place);
+      const isChosen = other === map;
+      other.mark(isChosen ? (index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0]) : null, own);
+    }
+    this.aside.replaceChildren(...arithmetic(map, index, cell));
+    if (isUser && window.innerWidth < 1100) this.aside.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  }
+
+  /** Chooses the largest number of a map, so that a page opens with an example. */
+  chooseLargest(map = this.maps.find((one) => one.explain && one.frame)) {
+    if (!map) return;
+    let best = 0, size = -1;
+    for (let n = 0; n < Math.min(map.rows * map.columns, 200000); n += 1) {
+      const value = Math.abs(map.operand.values[map.start + n]);
+      if (value < Infinity && value > size) [best, size] = [n, value];
+    }
+    this.choose(map, map.index(Math.floor(best / map.columns), best % map.columns), false);
+  }
+
+  remove() { for (const map of this.maps) map.remove(); }
+}
+
+const FEW = 8;
+const isGradient = (part) => part.key.startsWith("d");
+const symbolOf = (part) => (typeof part === "string" ? document.createTextNode(part) : isGradient(part) ? gradientMath(part.symbol) : math(part.symbol));
+
+/** Returns an arithmetic, written out. */
+function arithmetic(map, index, cell) {
+  const { operand } = map;
+  const position = (at) => tokensOf(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(`id ${at}`) ?? String(at) : String(at));
+  const line = ({ label, expression, value }) => el("tr", {}, el("th", { scope: "row" }, label), el("td", {}, expression), el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(value)));
+  const lines = (list) => (list.length ? [el("table", { class: "lines" }, el("tbody", {}, ...list.map(line)))] : []);
+  const parts = [
+    el("h3", {}, "One number, written out"),
+    el("p", { class: "chosen" }, symbolOf(operand), el("span", { class: "at" }, index.length ? `[${describeIndex(operand, index)}]` : ""), el("span", { class: "equals" }, "="), el("b", {}, show(cell.value))),
+    ...lines(cell.before),
+  ];
+  if (cell.terms.length || cell.factors.length) parts.push(termTable(cell, position));
+  else if (!cell.before.length) parts.push(el("p", { class: "soft" }, "Nothing reads this number: its gradient is zero."));
+  return [...parts, ...lines(cell.after)];
+}
+
+function termTable(cell, position) {
+  const isProduct = cell.factors.length > 1 || cell.sumLabel;
+  const head = el("tr", {}, el("th", { scope: "col" }, cell.axis ? letterText(cell.axis) : ""),
+    ...cell.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), el("th", { scope: "col" }, symbolOf(factor))]),
+    ...(isProduct ? [el("td", {}), el("th", { scope: "col" }, cell.sumLabel ?? "product")] : []));
+  const row = (term) => el("tr", {}, el("th", { scope: "row" }, term.label ? stepLink(term.label) : position(term.at)),
+    ...term.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), el("td", { class: "number" }, show(factor))]),
+    ...(isProduct ? [el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(term.value))] : []));
+  const width = 1 + cell.factors.length * 2 - 1 + (isProduct ? 1 : 0);
+  const body = el("tbody", {}, ...cell.terms.slice(0, FEW).map(row));
+  const rest = cell.terms.length - FEW;
+  const foot = el("tfoot", {});
+  if (rest > 0) {
+    const more = el("button", { class: "more", click: () => { more.closest("tr").remove(); body.append(...cell.terms.slice(FEW, 600).map(row)); } }, `… ${rest.toLocaleString("en")} more`);
+    const sum = total(cell.terms.slice(FEW).map((term) => term.value));
+    foot.append(el("tr", {}, el("td", { colspan: width }, more), el("td", { class: "number soft" }, show(sum))));
+  }
+  for (const one of cell.plus) foot.append(el("tr", {}, el("th", { scope: "row", colspan: width }, el("span", { class: "soft" }, "plus "), math(one.operand.symbol)), el("td", { class: "number" }, show(one.value))));
+  const sum = total(cell.terms.map((term) => term.value)) + total(cell.plus.map((one) => one.value));
+  if (cell.terms.length + cell.plus.length > 1) foot.append(el("tr", { class: "sum" }, el("th", { scope: "row", colspan: width }, "sum"), el("td", { class: "number" }, show(sum))));
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Terms of the sum" }, el("table", { class: "terms" }, el("thead", {}, head), body, foot));
+}
+
+const caption = (symbol, part, axes) => el("span", {}, symbol, " ", shapeText(part, axes));
+
+/** Returns the most probable tokens at each position. */
+function probabilityTable() {
+  const letter = facts.tokens.T_dec ? "T_dec" : "T";
+  const before = facts.tokens[letter]?.length === facts.labels.length ? facts.tokens[letter] : facts.labels.map(() => "");
+  return el("section", {}, el("h3", {}, "Most probable tokens"),
+    el("p", { class: "soft" }, "The softmax of each row of logits. The right token is marked."),
+    el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Most probable tokens" }, el("table", { class: "tokens" },
+      el("thead", {}, el("tr", {}, ...["After", "Right token", "Most probable"].map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, ...facts.probabilities.map((row, n) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, before[n])), el("td", {}, el("bdi", {}, facts.labels[n])),
+        el("td", {}, el("span", { class: "guesses" }, ...row.slice(0, 6).map(({ token, p }) => {
+          const bar = el("span", { class: "level" });
+          bar.style.width = `${Math.max(1, p * 100)}%`;
+          return el("span", { class: token === facts.labels[n] ? "guess right" : "guess" }, el("bdi", {}, token), el("small", {}, p < 0.0005 ? "0.000" : p.toFixed(3)), bar);
+        })))))))));
+}
+
+async function forwardPage(step) {
+  const view = await viewOf(step), maps = new Maps();
+  const explain = isReadable(view) ? (index) => forwardCell(view, index) : null;
+  const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240 }));
+  const output = view.y.shape.length
+    ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain)
+    : el("p", { class: "scalar" }, math(step.output.symbol), " = ", el("b", {}, view.y.values ? show(view.y.values[0]) : "?"));
+  const isLogits = step.section === "Output" && (step.kind === "cross_entropy" || step.output.axes.at(-1) === "V");
+  const page = el("div", { class: "step" }, heading(step, "forward"),
+    el("div", { class: "columns" },
+      el("div", { class: "main" },
+        el("div", { class: "formula" }, math(step.formula, true)),
+        step.note ? el("p", { class: "note" }, step.note) : null,
+        symbolTable(step),
+        ...maps.leads(),
+        el("section", { class: "maps" }, el("h3", {}, "Result"), output),
+        el("section", { class: "maps" }, el("h3", {}, inputs.length > 1 ? "Computed from" : "Computed from"), ...inputs),
+        isLogits ? probabilityTable() : null),
+      el("div", { class: "side" }, maps.aside, sourceLine(step))));
+  if (view.y.shape.length) maps.chooseLargest();
+  else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, [])));
+  return { page, maps };
+}
+
+const USED = {
+  linear: ["x", "w"], matmul: ["x", "w"], multiply: ["x", "w"], divide: ["x", "w"], layer_norm: ["x", "w"], rms_norm: ["x", "w"],
+  softmax: ["y"], masked_fill: ["m"], relu: ["x"], gelu: ["x"], silu: ["x"], tanh: ["x"], cross_entropy: ["x", "t"], embedding: ["t"],
+};
+
+function normLine(input, values) {
+  const norm = input.gradient_norm === null || input.gradient_norm === undefined ? "" : `Norm ${show(input.gradient_norm)}`;
+  if (!input.parameter || !values) return norm;
+  const own = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
+  return `Computed in this page from its two factors, ∂L/∂y and the input. Norm ${show(own)}; recorded by autograd: ${show(input.gradient_norm)}`;
+}
+
+async function backwardPage(step) {
+  const view = await viewOf(step), maps = new Maps(), paths = pathsOf(step);
+  const gradients = await Promise.all(view.inputs.map((input) => gradientOf(view, input)));
+  const hasFlow = step.output.gradient !== null;
+  const sections = [];
+  view.inputs.forEach((input, n) => {
+    const line = step.chain[input.role];
+    if (!hasFlow || (!line && input.gradient === null)) return;
+    const explain = view.dy.values && isReadable(view) && hasBackward(view.kind, input.role) ? (index) => backwardCell(view, input, index) : null;
+    const isProduct = input.parameter && step.kind === "linear" && !gradients[n].values;
+    sections.push(el("section", { class: "maps" },
+      el("h3", {}, input.parameter ? "To the parameter " : "To the input ", math(input.symbol)),
+      line ? el("div", { class: "formula small" }, math(line, true)) : null,
+      maps.add(gradients[n], "Gradient of an input", caption(gradientMath(input.symbol), input), explain, { absent: isProduct ? "Too many numbers to compute here: the product of the two factors is the gradient." : undefined }),
+      el("p", { class: "soft" }, normLine(input, gradients[n].values))));
+  });
+  const arrival = hasFlow && step.output.shape.length ? maps.add(view.dy, "Gradient of the output", caption(gradientMath(step.output.symbol), step.output), paths.length > 1 && view.dy.values ? (index) => pathsCell(step, index) : null) : null;
+  const used = (USED[step.kind] ?? []).map((role) => view[role]).filter((part) => part?.shape.length)
+    .map((part) => maps.add(part, "Value of the forward pass", caption(math(part.symbol), part), null, { maxHeight: 220 }));
+  const page = el("div", { class: "step" }, heading(step, "backward"),
+    el("div", { class: "columns" },
+      el("div", { class: "main" },
+        gradientOverview(step),
+        ...maps.leads(),
+        el("section", { class: "maps" }, el("h3", {}, "Arrives from the steps that read the output"), arrivalText(step, paths), arrival),
+        ...sections,
+        used.length ? el("section", { class: "maps" }, el("h3", {}, "Values of the forward pass that it needs"), ...used) : null,
+        step.note ? el("p", { class: "note" }, step.note) : null),
+      el("div", { class: "side" }, maps.aside, sourceLine(step))));
+  maps.chooseLargest(maps.maps.find((map) => map.explain && map.frame));
+  return { page, maps };
+}
+
+function arrivalText(step, paths) {
+  if (step.output.gradient === null) return el("p", {}, "No gradient flows through this step.");
+  if (!step.readers.length) return el("p", {}, "The path starts here: the gradient of the loss with respect to itself is 1.");
+  const link = ({ step: other, input }) => el("li", {}, stepLink(other, "backward"), el("span", { class: "soft" }, ` norm ${show(input.gradient_norm)}`));
+  if (paths.length === 1) return el("p", {}, "One step reads the output: ", stepLink(paths[0].step, "backward"), `. Norm ${show(step.output.gradient_norm)}.`);
+  return el("div", {}, el("p", {}, `${paths.length} paths lead here; their gradients add up to one of norm ${show(step.output.gradient_norm)}:`), el("ul", { class: "paths" }, ...paths.map(link)));
+}
+
+/** Returns the chart of gradient norms along the path. */
+function gradientOverview(step) {
+  const own = facts.steps.toReversed().filter((one) => one.output.gradient_norm !== null)
+    .map((one) => ({ label: `${sectionOf.get(one.id).number} ${one.title}`, norm: one.output.gradient_norm, step: one.id, section: one.section }));
+  const variants = facts.gradient_norms?.length ? facts.gradient_norms : [{ name: "This model", values: own }];
+  const holder = el("div", { class: "chart" });
+  const draw = () => {
+    const chosen = variants[state.variant] ?? variants[0];
+    const values = state.variant === 0 ? own : chosen.values;
+    holder.replaceChildren(normChart(values, {
+      reference: state.variant === 0 ? undefined : own, current: step.id, wide: Math.max(320, Math.min(900, document.body.clientWidth - 40)),
+      onPick: (id) => go("backward", id),
+    }));
+  };
+  const buttons = variants.map((variant, n) => el("button", {
+    "aria-pressed": String(n === state.variant), click: (event) => {
+      state.variant = n;
+      for (const button of event.target.parentElement.children) button.setAttribute("aria-pressed", String(button === event.target));
+      draw();
+    },
+  }, variant.name));
+  draw();
+  return el("figure", { class: "overview" },
+    el("figcaption", {}, el("b", {}, "Gradient norms along the path, from the loss"), variants.length > 1 ? el("span", { class: "leads", role: "group", "aria-label": "Model" }, ...buttons) : null), holder);
+}

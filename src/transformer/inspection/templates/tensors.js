@@ -1,0 +1,121 @@
+// The facts of the page and the numbers of its tensors.
+
+const facts = JSON.parse(document.getElementById("facts").textContent);
+window.INSPECTOR = JSON.parse(document.getElementById("inspector").textContent);
+
+/** Returns the embedded numbers; they are stored as deflated planes of bytes, in base64. */
+async function unpack() {
+  const text = document.getElementById("numbers").textContent.trim();
+  const packed = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const count = planes.length / 4;
+  const words = new Uint32Array(count);
+  for (let n = 0; n < count; n += 1) {
+    words[n] = planes[n] | (planes[count + n] << 8) | (planes[2 * count + n] << 16) | (planes[3 * count + n] << 24);
+  }
+  return new Float32Array(words.buffer);
+}
+
+const numbers = unpack();
+const fetched = new Map();
+
+/** Returns the numbers of a tensor, or null where they are neither embedded nor served. */
+async function tensor(id) {
+  const start = facts.offsets[id];
+  if (start >= 0) return (await numbers).subarray(start, start + product(facts.tensors[id].shape));
+  if (!window.INSPECTOR.served) return null;
+  if (!fetched.has(id)) fetched.set(id, download(id));
+  return fetched.get(id);
+}
+
+async function download(id) {
+  const reply = await fetch(`tensor/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}`);
+  return reply.ok ? new Float32Array(await reply.arrayBuffer()) : null;
+}
+
+const ELEMENTWISE = ["add", "subtract", "multiply", "divide", "masked_fill"];
+
+/** Names axes without a letter by those of the output that they are aligned with. */
+function axesOf(step, input) {
+  if (step.kind === "cross_entropy" && input.role === "t") return [step.inputs[0].axes[0]];
+  if (!ELEMENTWISE.includes(step.kind)) return input.axes;
+  const offset = step.output.shape.length - input.shape.length;
+  return input.axes.map((letter, axis) =>
+    letter || (input.shape[axis] === step.output.shape[axis + offset] ? step.output.axes[axis + offset] : ""));
+}
+
+const operand = (part, key, values, axes = part.axes) => ({ ...part, key, values, axes });
+
+/** Returns the operands of a step with their numbers: by role, and `inputs`, `y`, `dy` and `origin`. */
+async function viewOf(step) {
+  const read = await Promise.all(step.inputs.map((input) => tensor(input.tensor)));
+  const inputs = step.inputs.map((input, place) => operand(input, String(place), read[place], axesOf(step, input)));
+  const view = { id: step.id, kind: step.kind, attributes: step.attributes, inputs };
+  for (const input of inputs) view[input.role] ??= input;
+  view.y = operand(step.output, "y", await tensor(step.output.tensor));
+  const dy = step.output.gradient === null ? null : await tensor(step.output.gradient);
+  view.dy = operand(step.output, "dy", dy);
+  if (step.kind === "rearrange") {
+    view.origin = { values: await tensor(step.attributes.origin) };
+  }
+  return view;
+}
+
+const isReadable = (view) =>
+  view.inputs.every((input) => input.values) && (view.kind !== "rearrange" || Boolean(view.origin.values));
+
+/** Returns the gradient of an input along this step's path: the recorded one, or that of a parameter, computed here. */
+async function gradientOf(view, input) {
+  const place = { ...input, key: `d${input.key}` };
+  if (input.gradient !== null) return { ...place, values: await tensor(input.gradient) };
+  const isComputable = input.parameter && view.dy.values && isReadable(view) && hasBackward(view.kind, input.role);
+  return { ...place, values: isComputable ? cachedGradient(view, input) : null };
+}
+
+const MAX_PRODUCTS = 2e8;
+const computed = new Map();
+
+function cachedGradient(view, input) {
+  const key = `${view.id}.${input.key}`;
+  const rows = view.dy.values.length / view.dy.shape.at(-1);
+  if (view.kind === "linear" && product(input.shape) * rows > MAX_PRODUCTS) return null;
+  if (!computed.has(key)) {
+    if (computed.size > 8) computed.delete(computed.keys().next().value);
+    computed.set(key, parameterGradient(view, input));
+  }
+  return computed.get(key);
+}
+
+/** Returns the gradients of a step's output by reader; they add up to its whole gradient. */
+const pathsOf = (step) =>
+  [...new Set(step.readers)].flatMap((reader) =>
+    facts.steps[reader].inputs
+      .filter((input) => input.tensor === step.output.tensor && !input.parameter && input.gradient !== null)
+      .map((input) => ({ step: facts.steps[reader], input })));
+
+/** Returns the arithmetic of a number of the gradient of an output that several steps read. */
+async function pathsCell(step, index) {
+  const paths = pathsOf(step);
+  const values = await Promise.all(paths.map(({ input }) => tensor(input.gradient)));
+  const terms = paths.map((path, n) => {
+    const value = values[n][flatten(step.output.shape, index)];
+    return { at: n, label: path.step, factors: [value], value, reads: [] };
+  });
+  return complete({ axis: "", factors: ["path"], terms, value: total(terms.map((term) => term.value)) });
+}
+
+/** What tests and consoles may call. */
+window.inspector = {
+  facts, tensor, ready: numbers.then(() => true),
+  cellForward: async (id, index) => forwardCell(await viewOf(facts.steps[id]), index),
+  cellBackward: async (id, role, index) => {
+    const view = await viewOf(facts.steps[id]);
+    return backwardCell(view, typeof role === "number" ? view.inputs[role] : view[role], index);
+  },
+  cellPaths: (id, index) => pathsCell(facts.steps[id], index),
+  parameterGradient: async (id, role) => {
+    const view = await viewOf(facts.steps[id]);
+    return parameterGradient(view, view[role]);
+  },
+};
