@@ -13,15 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transformer.blocks.positional import PositionalEncoding
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
 
-MAX_EMBEDDED: Final = 4_500_000
+MAX_EMBEDDED: Final = 4_200_000
 """Size in bytes, once compressed, up to which tensors are embedded in a page."""
-COMPRESSED_SHARE: Final = 0.9
+COMPRESSED_SHARE: Final = 0.8
 TOP: Final = 8
 """Number of the most probable tokens that are listed at each position."""
+POSITIONS: Final = 100
+"""Number of positions whose encodings are shown."""
 
 MEANINGS: Final = {
     "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
@@ -101,6 +104,7 @@ def page_data(recorded: Pass) -> PageData:
         "steps": entries,
         "parts": _parts(steps),
         "attention": _attention(entries),
+        "positions": _positions(recorded, tensors),
         "probabilities": _probabilities(recorded),
         "tensors": tensors.entries,
     }
@@ -184,6 +188,14 @@ def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
                           "module": entry["module"], "rows": entry["output"]["axes"][-2],
                           "columns": entry["output"]["axes"][-1]})  # fmt: skip
     return found
+
+
+def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, int] | None:
+    """Returns the first rows of the table that encodes positions, if the model adds one."""
+    for module in recorded.model.modules():
+        if isinstance(module, PositionalEncoding):
+            return {"tensor": tensors.add(module.pe[:POSITIONS], ("", "d_model"))}
+    return None
 
 
 def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:

@@ -12,14 +12,14 @@ const at = (operand, index) => operand.values[flatten(operand.shape, index)];
 const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
 const mean = (numbers) => total(numbers) / numbers.length;
 
-/** Shows a number with at least four significant digits. */
+/** Shows a number in a few characters. */
 function show(number) {
   if (Number.isNaN(number)) return "NaN";
   if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
   if (number === 0) return "0";
   const size = Math.abs(number);
   const text = Number.isInteger(number) && size < 1e6 ? String(size)
-    : size < 1e-3 || size >= 1e6 ? size.toExponential(3).replace("e-", "e−").replace("e+", "e")
+    : size < 1e-3 || size >= 1e6 ? size.toExponential(2).replace("e-", "e−").replace("e+", "e")
     : size.toFixed(size < 10 ? 4 : size < 1000 ? 3 : 1);
   return number < 0 ? `−${text}` : text;
 }
@@ -180,7 +180,7 @@ function forwardNorm(v, index) {
   before.push(
     { label: "x̂", expression: `${top} / √(${show(variance)} + ${show(eps)})`, value: hats[column] },
     {
-      label: "y", expression: `${show(alpha)} · ${enclosed(hats[column])}${v.b ? ` + ${enclosed(beta)}` : ""}`, value,
+      label: v.b ? "α x̂ + β" : "α x̂", expression: `${show(alpha)} · ${enclosed(hats[column])}${v.b ? ` + ${enclosed(beta)}` : ""}`, value,
       reads: [[v.w, [column]], ...(v.b ? [[v.b, [column]]] : [])],
     },
   );

@@ -22,6 +22,9 @@ function svg(name, properties = {}, ...children) {
   return element;
 }
 
+/** Returns code that may break after the signs that part its names. */
+const codeText = (text) => el("code", {}, ...text.split(/(?<=[/._:])/).flatMap((part) => [part, el("wbr")]));
+
 const MATH = "http://www.w3.org/1998/Math/MathML";
 const MATH_TAGS = new Set(["math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "msub", "msup", "msubsup", "mfrac", "msqrt", "mroot", "mover", "munder", "munderover", "mstyle", "mtable", "mtr", "mtd"]);
 const MATH_ATTRIBUTES = new Set(["stretchy", "fence", "form", "accent", "mathvariant", "width"]);
@@ -57,14 +60,28 @@ function gradientMath(symbol) {
   return element("math", element("mfrac", part(element("mi", "L")), part(...inner)));
 }
 
+/** Returns an element that draws a chart as wide as there is room. */
+function fitted(draw, most = 900) {
+  const holder = el("div", { class: "chart" });
+  let width = 0;
+  holder.redraw = () => holder.replaceChildren(draw(width));
+  new ResizeObserver(() => {
+    const room = Math.min(most, holder.clientWidth);
+    if (!room || room === width) return;
+    width = room;
+    holder.redraw();
+  }).observe(holder);
+  return holder;
+}
+
 /** Draws norms along the path on a logarithmic scale; values are {label, norm, step}. */
-function normChart(values, { reference, current, onPick, wide }) {
-  const width = wide, height = 170, left = 46, bottom = 22, top = 10;
+function normChart(values, width, { reference, current, onPick }) {
+  const height = 170, left = 46, bottom = 22, top = 10;
   const positive = [...values, ...(reference ?? [])].map((value) => value.norm).filter((norm) => norm > 0);
   const low = Math.floor(Math.log10(Math.min(...positive))), high = Math.ceil(Math.log10(Math.max(...positive)));
   const y = (norm) => top + (height - top - bottom) * (1 - (Math.log10(Math.max(norm, 10 ** low)) - low) / Math.max(1, high - low));
   const x = (n, count) => left + 6 + ((width - left - 12) * n) / Math.max(1, count - 1);
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Norms of the gradients along the path, on a logarithmic scale" });
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "Norms of the gradients along the path, on a logarithmic scale" });
   for (let power = low; power <= high; power += 1) {
     root.append(svg("line", { class: "grid", x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power) }));
     const label = svg("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, "10");
@@ -102,31 +119,33 @@ function normChart(values, { reference, current, onPick, wide }) {
 }
 
 /** Draws curves over positions; series are {name, values}. */
-function curveChart(series, { label, wide, height = 220, names = true }) {
-  const left = 40, bottom = 24, top = 10;
-  const all = series.flatMap((one) => [...one.values]);
-  const low = Math.min(...all), high = Math.max(...all), count = series[0].values.length;
+function curveChart(series, wide, label) {
+  const height = 220, left = 40, bottom = 24, top = 10;
+  const all = series.flatMap((one) => [...one.values]), count = series[0].values.length;
+  const spread = Math.max(...all) - Math.min(...all) || 1, power = 10 ** Math.floor(Math.log10(spread));
+  const tick = power * (spread / power > 5 ? 2 : spread / power > 2 ? 1 : 0.5);
+  const low = Math.floor(Math.min(...all) / tick + 1e-6) * tick, high = Math.ceil(Math.max(...all) / tick - 1e-6) * tick;
   const y = (value) => top + (height - top - bottom) * (1 - (value - low) / (high - low || 1));
   const x = (n) => left + ((wide - left - 8) * n) / Math.max(1, count - 1);
-  const root = svg("svg", { viewBox: `0 0 ${wide} ${height}`, role: "img", "aria-label": label });
-  for (const value of [low, (low + high) / 2, high]) {
-    root.append(svg("line", { class: "grid", x1: left, x2: wide, y1: y(value), y2: y(value) }), svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, show(Number(value.toFixed(2)))));
+  const root = svg("svg", { viewBox: `0 0 ${wide} ${height}`, width: wide, height, role: "img", "aria-label": label });
+  for (let value = low; value <= high + tick / 2; value += tick) {
+    root.append(svg("line", { class: "grid", x1: left, x2: wide, y1: y(value), y2: y(value) }), svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(Number(value.toFixed(2))).replace("-", "−")));
   }
   const step = niceStep(count / 8);
   for (let n = 0; n < count; n += step) root.append(svg("text", { x: x(n), y: height - 6, "text-anchor": "middle" }, String(n)));
   series.forEach((one, place) => {
     root.append(svg("polyline", { class: `l${place % 4}`, points: [...one.values].map((value, n) => `${x(n)},${y(value)}`).join(" ") }, svg("title", {}, one.name)));
   });
-  const key = names ? el("p", { class: "keys" }, ...series.map((one, place) => el("span", { class: `key k${place % 4}` }, one.name))) : null;
+  const key = el("p", { class: "keys" }, ...series.map((one, place) => el("span", { class: `key k${place % 4}` }, one.name)));
   return el("div", {}, root, key);
 }
 
 /** Draws shares as bars; rows are {name, value, text}. */
 function shareBars(rows) {
-  const sum = total(rows.map((row) => row.value)) || 1;
+  const sum = total(rows.map((row) => row.value)) || 1, most = Math.max(...rows.map((row) => row.value));
   return el("table", { class: "shares" }, el("tbody", {}, ...rows.map((row) => {
     const bar = el("span", { class: "share" });
-    bar.style.width = `${Math.max(0.3, (100 * row.value) / sum)}%`;
+    bar.style.width = `${Math.max(0.3, (100 * row.value) / most)}%`;
     return el("tr", {}, el("th", { scope: "row" }, row.name), el("td", { class: "track" }, bar),
       el("td", { class: "number" }, row.value.toLocaleString("en")), el("td", { class: "number soft" }, `${((100 * row.value) / sum).toFixed(1)} %`));
   })));

@@ -41,7 +41,7 @@ function scaleOf(values) {
   }
   sizes.sort((a, b) => a - b);
   const high = sizes[Math.floor(sizes.length * 0.995)] || largest;
-  return { largest, limit: largest > 2.5 * high ? high : largest, isSigned };
+  return { largest, limit: largest > 2.5 * high ? Math.sqrt(high * largest) : largest, isSigned };
 }
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
@@ -86,7 +86,7 @@ class HeatMap {
       "aria-label": `${this.options.name}, ${this.rows} rows, ${this.columns} columns. Arrow keys move, Enter shows the arithmetic.`,
     }, this.canvas, this.space);
     this.status.setAttribute("role", "status");
-    this.element.append(this.frame, el("div", { class: "heat-foot" }, this.scaleBar(), this.status));
+    this.element.append(this.frame, el("div", { class: "heat-foot" }, this.options.isText ? null : this.scaleBar(), this.status));
     this.frame.addEventListener("scroll", () => this.redraw());
     this.frame.addEventListener("click", (event) => this.choose(this.cellAt(event)));
     this.frame.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
@@ -134,7 +134,7 @@ class HeatMap {
     this.left = this.rowLabels ? Math.min(90, widest(this.rowLabels)) + 8 : this.rows > 1 ? 30 : 1;
     const room = Math.max(40, width - this.left - 4);
     const fit = room / this.columns;
-    this.cellWidth = this.columnLabels ? Math.max(14, Math.min(30, Math.floor(fit))) : Math.min(26, fit >= 6 ? Math.floor(fit) : Math.max(3, fit));
+    this.cellWidth = this.options.isText ? 46 : this.columnLabels ? Math.max(14, Math.min(30, Math.floor(fit))) : Math.min(26, fit >= 6 ? Math.floor(fit) : Math.max(3, fit));
     this.isRotated = this.columnLabels && widest(this.columnLabels) > this.cellWidth - 4;
     this.top = this.isRotated ? Math.min(80, widest(this.columnLabels)) + 8 : 18;
     const limit = this.options.maxHeight ?? 340;
@@ -196,6 +196,10 @@ class HeatMap {
           ? palette.ramp[Math.max(0, Math.min(510, Math.round(255 + value * factor)))] : palette.masked;
       }
     }
+    if (this.options.isText) {
+      this.drawTexts(context, seen, palette);
+      return;
+    }
     const small = new OffscreenCanvas(wide, high);
     small.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
@@ -204,6 +208,17 @@ class HeatMap {
     context.fillStyle = palette.page;
     for (let column = firstColumn + 1; column < lastColumn; column += 1) context.fillRect(column * this.cellWidth - 0.5, firstRow * this.cellHeight, 1, high * this.cellHeight);
     for (let row = firstRow + 1; row < lastRow; row += 1) context.fillRect(firstColumn * this.cellWidth, row * this.cellHeight - 0.5, wide * this.cellWidth, 1);
+  }
+
+  drawTexts(context, seen, palette) {
+    context.font = FONT;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillStyle = palette.text;
+    for (let column = seen.columns[0]; column < seen.columns[1]; column += 1) {
+      const x = (column + 0.5) * this.cellWidth;
+      for (let row = seen.rows[0]; row < seen.rows[1]; row += 1) context.fillText(show(this.value(row, column)), x, (row + 0.5) * this.cellHeight);
+    }
   }
 
   drawMarks(context, palette) {
@@ -270,6 +285,7 @@ class HeatMap {
     if (!cell) return;
     this.cursor = cell;
     this.options.onSelect?.(this.index(...cell), this);
+    this.point(cell);
     this.redraw();
   }
 
@@ -278,6 +294,7 @@ class HeatMap {
     if (!this.frame) return;
     this.chosen = chosen;
     this.marks = null;
+    if (chosen && this.cellWidth) this.reveal(...chosen);
     for (const place of reads) {
       const lead = place.slice(0, -2);
       if (lead.some((at, axis) => at !== this.lead[axis])) continue;
@@ -291,12 +308,17 @@ class HeatMap {
 
   moveTo(row, column) {
     this.cursor = [Math.max(0, Math.min(this.rows - 1, row)), Math.max(0, Math.min(this.columns - 1, column))];
-    const x = this.cursor[1] * this.cellWidth, y = this.cursor[0] * this.cellHeight;
+    this.reveal(...this.cursor);
+    this.point(this.cursor);
+    this.redraw();
+  }
+
+  /** Scrolls to a cell that is out of view. */
+  reveal(row, column) {
+    const x = column * this.cellWidth, y = row * this.cellHeight;
     const clampScroll = (now, start, size, room) => (start < now ? start : start + size > now + room ? start + size - room : now);
     this.frame.scrollTo(clampScroll(this.frame.scrollLeft, x, this.cellWidth, this.width - this.left),
       clampScroll(this.frame.scrollTop, y, this.cellHeight, this.height - this.top));
-    this.point(this.cursor);
-    this.redraw();
   }
 
   onKey(event) {

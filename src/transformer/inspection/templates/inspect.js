@@ -46,7 +46,11 @@ async function showPage() {
   }
   shown?.maps?.remove();
   shown = made;
+  const focus = document.activeElement;
+  const wasIn = main.contains(focus) ? focus.getAttribute("aria-label") ?? "" : null;
   main.replaceChildren(made.page);
+  if (wasIn !== null) (main.querySelector(`.move[aria-label="${CSS.escape(wasIn)}"]:not(:disabled)`) ?? main.querySelector("h2")).focus({ preventScroll: true });
+  document.title = isStepTab(state.tab) ? `${facts.steps[state.step].title}: ${TABS[state.tab]}` : TABS[state.tab];
   main.removeAttribute("aria-busy");
   for (const map of made.maps?.maps ?? []) if (map.frame) map.layout();
   document.body.dataset.shown = location.hash || "#forward/0";
@@ -90,6 +94,7 @@ function header() {
     ...sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))]),
     el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
     el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""));
+  document.getElementById("summary").textContent = `Loss ${show(facts.loss.value)} · ${Object.values(facts.tokens).map((list) => list.length).join(" and ")} tokens`;
   const list = document.getElementById("tabs");
   list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
     el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
@@ -132,6 +137,11 @@ document.getElementById("theme").addEventListener("click", () => {
 });
 darkness.addEventListener("change", paint);
 window.addEventListener("hashchange", showPage);
-if (window.innerWidth >= 900) document.getElementById("drawer").open = true;
+isNarrow.addEventListener("change", showPage);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.querySelector("h2")?.focus();
+});
+for (const id of ["drawer", "text"]) document.getElementById(id).open = window.innerWidth >= 900;
 header();
 showPage();

@@ -1,5 +1,7 @@
 // The tabs that show a whole: attention, positions and parameters.
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 /** Draws a small attention map of one head; it is a button that shows the map below. */
 function attentionThumb(entry, head, values, choose) {
   const { shape } = facts.tensors[entry.tensor], [rows, columns] = shape.slice(-2);
@@ -25,14 +27,14 @@ async function attentionPage() {
     map?.remove();
     const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
     map = new HeatMap(part, {
-      title: el("span", {}, `${entry.kind}, layer ${entry.layer}, head ${head + 1}. Rows attend to columns; each row sums to 1. `, stepLink(facts.steps[entry.step], "forward")),
+      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. Rows attend to columns; each row sums to 1. `, stepLink(facts.steps[entry.step], "forward")),
       name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, tokens: tokensOf, lead: { h: head },
       describe: (one, index) => `${tokensOf(entry.rows, one.shape.at(-2))?.[index.at(-2)] ?? index.at(-2)} attends to ${tokensOf(entry.columns, one.shape.at(-1))?.[index.at(-1)] ?? index.at(-1)}`,
       maxHeight: 560,
     });
     detail.replaceChildren(map.element);
   };
-  const groups = await Promise.all([...kinds].map(async ([kind, entries]) => el("section", {}, el("h3", {}, kind[0].toUpperCase() + kind.slice(1)),
+  const groups = await Promise.all([...kinds].map(async ([kind, entries]) => el("section", {}, el("h3", {}, capital(kind)),
     ...await Promise.all(entries.map(async (entry) => {
       const values = await tensor(entry.tensor), { shape } = facts.tensors[entry.tensor];
       const heads = values ? range(shape.at(-3) ?? 1).map((head) => {
@@ -43,9 +45,9 @@ async function attentionPage() {
       return el("div", { class: "layer" }, el("h4", {}, `Layer ${entry.layer}`), el("div", { class: "thumbs" }, ...heads));
     })))));
   const cross = facts.attention.filter((entry) => entry.kind === "cross-attention");
-  const page = el("div", { class: "plain" }, el("h2", {}, "Attention"),
+  const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Attention"),
     el("p", {}, "The weights of every head, in the order of the layers: the darker a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
-    el("div", { class: "grids" }, ...groups), detail, cross.length ? await alignment(cross) : null);
+    el("div", { class: "grids" }, ...groups), el("div", { class: "pair" }, detail, cross.length ? await alignment(cross) : null));
   const last = cross.at(-1) ?? facts.attention.at(-1);
   if (last) await choose(last, 0);
   return { page, maps: { remove: () => map?.remove() } };
@@ -98,31 +100,29 @@ function positionTable() {
 async function positionsPage() {
   const table = positionTable();
   const values = table && await tensor(table.tensor);
-  if (!values) return { page: el("div", { class: "plain" }, el("h2", {}, "Positions"), el("p", {}, table ? absentText() : "This model adds no table of positions.")), maps: null };
+  if (!values) return { page: el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Positions"), el("p", {}, table ? absentText() : "This model adds no table of positions.")), maps: null };
   const [count, width] = table.shape;
   const map = new HeatMap({ key: "pe", shape: [count, width], axes: ["", ""], values, symbol: "" }, {
     title: el("span", {}, "PE, one row for each position, one column for each dimension"), name: "Positional encoding", tokens: () => undefined, lead: {},
     describe: (_, [position, dimension]) => `position ${position}, dimension ${dimension}`, maxHeight: 420,
   });
-  const wide = Math.max(320, Math.min(860, document.body.clientWidth - 40));
-  const curves = el("div", { class: "chart" });
   const chosen = el("input", { type: "text", id: "dimensions", value: [0, 1, Math.floor(width / 8), Math.floor(width / 4)].join(", "), inputmode: "numeric", autocomplete: "off" });
-  const draw = () => {
+  const curves = fitted((wide) => {
     const list = [...new Set(chosen.value.split(/[^0-9]+/).filter((text) => text).map(Number).filter((one) => one < width))].slice(0, 4);
-    if (list.length) curves.replaceChildren(curveChart(list.map((one) => ({ name: `dimension ${one}`, values: range(count).map((row) => values[row * width + one]) })), { label: "Curves of chosen dimensions over positions", wide }));
-  };
-  chosen.addEventListener("input", draw);
-  draw();
+    const series = list.map((one) => ({ name: `dimension ${one}`, values: range(count).map((row) => values[row * width + one]) }));
+    return list.length ? curveChart(series, wide, "Curves of chosen dimensions over positions") : el("p", { class: "soft" }, `Give dimensions from 0 to ${width - 1}.`);
+  });
+  chosen.addEventListener("input", () => curves.redraw());
   const dot = (a, b) => total(range(width).map((k) => values[a * width + k] * values[b * width + k]));
   const middle = Math.floor(count / 2);
   const distances = [0, middle].map((from) => ({ name: `from position ${from}`, values: range(count).map((to) => dot(from, to)) }));
-  const page = el("div", { class: "plain" }, el("h2", {}, "Positions"),
+  const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Positions"),
     el("p", {}, "Attention alone does not see order, so each position adds its own pattern to the embedding: sines and cosines, slower from dimension to dimension."),
     map.element,
     el("h3", {}, "Curves of dimensions"), el("p", {}, el("label", { for: "dimensions" }, "Dimensions, up to four: "), chosen), curves,
     el("h3", {}, "Dot product of two positions"),
-    el("p", { class: "soft" }, "It depends on the distance alone, and is largest where the positions are the same."),
-    el("div", { class: "chart" }, curveChart(distances, { label: "Dot product with the encoding of each position", wide })));
+    el("p", { class: "soft" }, "For sines and cosines it depends on the distance alone, and is largest where the positions are the same."),
+    fitted((wide) => curveChart(distances, wide, "Dot product with the encoding of each position")));
   return { page, maps: map };
 }
 
@@ -144,7 +144,7 @@ async function parametersPage() {
     matrices.set(place, (matrices.get(place) ?? new Map()).set(input.parameter, product(input.shape)));
   }
   const sections = [...matrices].map(([name, list]) => ({ name, value: total([...list.values()]) }));
-  const page = el("div", { class: "plain" }, el("h2", {}, "Parameters"),
+  const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Parameters"),
     el("p", {}, `${facts.model.parameters.toLocaleString("en")} parameters. `, el("span", { class: "sizes" }, ...sizes)),
     el("h3", {}, "Parameters by block"), shareBars(shares), el("p", { class: "soft" }, "A shared matrix counts once, where it is used first."),
     el("h3", {}, "Parameters that each part uses"), shareBars(sections), el("p", { class: "soft" }, "A shared matrix counts in each part that uses it."),

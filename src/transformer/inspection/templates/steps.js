@@ -22,7 +22,7 @@ function shapeText(part, axes = part.axes) {
   const sizes = part.shape.join(" × ");
   if (!axes.some((letter) => letter)) return el("span", { class: "shape" }, sizes);
   const letters = axes.flatMap((letter, axis) => [axis ? ", " : "", letter ? letterText(letter) : String(part.shape[axis])]);
-  return el("span", { class: "shape" }, "(", ...letters, part.shape.length === 1 ? ",) = " : ") = ", sizes);
+  return el("span", { class: "shape" }, "(", ...letters, ") = ", sizes);
 }
 
 function describeIndex(part, index) {
@@ -43,7 +43,7 @@ const writerOf = (step, input) =>
   facts.steps.findLast((other) => other.id < step.id && other.output.tensor === input.tensor && other.readers.includes(step.id));
 
 function meaningOf(step, input) {
-  if (input.parameter) return el("span", {}, "parameter ", el("code", {}, input.parameter));
+  if (input.parameter) return el("span", {}, "parameter ", codeText(input.parameter));
   const writer = writerOf(step, input);
   if (writer) return el("span", {}, "from ", stepLink(writer));
   if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
@@ -70,8 +70,8 @@ function symbolTable(step) {
 function sourceLine(step) {
   return el("dl", { class: "source" },
     ...(step.paper ? [el("dt", {}, "Paper"), el("dd", {}, step.paper)] : []),
-    ...(step.file ? [el("dt", {}, "Code"), el("dd", {}, el("code", {}, `${step.file}:${step.line}`))] : []),
-    ...(step.module ? [el("dt", {}, "Module"), el("dd", {}, el("code", {}, step.module))] : []));
+    ...(step.file ? [el("dt", {}, "Code"), el("dd", {}, codeText(`${step.file}:${step.line}`))] : []),
+    ...(step.module ? [el("dt", {}, "Module"), el("dd", {}, codeText(step.module))] : []));
 }
 
 function heading(step, tab) {
@@ -92,7 +92,7 @@ function heading(step, tab) {
 class Maps {
   constructor() {
     this.maps = [];
-    this.aside = el("aside", { class: "arithmetic", "aria-label": "Arithmetic of the chosen cell", "aria-live": "polite" });
+    this.aside = el("aside", { class: "arithmetic", "aria-label": "Arithmetic of the chosen cell" });
   }
 
   /** Returns a heat map; `explain` returns the arithmetic of an index. */
@@ -140,7 +140,7 @@ class Maps {
       other.mark(isChosen ? (index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0]) : null, own);
     }
     this.aside.replaceChildren(...arithmetic(map, index, cell));
-    if (isUser && window.innerWidth < 1100) this.aside.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    if (isUser && isNarrow.matches) this.aside.scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
   /** Chooses the largest number of a map, so that a page opens with an example. */
@@ -158,6 +158,7 @@ class Maps {
 }
 
 const FEW = 8;
+const isNarrow = window.matchMedia("(max-width: 1099px)");
 const isGradient = (part) => part.key.startsWith("d");
 const symbolOf = (part) => (typeof part === "string" ? document.createTextNode(part) : isGradient(part) ? gradientMath(part.symbol) : math(part.symbol));
 
@@ -211,17 +212,17 @@ function probabilityTable() {
     el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Most probable tokens" }, el("table", { class: "tokens" },
       el("thead", {}, el("tr", {}, ...["After", "Right token", "Most probable"].map((name) => el("th", { scope: "col" }, name)))),
       el("tbody", {}, ...facts.probabilities.map((row, n) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, before[n])), el("td", {}, el("bdi", {}, facts.labels[n])),
-        el("td", {}, el("span", { class: "guesses" }, ...row.slice(0, 6).map(({ token, p }) => {
+        el("td", {}, el("span", { class: "guesses" }, ...row.slice(0, 5).map(({ token, p }) => {
           const bar = el("span", { class: "level" });
           bar.style.width = `${Math.max(1, p * 100)}%`;
-          return el("span", { class: token === facts.labels[n] ? "guess right" : "guess" }, el("bdi", {}, token), el("small", {}, p < 0.0005 ? "0.000" : p.toFixed(3)), bar);
+          return el("span", { class: token === facts.labels[n] ? "guess right" : "guess" }, el("bdi", {}, token), el("small", {}, p < 0.0005 ? "<0.001" : p.toFixed(3)), bar);
         })))))))));
 }
 
 async function forwardPage(step) {
   const view = await viewOf(step), maps = new Maps();
   const explain = isReadable(view) ? (index) => forwardCell(view, index) : null;
-  const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240 }));
+  const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240, isText: input.role === "t" }));
   const output = view.y.shape.length
     ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain)
     : el("p", { class: "scalar" }, math(step.output.symbol), " = ", el("b", {}, view.y.values ? show(view.y.values[0]) : "?"));
@@ -234,9 +235,10 @@ async function forwardPage(step) {
         symbolTable(step),
         ...maps.leads(),
         el("section", { class: "maps" }, el("h3", {}, "Result"), output),
-        el("section", { class: "maps" }, el("h3", {}, inputs.length > 1 ? "Computed from" : "Computed from"), ...inputs),
+        isNarrow.matches ? maps.aside : null,
+        el("section", { class: "maps" }, el("h3", {}, "Computed from"), ...inputs),
         isLogits ? probabilityTable() : null),
-      el("div", { class: "side" }, maps.aside, sourceLine(step))));
+      el("div", { class: "side" }, isNarrow.matches ? null : maps.aside, sourceLine(step))));
   if (view.y.shape.length) maps.chooseLargest();
   else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, [])));
   return { page, maps };
@@ -268,21 +270,21 @@ async function backwardPage(step) {
       el("h3", {}, input.parameter ? "To the parameter " : "To the input ", math(input.symbol)),
       line ? el("div", { class: "formula small" }, math(line, true)) : null,
       maps.add(gradients[n], "Gradient of an input", caption(gradientMath(input.symbol), input), explain, { absent: isProduct ? "Too many numbers to compute here: the product of the two factors is the gradient." : undefined }),
-      el("p", { class: "soft" }, normLine(input, gradients[n].values))));
+      el("p", { class: "fine" }, normLine(input, gradients[n].values))));
   });
   const arrival = hasFlow && step.output.shape.length ? maps.add(view.dy, "Gradient of the output", caption(gradientMath(step.output.symbol), step.output), paths.length > 1 && view.dy.values ? (index) => pathsCell(step, index) : null) : null;
   const used = (USED[step.kind] ?? []).map((role) => view[role]).filter((part) => part?.shape.length)
-    .map((part) => maps.add(part, "Value of the forward pass", caption(math(part.symbol), part), null, { maxHeight: 220 }));
+    .map((part) => maps.add(part, "Value of the forward pass", caption(math(part.symbol), part), null, { maxHeight: 220, isText: part.role === "t" }));
   const page = el("div", { class: "step" }, heading(step, "backward"),
     el("div", { class: "columns" },
       el("div", { class: "main" },
         gradientOverview(step),
         ...maps.leads(),
         el("section", { class: "maps" }, el("h3", {}, "Arrives from the steps that read the output"), arrivalText(step, paths), arrival),
-        ...sections,
+        ...sections.slice(0, 1), isNarrow.matches ? maps.aside : null, ...sections.slice(1),
         used.length ? el("section", { class: "maps" }, el("h3", {}, "Values of the forward pass that it needs"), ...used) : null,
         step.note ? el("p", { class: "note" }, step.note) : null),
-      el("div", { class: "side" }, maps.aside, sourceLine(step))));
+      el("div", { class: "side" }, isNarrow.matches ? null : maps.aside, sourceLine(step))));
   maps.chooseLargest(maps.maps.find((map) => map.explain && map.frame));
   return { page, maps };
 }
@@ -300,23 +302,16 @@ function gradientOverview(step) {
   const own = facts.steps.toReversed().filter((one) => one.output.gradient_norm !== null)
     .map((one) => ({ label: `${sectionOf.get(one.id).number} ${one.title}`, norm: one.output.gradient_norm, step: one.id, section: one.section }));
   const variants = facts.gradient_norms?.length ? facts.gradient_norms : [{ name: "This model", values: own }];
-  const holder = el("div", { class: "chart" });
-  const draw = () => {
-    const chosen = variants[state.variant] ?? variants[0];
-    const values = state.variant === 0 ? own : chosen.values;
-    holder.replaceChildren(normChart(values, {
-      reference: state.variant === 0 ? undefined : own, current: step.id, wide: Math.max(320, Math.min(900, document.body.clientWidth - 40)),
-      onPick: (id) => go("backward", id),
-    }));
-  };
+  const holder = fitted((width) => normChart(state.variant === 0 ? own : variants[state.variant].values, width, {
+    reference: state.variant === 0 ? undefined : own, current: step.id, onPick: (id) => go("backward", id),
+  }));
   const buttons = variants.map((variant, n) => el("button", {
     "aria-pressed": String(n === state.variant), click: (event) => {
       state.variant = n;
       for (const button of event.target.parentElement.children) button.setAttribute("aria-pressed", String(button === event.target));
-      draw();
+      holder.redraw();
     },
   }, variant.name));
-  draw();
   return el("figure", { class: "overview" },
     el("figcaption", {}, el("b", {}, "Gradient norms along the path, from the loss"), variants.length > 1 ? el("span", { class: "leads", role: "group", "aria-label": "Model" }, ...buttons) : null), holder);
 }
