@@ -99,7 +99,7 @@ function normChart(values, width, { reference, current, onPick }) {
       root.append(svg("line", { class: "border", x1: x(n, values.length) - 3, x2: x(n, values.length) - 3, y1: top, y2: height - bottom }));
       const count = values.filter((other) => other.section === section).length;
       const room = (count / values.length) * (width - left);
-      const text = room > 5.6 * section.length ? section : room > 24 ? section.replace(/[a-z ]/g, "") : "";
+      const text = room > 6.6 * section.length ? section : room > 24 ? section.replace(/[a-z ]/g, "") : "";
       root.append(svg("text", { x: x(n, values.length), y: height - 6 }, text));
     }
     const dot = svg("circle", { class: isHere ? "dot here" : "dot", cx: x(n, values.length), cy: y(value.norm || 10 ** low), r: isHere ? 5 : 2.2 }, svg("title", {}, `${value.label}: ${show(value.norm)}`));

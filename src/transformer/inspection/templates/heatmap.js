@@ -27,9 +27,16 @@ function colourTable() {
   return colours;
 }
 
+const scales = new WeakMap();
+
 /** Returns the largest number that a colour stands for; few outliers do not make everything else pale. */
 function scaleOf(values) {
-  const stride = Math.max(1, Math.floor(values.length / 20000));
+  if (!scales.has(values)) scales.set(values, measuredScale(values));
+  return scales.get(values);
+}
+
+function measuredScale(values) {
+  const stride = Math.max(1, Math.floor(values.length / 4000));
   const sizes = [];
   let largest = 0, isSigned = false;
   for (let n = 0; n < values.length; n += 1) {
@@ -58,7 +65,7 @@ class HeatMap {
    *   onSelect (index -> void), describe (operand, index -> text), maxHeight.
    */
   constructor(operand, options) {
-    Object.assign(this, { operand, options, lead: [], cursor: null, chosen: null, marks: null });
+    Object.assign(this, { operand, options, lead: [], scroll: { x: 0, y: 0 }, cursor: null, chosen: null, marks: null });
     this.element = el("figure", { class: "heat" });
     this.status = el("span", { class: "status" });
     if (options.title) this.element.append(el("figcaption", {}, options.title));
@@ -87,14 +94,20 @@ class HeatMap {
     }, this.canvas, this.space);
     this.status.setAttribute("role", "status");
     this.element.append(this.frame, el("div", { class: "heat-foot" }, this.options.isText ? null : this.scaleBar(), this.status));
-    this.frame.addEventListener("scroll", () => this.redraw());
+    this.frame.addEventListener("scroll", () => {
+      this.scroll = { x: this.frame.scrollLeft, y: this.frame.scrollTop };
+      this.redraw();
+    });
     this.frame.addEventListener("click", (event) => this.choose(this.cellAt(event)));
     this.frame.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
     this.frame.addEventListener("pointerleave", () => this.point(null));
     this.frame.addEventListener("keydown", (event) => this.onKey(event));
     this.frame.addEventListener("focus", () => { if (!this.cursor) this.moveTo(...(this.chosen ?? [0, 0])); else this.redraw(); });
     this.frame.addEventListener("blur", () => this.redraw());
-    this.observer = new ResizeObserver(() => this.layout());
+    this.observer = new ResizeObserver(([entry]) => {
+      const width = entry.contentRect.width;
+      if (Math.abs(width - (this.room ?? 0)) >= 1) this.layout(width);
+    });
     this.observer.observe(this.element);
   }
 
@@ -127,9 +140,9 @@ class HeatMap {
     return count ? [...this.lead, row, column].slice(-count) : [];
   }
 
-  layout() {
-    const width = this.element.clientWidth;
+  layout(width) {
     if (!width) return;
+    this.room = width;
     const widest = (labels) => Math.ceil(Math.max(...labels.map((label) => textWidth(shortened(label)))));
     this.left = this.rowLabels ? Math.min(90, widest(this.rowLabels)) + 8 : this.rows > 1 ? 30 : 1;
     const room = Math.max(40, width - this.left - 4);
@@ -151,7 +164,7 @@ class HeatMap {
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     Object.assign(this.canvas.style, { width: `${this.width}px`, height: `${this.height}px` });
-    this.draw();
+    this.redraw();
   }
 
   redraw() {
@@ -160,7 +173,7 @@ class HeatMap {
   }
 
   visible() {
-    const { scrollLeft, scrollTop } = this.frame;
+    const { x: scrollLeft, y: scrollTop } = this.scroll;
     const columns = [Math.floor(scrollLeft / this.cellWidth), Math.ceil((scrollLeft + this.width - this.left) / this.cellWidth)];
     const rows = [Math.floor(scrollTop / this.cellHeight), Math.ceil((scrollTop + this.height - this.top) / this.cellHeight)];
     return { x: scrollLeft, y: scrollTop, columns: [columns[0], Math.min(columns[1], this.columns)], rows: [rows[0], Math.min(rows[1], this.rows)] };
@@ -316,9 +329,12 @@ class HeatMap {
   /** Scrolls to a cell that is out of view. */
   reveal(row, column) {
     const x = column * this.cellWidth, y = row * this.cellHeight;
-    const clampScroll = (now, start, size, room) => (start < now ? start : start + size > now + room ? start + size - room : now);
-    this.frame.scrollTo(clampScroll(this.frame.scrollLeft, x, this.cellWidth, this.width - this.left),
-      clampScroll(this.frame.scrollTop, y, this.cellHeight, this.height - this.top));
+    const nearest = (now, start, size, room) => (start < now ? start : start + size > now + room + 1 ? start + size - room : now);
+    const next = {
+      x: nearest(this.scroll.x, x, this.cellWidth, this.width - this.left),
+      y: nearest(this.scroll.y, y, this.cellHeight, this.height - this.top),
+    };
+    if (next.x !== this.scroll.x || next.y !== this.scroll.y) this.frame.scrollTo(next.x, next.y);
   }
 
   onKey(event) {
@@ -340,4 +356,4 @@ class HeatMap {
 const shortened = (label) => (label.length > 14 ? `${label.slice(0, 13)}…` : label);
 const niceStep = (least) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((step) => step >= least) ?? 10000;
 const leadKey = (axes, axis) => axes[axis] || `axis ${axis}`;
-const absentText = () => "Not in this file: open with `transformer inspect MODEL` to see it.";
+const absentText = () => el("span", {}, "Not in this file: open with ", el("code", {}, "transformer inspect MODEL"), " to see it.");

@@ -37,7 +37,6 @@ async function showPage() {
   }
   document.getElementById("panel").setAttribute("aria-labelledby", `tab-${state.tab}`);
   document.getElementById("layout").classList.toggle("with-path", isStepTab(state.tab));
-  if (isStepTab(state.tab)) showPath();
   const pages = { forward: forwardPage, backward: backwardPage, attention: attentionPage, positions: positionsPage, parameters: parametersPage };
   const made = await pages[state.tab](facts.steps[state.step]);
   if (mine !== turn) {
@@ -52,7 +51,10 @@ async function showPage() {
   if (wasIn !== null) (main.querySelector(`.move[aria-label="${CSS.escape(wasIn)}"]:not(:disabled)`) ?? main.querySelector("h2")).focus({ preventScroll: true });
   document.title = isStepTab(state.tab) ? `${facts.steps[state.step].title}: ${TABS[state.tab]}` : TABS[state.tab];
   main.removeAttribute("aria-busy");
-  for (const map of made.maps?.maps ?? []) if (map.frame) map.layout();
+  if (isStepTab(state.tab)) showPath();
+  const framed = (made.maps?.maps ?? []).filter((map) => map.frame);
+  const widths = framed.map((map) => map.element.clientWidth); // all before any change, so that the page is laid out once
+  framed.forEach((map, n) => map.layout(widths[n]));
   document.body.dataset.shown = location.hash || "#forward/0";
 }
 

@@ -166,7 +166,7 @@ const symbolOf = (part) => (typeof part === "string" ? document.createTextNode(p
 function arithmetic(map, index, cell) {
   const { operand } = map;
   const position = (at) => tokensOf(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(`id ${at}`) ?? String(at) : String(at));
-  const line = ({ label, expression, value }) => el("tr", {}, el("th", { scope: "row" }, label), el("td", {}, expression), el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(value)));
+  const line = ({ label, expression, value }) => el("tr", {}, ...(label ? [el("th", { scope: "row" }, label), el("td", {}, expression)] : [el("td", { class: "last", colspan: 2 }, expression)]), el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(value)));
   const lines = (list) => (list.length ? [el("table", { class: "lines" }, el("tbody", {}, ...list.map(line)))] : []);
   const parts = [
     el("h3", {}, "One number, written out"),

@@ -18,18 +18,18 @@ async function unpack() {
 }
 
 const numbers = unpack();
-const fetched = new Map();
+const known = new Map();
 
 /** Returns the numbers of a tensor, or null where they are neither embedded nor served. */
 async function tensor(id) {
+  if (!known.has(id)) known.set(id, read(id));
+  return known.get(id);
+}
+
+async function read(id) {
   const start = facts.offsets[id];
   if (start >= 0) return (await numbers).subarray(start, start + product(facts.tensors[id].shape));
   if (!window.INSPECTOR.served) return null;
-  if (!fetched.has(id)) fetched.set(id, download(id));
-  return fetched.get(id);
-}
-
-async function download(id) {
   const reply = await fetch(`tensor/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}`);
   return reply.ok ? new Float32Array(await reply.arrayBuffer()) : null;
 }
