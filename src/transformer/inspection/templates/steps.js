@@ -63,7 +63,7 @@ function symbolTable(step) {
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Symbols" },
     el("table", { class: "symbols" },
       el("thead", {}, el("tr", {}, ...["Symbol", "Shape", "Meaning"].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, ...rows.map(([symbol, ...cells]) => el("tr", {}, el("th", { scope: "row" }, symbol), ...cells.map((cell) => el("td", {}, cell)))))),
+      el("tbody", {}, ...rows.map(([symbol, ...cells]) => el("tr", {}, el("td", {}, symbol), ...cells.map((cell) => el("td", {}, cell)))))),
     letters.length ? el("p", { class: "legend" }, ...letters.map((letter) => el("span", {}, letterText(letter), ` ${facts.axes[letter]}`))) : null);
 }
 
@@ -84,7 +84,7 @@ function heading(step, tab) {
   };
   return el("div", { class: "heading" },
     el("div", {}, el("p", { class: "trail" }, `${section} · ${block}`),
-      el("h2", { tabindex: "-1", id: "step-title" }, el("span", { class: "count" }, number), " ", step.title)),
+      el("h2", { tabindex: "-1" }, el("span", { class: "count" }, number), " ", step.title)),
     el("div", { class: "moves" }, move(-1, "Previous step", "←"), el("span", { class: "soft" }, `${place + 1} of ${order.length}`), move(1, "Next step", "→")));
 }
 
@@ -178,10 +178,16 @@ function arithmetic(map, index, cell) {
   return [...parts, ...lines(cell.after)];
 }
 
+/** Returns the head of a column of factors; its label is for readers that skip formulas. */
+function symbolHead(factor) {
+  const symbol = symbolOf(factor);
+  return el("th", { scope: "col", "aria-label": symbol.textContent }, symbol);
+}
+
 function termTable(cell, position) {
   const isProduct = cell.factors.length > 1 || cell.sumLabel;
-  const head = el("tr", {}, el("th", { scope: "col" }, cell.axis ? letterText(cell.axis) : ""),
-    ...cell.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), el("th", { scope: "col" }, symbolOf(factor))]),
+  const head = el("tr", {}, cell.axis ? el("th", { scope: "col" }, letterText(cell.axis)) : el("td", {}),
+    ...cell.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), symbolHead(factor)]),
     ...(isProduct ? [el("td", {}), el("th", { scope: "col" }, cell.sumLabel ?? "product")] : []));
   const row = (term) => el("tr", {}, el("th", { scope: "row" }, term.label ? stepLink(term.label) : position(term.at)),
     ...term.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), el("td", { class: "number" }, show(factor))]),
@@ -195,7 +201,7 @@ function termTable(cell, position) {
     const sum = total(cell.terms.slice(FEW).map((term) => term.value));
     foot.append(el("tr", {}, el("td", { colspan: width }, more), el("td", { class: "number soft" }, show(sum))));
   }
-  for (const one of cell.plus) foot.append(el("tr", {}, el("th", { scope: "row", colspan: width }, el("span", { class: "soft" }, "plus "), math(one.operand.symbol)), el("td", { class: "number" }, show(one.value))));
+  for (const one of cell.plus) foot.append(el("tr", {}, el("td", { colspan: width }, el("span", { class: "soft" }, "plus "), math(one.operand.symbol)), el("td", { class: "number" }, show(one.value))));
   const sum = total(cell.terms.map((term) => term.value)) + total(cell.plus.map((one) => one.value));
   if (cell.terms.length + cell.plus.length > 1) foot.append(el("tr", { class: "sum" }, el("th", { scope: "row", colspan: width }, "sum"), el("td", { class: "number" }, show(sum))));
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Terms of the sum" }, el("table", { class: "terms" }, el("thead", {}, head), body, foot));
