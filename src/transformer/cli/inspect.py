@@ -54,14 +54,14 @@ def inspect(
 
 def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path) -> None:
     """Writes the page of a pass to one file."""
-    from transformer.inspection.gradient_norms import compared_norms
+    from transformer.inspection.gradient_norms import compared_norms, step_norms
     from transformer.inspection.page import page_data, render
     from transformer.inspection.passes import record_pass
     from transformer.storage.atomic import whole_file
 
     with shown_while("computing the passes"):
         recorded = record_pass(bundle, text, target)
-        data = page_data(recorded, compared_norms(recorded))
+        data = page_data(recorded, compared_norms(recorded, step_norms))
     with whole_file(output_path) as file:
         file.write(render(data).encode())
     typer.echo(f"next: open {output_path} in a browser")

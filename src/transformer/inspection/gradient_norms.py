@@ -1,5 +1,6 @@
 """Norms of gradients from layer to layer: of a model, and of untrained ones with other norms or no residual paths."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,14 +26,29 @@ def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
     return [{"label": section, "norm": norm} for section, norm in last.items()]
 
 
-def compared_norms(recorded: Pass) -> list[dict[str, Any]]:
+def step_norms(recorded: Pass) -> list[dict[str, Any]]:
+    """Returns the norm of the gradient with respect to the output of each step, from the loss back."""
+    return [
+        {"label": f"{step.section}: {step.title}", "section": step.section, "norm": float(step.output.gradient.norm())}
+        for step in reversed(make_steps(recorded))
+        if step.output.gradient is not None
+    ]
+
+
+def compared_norms(
+    recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms
+) -> list[dict[str, Any]]:
     """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
 
     Where the family has both orders of norms, there is an untrained model with each.
 
+    Args:
+        recorded: Pass of the model.
+        norms: Function that returns the norms of a pass.
+
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
     """
-    series: list[dict[str, Any]] = [{"name": "this model", "values": layer_norms(recorded)}]
+    series: list[dict[str, Any]] = [{"name": "this model", "values": norms(recorded)}]
     bundle = recorded.bundle
     if sum(parameter.numel() for parameter in bundle.model.parameters()) > MAX_PARAMETERS:
         return series
@@ -41,7 +57,7 @@ def compared_norms(recorded: Pass) -> list[dict[str, Any]]:
         for residual in (True, False):
             one = Pass.record(_untrained(bundle, order), example, residual=residual)
             words = "untrained", ORDERS.get(order, ""), "" if residual else "without residual connections"
-            series.append({"name": ", ".join(filter(None, words)), "values": layer_norms(one)})
+            series.append({"name": ", ".join(filter(None, words)), "values": norms(one)})
     return series
 
 

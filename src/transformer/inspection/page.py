@@ -4,13 +4,11 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from transformer.blocks.positional import PositionalEncoding
@@ -89,14 +87,19 @@ class _Tensors:
         return self._numbers[key]
 
 
-def page_data(recorded: Pass) -> PageData:
-    """Returns what a page shows of a pass."""
+def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None) -> PageData:
+    """Returns what a page shows of a pass.
+
+    Args:
+        recorded: The pass.
+        gradient_norms: Norms of this and of other models to compare, see `compared_norms`.
+    """
     steps = make_steps(recorded)
     tensors = _Tensors()
-    entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
+    entries = [_step_facts(step, index, tensors) for index, step in enumerate(steps)]
     facts = {
         "model": _model_facts(recorded),
-        "axes": {letter: meaning for letter, meaning in MEANINGS.items()},
+        "axes": MEANINGS,
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
         "label_ids": recorded.labels.tolist(),
@@ -106,6 +109,7 @@ def page_data(recorded: Pass) -> PageData:
         "attention": _attention(entries),
         "positions": _positions(recorded, tensors),
         "probabilities": _probabilities(recorded),
+        "gradient_norms": gradient_norms or [],
         "tensors": tensors.entries,
     }
     return PageData(facts, tensors.tensors)
@@ -123,7 +127,7 @@ def _model_facts(recorded: Pass) -> dict[str, Any]:
     }
 
 
-def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> dict[str, Any]:
+def _step_facts(step: Step, index: int, tensors: _Tensors) -> dict[str, Any]:
     operation = step.operation
     attributes: dict[str, Any] = {
         key: str(value) if value in (float("inf"), float("-inf")) else value
@@ -131,8 +135,6 @@ def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> di
         if key != "origin"
     }
     inputs = [_operand(part, tensors) for part in step.inputs]
-    if operation.kind == "embedding":
-        attributes["rows"], inputs = _used_rows(step, inputs, tensors)
     if operation.kind == "rearrange":
         attributes["origin"] = tensors.add(operation.attributes["origin"], ())
     return {
@@ -147,21 +149,11 @@ def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> di
 def _operand(part: Operand, tensors: _Tensors) -> dict[str, Any]:
     gradient = part.gradient
     norm = None if gradient is None else float(gradient.norm())
-    facts = {
+    return {
         "role": part.role, "symbol": mathml(part.symbol), "axes": list(part.axes), "shape": list(part.tensor.shape),
         "parameter": part.parameter, "tensor": tensors.add(part.tensor, part.axes), "gradient_norm": norm,
         "gradient": None if gradient is None or part.parameter else tensors.add(gradient, part.axes),
     }  # fmt: skip
-    return facts
-
-
-def _used_rows(
-    step: Step, inputs: list[dict[str, Any]], tensors: _Tensors
-) -> tuple[list[int], list[dict[str, Any]]]:
-    """Keeps only the rows of an embedding that a text uses."""
-    ids, table = step.operation.inputs
-    rows = sorted(set(ids.flatten().tolist()))
-    return rows, inputs
 
 
 def _parts(steps: list[Step]) -> list[dict[str, Any]]:
@@ -218,7 +210,8 @@ def mathml(latex: str) -> str:
 
 def json_for_script(facts: dict[str, Any]) -> str:
     """Returns JSON that may stand inside a script element."""
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
+    return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<\u2028\u2029"})
 
 
 SCRIPTS: Final = (
@@ -238,7 +231,8 @@ def render(data: PageData, *, token: str = "", limit: int = MAX_EMBEDDED) -> str
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
     from markupsafe import Markup
 
-    environment = Environment(loader=PackageLoader("transformer.inspection"), autoescape=True, undefined=StrictUndefined)
+    loader = PackageLoader("transformer.inspection")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
     script = "\n".join(scripts)
     numbers, offsets = data.packed(limit)
@@ -247,7 +241,8 @@ def render(data: PageData, *, token: str = "", limit: int = MAX_EMBEDDED) -> str
         "script": Markup(script), "script_hash": _content_hash(script),
         "facts": Markup(json_for_script(data.facts | {"offsets": offsets})),
         "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
-        "numbers": numbers, "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
+        "numbers": numbers,
+        "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
     }  # fmt: skip
     return environment.get_template("inspect.html.jinja").render(values)
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, TransformerError
-from transformer.inspection.gradient_norms import compared_norms
+from transformer.inspection.gradient_norms import compared_norms, step_norms
 from transformer.inspection.page import PageData, page_data, render
 from transformer.inspection.passes import Changes, record_pass
 
@@ -47,7 +47,7 @@ class Inspector:
         """
         with self._lock:
             recorded = record_pass(self.bundle, text, target, changes)
-            data = page_data(recorded, compared_norms(recorded))
+            data = page_data(recorded, compared_norms(recorded, step_norms))
             name = secrets.token_hex(8)
             self._passes[name] = data
             while len(self._passes) > KEPT_PASSES:
