@@ -35,9 +35,7 @@ def step_norms(recorded: Pass) -> list[dict[str, Any]]:
     ]
 
 
-def compared_norms(
-    recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms
-) -> list[dict[str, Any]]:
+def compared_norms(recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms) -> list[dict[str, Any]]:
     """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
 
     Where the family has both orders of norms, there is an untrained model with each.

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -109,6 +109,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
         "attention": _attention(entries),
         "positions": _positions(recorded, tensors),
         "probabilities": _probabilities(recorded),
+        "changes": {**asdict(recorded.changes), "mask_source": list(recorded.changes.mask_source)},
         "gradient_norms": gradient_norms or [],
         "tensors": tensors.entries,
     }
@@ -215,7 +216,8 @@ def json_for_script(facts: dict[str, Any]) -> str:
 
 
 SCRIPTS: Final = (
-    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "steps.js", "plots.js", "inspect.js",
+    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "steps.js", "plots.js",
+    "changes.js", "inspect.js",
 )  # fmt: skip
 """Files of the page's script, in the order in which they are joined."""
 

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
@@ -19,7 +18,7 @@ from transformer.inspection.passes import Changes, record_pass
 
 HOST: Final = "127.0.0.1"
 KEPT_PASSES: Final = 4
-"""Number of latest passes whose tensors can still be asked for."""
+"""Number of latest passes, beside the first one, that can still be asked for."""
 MAX_REQUEST: Final = 1 << 20
 
 
@@ -35,7 +34,7 @@ class Inspector:
     def __init__(self, bundle: Bundle, text: str, target: str | None = None) -> None:
         self.bundle = bundle
         self.text, self.target = text, target
-        self._passes: OrderedDict[str, PageData] = OrderedDict()
+        self._passes: dict[str, PageData] = {}
         self._lock = Lock()
         self.first = self.record(text, target, Changes())
 
@@ -49,19 +48,18 @@ class Inspector:
             recorded = record_pass(self.bundle, text, target, changes)
             data = page_data(recorded, compared_norms(recorded, step_norms))
             name = secrets.token_hex(8)
-            self._passes[name] = data
-            while len(self._passes) > KEPT_PASSES:
-                self._passes.popitem(last=False)
+            self._passes[name] = replace(data, facts=data.facts | {"pass": name, "text": text, "target": target})
+            for old in list(self._passes)[1:-KEPT_PASSES]:
+                del self._passes[old]
             return name
 
     def page(self, name: str) -> PageData:
-        """Returns what a page shows of a pass, with its name.
+        """Returns what a page shows of a pass.
 
         Raises:
             KeyError: The pass is no longer kept.
         """
-        data = self._passes[name]
-        return replace(data, facts=data.facts | {"pass": name})
+        return self._passes[name]
 
     def tensor(self, name: str, index: int) -> bytes:
         """Returns the numbers of a tensor in little-endian float32.
@@ -132,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
         inspector = self.server.inspector
         if path == "/":
-            page = render(inspector.page(inspector.first), token=self.server.token, limit=0)
+            name = "".join(query.get("pass", [])) or inspector.first
+            page = render(inspector.page(name), token=self.server.token, limit=0)
             return page.encode(), "text/html; charset=utf-8"
         _, kind, name, index = path.split("/")
         if kind != "tensor":
@@ -156,8 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (AttributeError, TypeError, ValueError) as error:
             raise ConfigError("the request is not a pass; reload the page") from error
         name = inspector.record(str(text), None if target is None else str(target), changes)
-        data = inspector.page(name)
-        return json.dumps(data.facts | {"offsets": [-1] * len(data.tensors)}).encode(), "application/json"
+        return json.dumps(inspector.page(name).facts).encode(), "application/json"
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)

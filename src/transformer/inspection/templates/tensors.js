@@ -30,7 +30,7 @@ async function read(id) {
   const start = facts.offsets[id];
   if (start >= 0) return (await numbers).subarray(start, start + product(facts.tensors[id].shape));
   if (!window.INSPECTOR.served) return null;
-  const reply = await fetch(`tensor/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}`);
+  const reply = await fetch(`tensor/${facts.pass}/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}`);
   return reply.ok ? new Float32Array(await reply.arrayBuffer()) : null;
 }
 

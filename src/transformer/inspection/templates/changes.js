@@ -1,0 +1,69 @@
+// What if: changes of the pass that the served page can ask for.
+
+/** Returns the form of changes, or null where no server can compute another pass. */
+function changesForm() {
+  if (!window.INSPECTOR.served) return null;
+  const now = facts.changes;
+  const field = (name, label, value, properties = {}) => el("label", { class: "field" }, el("span", {}, label), el("input", { name, value: value ?? "", ...properties }));
+  const tokens = (facts.tokens.T ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
+  const heads = facts.attention.map((one) => el("div", { class: "heads" },
+    el("span", { class: "soft" }, `${one.kind}, layer ${one.layer}`),
+    ...Array.from({ length: facts.tensors[one.tensor].shape[1] }, (_, head) => toggle(`mute-${one.module}-${head}`, `head ${head + 1}`, (now.mute_heads[one.module] ?? []).includes(head)))));
+  const message = el("p", { class: "note", role: "alert", hidden: true });
+  const form = el("form", {
+    submit: async (event) => {
+      event.preventDefault();
+      const button = form.querySelector("button");
+      button.disabled = true;
+      try {
+        await openPass(readChanges(form), message);
+      } finally {
+        button.disabled = false;
+      }
+    },
+  },
+  field("text", "Text", facts.text, { required: true }),
+  facts.tokens.T_dec ? field("target", "Target (the model's own if empty)", facts.target) : null,
+  field("temperature", "Temperature of the softmax over the vocabulary", now.temperature, { type: "number", min: 0.01, max: 100, step: "any" }),
+  el("fieldset", {}, el("legend", {}, "Hide source tokens from attention"), ...tokens),
+  el("fieldset", {}, el("legend", {}, "Mute heads: their weights become zero"), ...heads),
+  el("button", { type: "submit" }, "Compute"), message);
+  return el("details", { class: "changes", open: isChanged() }, el("summary", {}, "What if …"), form);
+}
+
+function toggle(name, text, isOn) {
+  return el("label", { class: "toggle" }, el("input", { type: "checkbox", name, checked: isOn }), ` ${text}`);
+}
+
+function isChanged() {
+  const { mask_source, mute_heads, temperature } = facts.changes;
+  return mask_source.length > 0 || Object.keys(mute_heads).length > 0 || temperature !== 1;
+}
+
+/** Reads the form as the server expects it. */
+function readChanges(form) {
+  const asked = { text: form.elements.text.value, target: form.elements.target?.value || null, mask_source: [], mute_heads: {}, temperature: Number(form.elements.temperature.value) };
+  for (const { name, checked } of form.querySelectorAll("input[type=checkbox]")) {
+    if (!checked) continue;
+    const [, kind, rest] = name.match(/^(mask|mute)-(.+)$/);
+    if (kind === "mask") asked.mask_source.push(Number(rest));
+    else {
+      const [, module, head] = rest.match(/^(.+)-(\d+)$/);
+      (asked.mute_heads[module] ??= []).push(Number(head));
+    }
+  }
+  return asked;
+}
+
+/** Asks for another pass and opens its page at the same step; an error is shown instead. */
+async function openPass(asked, message) {
+  const token = encodeURIComponent(window.INSPECTOR.token);
+  const reply = await fetch(`pass?token=${token}`, { method: "POST", body: JSON.stringify(asked) });
+  const answer = reply.ok || reply.status === 400 ? await reply.json() : { error: "the server did not answer; start it again" };
+  if (answer.error) {
+    message.textContent = answer.error;
+    message.hidden = false;
+    return;
+  }
+  location.assign(`?token=${token}&pass=${answer.pass}${location.hash}`);
+}
