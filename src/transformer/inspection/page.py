@@ -196,7 +196,7 @@ def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
     best = p.topk(min(TOP, p.size(-1)), dim=-1)
     pieces = recorded.example.names
     return [
-        [{"token": piece, "p": value} for piece, value in zip(pieces(ids), values, strict=True)]
+        [{"id": id, "token": piece, "p": value} for id, piece, value in zip(ids, pieces(ids), values, strict=True)]
         for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
 

@@ -158,8 +158,6 @@ function reducedFrom(v, index) {
   return found;
 }
 
-const tableRow = (v, id) => (v.attributes.rows && v.w.shape[0] === v.attributes.rows.length ? v.attributes.rows.indexOf(id) : id);
-
 function forwardElementwise(v, index) {
   const [x, w] = [at(v.x, broadcast(v.x, index)), v.w ? at(v.w, broadcast(v.w, index)) : attributeNumber(v)];
   const reads = [[v.x, broadcast(v.x, index)], ...(v.w ? [[v.w, broadcast(v.w, index)]] : [])];
@@ -200,7 +198,7 @@ const FORWARD = {
     return sumOfProducts(v.x.axes.at(-1), pairs);
   },
   embedding: (v, index) => {
-    const place = index.slice(0, -1), id = at(v.t, place), cell = [tableRow(v, id), index.at(-1)];
+    const place = index.slice(0, -1), id = at(v.t, place), cell = [id, index.at(-1)];
     return oneLine("", `row ${id}, column ${cell[1]} of the table`, at(v.w, cell), [[v.t, place], [v.w, cell]]);
   },
   add: forwardElementwise, subtract: forwardElementwise, multiply: forwardElementwise, divide: forwardElementwise,

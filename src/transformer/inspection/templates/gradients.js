@@ -69,8 +69,7 @@ const BACKWARD = {
   matmul: { x: (v, index) => backMatmul(v, index, "x"), w: (v, index) => backMatmul(v, index, "w") },
   embedding: {
     w: (v, [row, column]) => {
-      const id = v.attributes.rows && v.w.shape[0] === v.attributes.rows.length ? v.attributes.rows[row] : row;
-      const places = range(v.t.values.length).filter((place) => v.t.values[place] === id);
+      const places = range(v.t.values.length).filter((place) => v.t.values[place] === row);
       return sumOfProducts(v.t.axes.at(-1), places.map((place) => [place, [v.dy, [...unflatten(v.t.shape, place), column]]]));
     },
   },
@@ -197,8 +196,7 @@ function parameterGradient(v, input) {
     return result;
   }
   if (v.kind === "embedding") {
-    v.t.values.forEach((id, place) => {
-      const row = tableRow(v, id);
+    v.t.values.forEach((row, place) => {
       for (let k = 0; k < width; k += 1) result[row * width + k] += v.dy.values[place * width + k];
     });
     return result;

@@ -87,16 +87,20 @@ function closeDrawer() {
   if (window.innerWidth < 900) document.getElementById("drawer").open = false;
 }
 
-function header() {
+/** Shows the text and the loss of the pass. */
+function showText() {
   const { model } = facts;
   const chips = (list) => el("span", { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
   const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
   document.getElementById("model").textContent = [model.folder, model.family, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
-  document.getElementById("sentence").append(
+  document.getElementById("sentence").replaceChildren(
     ...sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))]),
     el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
     el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""));
   document.getElementById("summary").textContent = `Loss ${show(facts.loss.value)} · ${Object.values(facts.tokens).map((list) => list.length).join(" and ")} tokens`;
+}
+
+function showTabs() {
   const list = document.getElementById("tabs");
   list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
     el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
@@ -145,5 +149,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.querySelector("h2")?.focus();
 });
 for (const id of ["drawer", "text"]) document.getElementById(id).open = window.innerWidth >= 900;
-header();
+showText();
+showTabs();
+document.getElementById("text").append(changesForm() ?? "");
 showPage();

@@ -1,12 +1,11 @@
 // The pages of a step: forward (what it computes) and backward (what flows through it).
 
 const sectionOf = new Map(); // step -> {section, block, number}
+const pieces = new Map(); // token id -> token
 facts.parts.forEach((section, n) => section.blocks.forEach((block, m) => block.steps.forEach((id, k) =>
   sectionOf.set(id, { section: section.title, block: block.title, number: `${n + 1}.${m + 1}.${k + 1}` }))));
-
-const pieces = new Map(); // token id -> token
-for (const step of facts.steps) for (const input of step.inputs) if (input.role === "t" && step.kind === "embedding") pieces.set(input.tensor, input.axes.at(-1));
-facts.label_ids.forEach((id, n) => pieces.set(`id ${id}`, facts.labels[n]));
+facts.label_ids.forEach((id, n) => pieces.set(id, facts.labels[n]));
+for (const row of facts.probabilities) for (const { id, token } of row) pieces.set(id, token);
 
 const tokensOf = (letter, size) => (facts.tokens[letter]?.length === size ? facts.tokens[letter] : undefined);
 
@@ -30,7 +29,7 @@ function describeIndex(part, index) {
     const letter = part.axes[axis];
     if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
     if (letter === "h") return `head ${at + 1}`;
-    return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(`id ${at}`) ?? `token ${at}` : String(at));
+    return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
   });
   return words.filter((word) => word).join(", ");
 }
@@ -165,7 +164,7 @@ const symbolOf = (part) => (typeof part === "string" ? document.createTextNode(p
 /** Returns an arithmetic, written out. */
 function arithmetic(map, index, cell) {
   const { operand } = map;
-  const position = (at) => tokensOf(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(`id ${at}`) ?? String(at) : String(at));
+  const position = (at) => tokensOf(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(at) ?? String(at) : String(at));
   const line = ({ label, expression, value }) => el("tr", {}, ...(label ? [el("th", { scope: "row" }, label), el("td", {}, expression)] : [el("td", { class: "last", colspan: 2 }, expression)]), el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(value)));
   const lines = (list) => (list.length ? [el("table", { class: "lines" }, el("tbody", {}, ...list.map(line)))] : []);
   const parts = [
@@ -307,10 +306,12 @@ function arrivalText(step, paths) {
 function gradientOverview(step) {
   const own = facts.steps.toReversed().filter((one) => one.output.gradient_norm !== null)
     .map((one) => ({ label: `${sectionOf.get(one.id).number} ${one.title}`, norm: one.output.gradient_norm, step: one.id, section: one.section }));
-  const variants = facts.gradient_norms?.length ? facts.gradient_norms : [{ name: "This model", values: own }];
-  const holder = fitted((width) => normChart(state.variant === 0 ? own : variants[state.variant].values, width, {
-    reference: state.variant === 0 ? undefined : own, current: step.id, onPick: (id) => go("backward", id),
-  }));
+  const variants = [{ name: "this model", values: own }, ...facts.gradient_norms.slice(1)];
+  const holder = fitted((width) => {
+    const { values } = variants[state.variant];
+    if (values === own) return normChart(own, width, { current: step.id, onPick: (id) => go("backward", id) });
+    return normChart(values, width, { reference: own });
+  });
   const buttons = variants.map((variant, n) => el("button", {
     "aria-pressed": String(n === state.variant), click: (event) => {
       state.variant = n;
