@@ -47,17 +47,21 @@ class PageData:
         """Returns tensors in base64, and the offset of each among the numbers; -1 for those that do not fit.
 
         The bytes of all numbers are stored plane by plane, which compresses better, and deflated. Small tensors go
-        first.
+        first; tensors of the same numbers in other shapes are stored once.
         """
         offsets = [-1] * len(self.tensors)
         total, parts = 0, []
+        known: dict[bytes, int] = {}
         for index in sorted(range(len(self.tensors)), key=lambda index: self.tensors[index].numel()):
-            numbers = self.tensors[index].numel()
-            if (total + numbers) * 4 * COMPRESSED_SHARE > limit:
-                break
-            offsets[index] = total
-            total += numbers
-            parts.append(self.numbers(index))
+            numbers = self.numbers(index)
+            content = numbers.tobytes()
+            if content not in known:
+                if (total + numbers.size) * 4 * COMPRESSED_SHARE > limit:
+                    break
+                known[content] = total
+                total += numbers.size
+                parts.append(numbers)
+            offsets[index] = known[content]
         flat = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         planes = flat.view(np.uint8).reshape(-1, 4).T.copy()
         deflated = zlib.compressobj(9, wbits=-15)

@@ -43,6 +43,7 @@ class OtherKinds(nn.Module):
         self.out = nn.Linear(6, 9)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Returns logits of two positions for each token."""
         x = self.table(ids)
         gate = F.silu(x) * torch.tanh(x[:, :, :1])
         x = F.gelu(x) - F.gelu(gate, approximate="tanh")
@@ -211,9 +212,8 @@ def test_paths_that_meet_add_up(opened: Any, data: PageData) -> None:
     index = [0, 1, 2]
     cell = opened.evaluate("([id, index]) => inspector.cellPaths(id, index)", [step["id"], index])
     assert len(cell["terms"]) == 3
-    assert cell["value"] == pytest.approx(
-        float(data.tensors[step["output"]["gradient"]][tuple(index)]), rel=1e-5, abs=1e-7
-    )
+    expected = float(data.tensors[step["output"]["gradient"]][tuple(index)])
+    assert cell["value"] == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -273,34 +273,33 @@ def test_a_served_page_asks_for_tensors_with_its_token(browser: Any, data: PageD
     assert f"tensor/first/{step['inputs'][0]['tensor']}?token=secret" in asked
 
 
-def test_changes_compute_another_pass(browser: Any, data: PageData) -> None:
-    """Catches controls that send nothing, or a page that goes on to show the pass before."""
-    facts = data.facts | {"pass": "first", "offsets": [-1] * len(data.tensors)}
+def test_changes_open_another_pass_at_the_same_step(browser: Any, data: PageData) -> None:
+    """Catches controls that send nothing, and a page that goes on to show the pass before."""
+    facts = data.facts | {"pass": "first", "text": "a b", "target": None}
     asked: list[Any] = []
 
     def answer(route: Any) -> None:
         path = route.request.url.removeprefix("http://127.0.0.1:1/")
-        if not path:
-            route.fulfill(body=render(replace(data, facts=facts), token="secret", limit=0), content_type="text/html")
-        elif path == "pass?token=secret":
+        if path.startswith("pass?token=secret"):
             asked.append(route.request.post_data_json)
-            route.fulfill(json=facts | {"pass": "second", "loss": facts["loss"] | {"value": 7.5}})
-        else:
+            route.fulfill(json=facts | {"pass": "second"})
+        elif path.startswith("tensor"):
             route.fulfill(body=data.numbers(int(path.split("/")[2].split("?")[0])).tobytes())
+        else:
+            shown = facts | ({"loss": facts["loss"] | {"value": 7.5}} if "pass=second" in path else {})
+            page = render(replace(data, facts=shown), token="secret", limit=0)
+            route.fulfill(body=page, content_type="text/html")
 
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.route("**/*", answer)
     page = context.new_page()
-    page.goto("http://127.0.0.1:1/")
+    page.goto("http://127.0.0.1:1/#forward/3")
     page.get_by_text("What if").click()
-    page.get_by_role("group", name="Hide source tokens").get_by_role("button").nth(1).click()
-    page.wait_for_function("inspector.facts.pass === 'second'")
-    assert "7.5" in page.locator("#sentence").inner_text()
-    page.get_by_role("group", name="Encoder self-attention, layer 2").get_by_role("button", name="3").click()
+    page.get_by_role("checkbox", name=facts["tokens"]["T"][1], exact=True).first.check()
     page.get_by_label("Temperature").fill("2")
-    page.get_by_label("Temperature").press("Enter")
-    page.wait_for_timeout(100)
+    page.get_by_role("button", name="Compute").click()
+    page.wait_for_url("**/?token=secret&pass=second#forward/3")
+    page.wait_for_selector("body[data-shown='#forward/3']")
+    assert "7.5" in page.locator("#sentence").inner_text()
     context.close()
-    assert asked[0]["mask_source"] == [1]
-    assert asked[-1]["mute_heads"]["encoder.layers.1.self_attention_block"] == [2]
-    assert asked[-1]["temperature"] == 2
+    assert [(one["mask_source"], one["temperature"], one["text"]) for one in asked] == [([1], 2, "a b")]

@@ -231,11 +231,11 @@ const FORWARD = {
     return oneLine("", "the same number, from another place", at(input, place), [[input, place]]);
   },
   cross_entropy: (v) => {
-    const [count, size] = v.x.shape;
+    const [count] = v.x.shape;
     const terms = range(count).map((row) => {
       const { reads, numbers } = rowOf(v.x, [row, 0]), { shares } = softmaxOf(numbers), q = smoothedTarget(v, row);
       const loss = -total(shares.map((p, column) => (q(column) ? q(column) * Math.log(p) : 0)));
-      return { at: row, factors: [loss], value: loss / count, reads: [...(size < 4000 ? reads : [reads[0]]), [v.t, [row]]] };
+      return { at: row, factors: [loss], value: loss / count, reads: [reads[0], reads.at(-1), [v.t, [row]]] };
     });
     return {
       axis: v.x.axes[0], factors: ["−Σ q log p"], terms, plus: [], sumLabel: "divided by n", before: [],

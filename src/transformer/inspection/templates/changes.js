@@ -7,7 +7,7 @@ function changesForm() {
   const field = (name, label, value, properties = {}) => el("label", { class: "field" }, el("span", {}, label), el("input", { name, value: value ?? "", ...properties }));
   const tokens = (facts.tokens.T ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
   const heads = facts.attention.map((one) => el("div", { class: "heads" },
-    el("span", { class: "soft" }, `${one.kind}, layer ${one.layer}`),
+    el("span", { class: "soft" }, `${capital(one.kind)}, layer ${one.layer}`),
     ...Array.from({ length: facts.tensors[one.tensor].shape[1] }, (_, head) => toggle(`mute-${one.module}-${head}`, `head ${head + 1}`, (now.mute_heads[one.module] ?? []).includes(head)))));
   const message = el("p", { class: "note", role: "alert", hidden: true });
   const form = el("form", {

@@ -22,6 +22,9 @@ function svg(name, properties = {}, ...children) {
   return element;
 }
 
+/** Returns a title in which d_k and d_model have their subscripts. */
+const titled = (text) => el("span", {}, ...text.split(/(d_(?:k|model|ff))/).map((part, n) => (n % 2 ? el("span", {}, "d", el("sub", {}, part.slice(2))) : part)));
+
 /** Returns code that may break after the signs that part its names. */
 const codeText = (text) => el("code", {}, ...text.split(/(?<=[/._:])/).flatMap((part) => [part, el("wbr")]));
 
@@ -82,7 +85,7 @@ function normChart(values, width, { reference, current, onPick }) {
   const y = (norm) => top + (height - top - bottom) * (1 - (Math.log10(Math.max(norm, 10 ** low)) - low) / Math.max(1, high - low));
   const x = (n, count) => left + 6 + ((width - left - 12) * n) / Math.max(1, count - 1);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "Norms of the gradients along the path, on a logarithmic scale" });
-  for (let power = low; power <= high; power += 1) {
+  for (let power = low; power <= high; power += Math.ceil((high - low) / 7)) {
     root.append(svg("line", { class: "grid", x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power) }));
     const label = svg("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, "10");
     label.append(svg("tspan", { dy: -5, "font-size": 8 }, String(power).replace("-", "−")));

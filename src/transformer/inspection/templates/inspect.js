@@ -69,7 +69,7 @@ function showPath() {
       el("summary", {}, el("span", { class: "count" }, String(part.number)), part.title),
       ...ordered(part.blocks.map((block, m) => ({ ...block, place: `${part.number}.${m + 1}` }))).map((block) => el("div", { class: "block" },
         el("p", {}, el("span", { class: "count" }, block.place), block.title),
-        el("ol", {}, ...ordered(block.steps).map((id) => el("li", {}, el("a", { href: `#${state.tab}/${id}`, "data-step": id, click: () => closeDrawer() }, facts.steps[id].title)))))))));
+        el("ol", {}, ...ordered(block.steps).map((id) => el("li", {}, el("a", { href: `#${state.tab}/${id}`, "data-step": id, click: () => closeDrawer() }, titled(facts.steps[id].title))))))))));
   }
   for (const link of holder.querySelectorAll("[data-step]")) {
     const isHere = Number(link.dataset.step) === state.step;
@@ -90,7 +90,8 @@ function closeDrawer() {
 /** Shows the text and the loss of the pass. */
 function showText() {
   const { model } = facts;
-  const chips = (list) => el("span", { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
+  const long = { class: "chips long", tabindex: "0", role: "region", "aria-label": "Tokens" };
+  const chips = (list) => el("span", list.length > 60 ? long : { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
   const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
   document.getElementById("model").textContent = [model.folder, model.family, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
   document.getElementById("sentence").replaceChildren(

@@ -7,10 +7,10 @@ function attentionThumb(entry, head, values, choose) {
   const { shape } = facts.tensors[entry.tensor], [rows, columns] = shape.slice(-2);
   const canvas = el("canvas", { width: columns, height: rows });
   const image = new ImageData(columns, rows), pixels = new Uint32Array(image.data.buffer), { ramp, masked } = colourTable();
-  const start = head * rows * columns;
+  const start = head * rows * columns, { limit } = scaleOf(values);
   for (let n = 0; n < rows * columns; n += 1) {
     const value = values[start + n];
-    pixels[n] = Number.isFinite(value) ? ramp[255 + Math.round(Math.min(1, Math.max(0, value)) * 255)] : masked;
+    pixels[n] = Number.isFinite(value) ? ramp[255 + Math.round(Math.min(1, Math.max(0, value / limit)) * 255)] : masked;
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
   canvas.style.aspectRatio = `${columns} / ${rows}`;

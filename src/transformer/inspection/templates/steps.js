@@ -35,7 +35,7 @@ function describeIndex(part, index) {
 }
 
 const stepLink = (step, tab = state.tab) =>
-  el("a", { href: `#${tab}/${step.id}` }, `${sectionOf.get(step.id).number} ${step.title}`);
+  el("a", { href: `#${tab}/${step.id}` }, `${sectionOf.get(step.id).number} `, titled(step.title));
 
 /** Returns the step that wrote what another one reads. */
 const writerOf = (step, input) =>
@@ -56,7 +56,7 @@ function symbolTable(step) {
   if (step.attributes.eps) rows.push(["ε", show(step.attributes.eps), "keeps the divisor above zero"]);
   if (step.attributes.smoothing) rows.push(["ε", show(step.attributes.smoothing), "label smoothing"]);
   if (["multiply", "divide", "add", "subtract"].includes(step.kind) && step.attributes.number !== undefined) {
-    rows.push([/d_k|d_model/.test(step.title) ? `√${step.title.split("√")[1]}` : "number", show(attributeNumber(step)), "a constant"]);
+    rows.push([/d_k|d_model/.test(step.title) ? titled(`√${step.title.split("√")[1]}`) : "number", show(attributeNumber(step)), "a constant"]);
   }
   const letters = [...new Set([...step.inputs, step.output].flatMap((part) => part.axes))].filter((letter) => facts.axes[letter]);
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Symbols" },
@@ -83,7 +83,7 @@ function heading(step, tab) {
   };
   return el("div", { class: "heading" },
     el("div", {}, el("p", { class: "trail" }, `${section} · ${block}`),
-      el("h2", { tabindex: "-1" }, el("span", { class: "count" }, number), " ", step.title)),
+      el("h2", { tabindex: "-1" }, el("span", { class: "count" }, number), " ", titled(step.title))),
     el("div", { class: "moves" }, move(-1, "Previous step", "←"), el("span", { class: "soft" }, `${place + 1} of ${order.length}`), move(1, "Next step", "→")));
 }
 
@@ -310,7 +310,7 @@ function gradientOverview(step) {
   const holder = fitted((width) => {
     const { values } = variants[state.variant];
     if (values === own) return normChart(own, width, { current: step.id, onPick: (id) => go("backward", id) });
-    return normChart(values, width, { reference: own });
+    return el("div", {}, normChart(values, width, { reference: own }), el("p", { class: "fine" }, "In grey: this model."));
   });
   const buttons = variants.map((variant, n) => el("button", {
     "aria-pressed": String(n === state.variant), click: (event) => {
