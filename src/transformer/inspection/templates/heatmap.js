@@ -164,6 +164,7 @@ class HeatMap {
     this.canvas.width = Math.round(this.width * ratio);
     this.canvas.height = Math.round(this.height * ratio);
     Object.assign(this.canvas.style, { width: `${this.width}px`, height: `${this.height}px` });
+    this.revealMarks();
     this.redraw();
   }
 
@@ -307,7 +308,6 @@ class HeatMap {
     if (!this.frame) return;
     this.chosen = chosen;
     this.marks = null;
-    if (chosen && this.cellWidth) this.reveal(...chosen);
     for (const place of reads) {
       const lead = place.slice(0, -2);
       if (lead.some((at, axis) => at !== this.lead[axis])) continue;
@@ -316,7 +316,15 @@ class HeatMap {
       const { rows, columns } = this.marks;
       this.marks = { rows: [Math.min(rows[0], row), Math.max(rows[1], row)], columns: [Math.min(columns[0], column), Math.max(columns[1], column)] };
     }
+    this.revealMarks();
     this.redraw();
+  }
+
+  /** Scrolls to the chosen cell, or to the row, column or cell that was read. */
+  revealMarks() {
+    if (!this.cellWidth) return;
+    if (this.chosen) this.reveal(...this.chosen);
+    else if (this.marks) this.reveal(this.marks.rows[0], this.marks.columns[0]);
   }
 
   moveTo(row, column) {

@@ -192,12 +192,13 @@ function termTable(cell, position) {
     ...term.factors.flatMap((factor, n) => [...(n ? [el("td", { class: "sign" }, "×")] : []), el("td", { class: "number" }, show(factor))]),
     ...(isProduct ? [el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(term.value))] : []));
   const width = 1 + cell.factors.length * 2 - 1 + (isProduct ? 1 : 0);
-  const body = el("tbody", {}, ...cell.terms.slice(0, FEW).map(row));
-  const rest = cell.terms.length - FEW;
+  const few = cell.terms.length <= FEW + 2 ? cell.terms.length : FEW;
+  const body = el("tbody", {}, ...cell.terms.slice(0, few).map(row));
+  const rest = cell.terms.length - few;
   const foot = el("tfoot", {});
   if (rest > 0) {
-    const more = el("button", { class: "more", click: () => { more.closest("tr").remove(); body.append(...cell.terms.slice(FEW, 600).map(row)); } }, `… ${rest.toLocaleString("en")} more`);
-    const sum = total(cell.terms.slice(FEW).map((term) => term.value));
+    const more = el("button", { class: "more", click: () => { more.closest("tr").remove(); body.append(...cell.terms.slice(few, 600).map(row)); } }, `… ${rest.toLocaleString("en")} more`);
+    const sum = total(cell.terms.slice(few).map((term) => term.value));
     foot.append(el("tr", {}, el("td", { colspan: width }, more), el("td", { class: "number soft" }, show(sum))));
   }
   for (const one of cell.plus) foot.append(el("tr", {}, el("td", { colspan: width }, el("span", { class: "soft" }, "plus "), math(one.operand.symbol)), el("td", { class: "number" }, show(one.value))));
