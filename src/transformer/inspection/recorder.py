@@ -157,12 +157,29 @@ class Recorder(TorchFunctionMode):
         tensors = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
         if name not in KINDS or not any(tensor.requires_grad and tensor.is_floating_point() for tensor in tensors):
             return func(*args, **kwargs)
-        aliases = {id(tensor): _alias(tensor) for tensor in tensors}
         function = IN_PLACE.get(name, func)
-        output = function(*_mapped(args, aliases), **_mapped(kwargs, aliases))
+        output = self._compute(name, function, (args, kwargs), tensors)
+        if not isinstance(output, tuple | list):
+            return output
+        others = (self._compute(name, function, (args, kwargs), tensors, part) for part in range(1, len(output)))
+        return (output[0], *others)
+
+    def _compute(
+        self,
+        name: str,
+        function: Any,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        tensors: list[Tensor],
+        part: int = 0,
+    ) -> Any:
+        """Computes a function of aliases and records it; several outputs one at a time."""
+        aliases = {id(tensor): _alias(tensor) for tensor in tensors}
+        args, kwargs = (_mapped(one, aliases) for one in arguments)
+        output = function(*args, **kwargs)
         uses = tuple(aliases[id(tensor)] for tensor in tensors)
-        self._record(name, function, (args, kwargs), tuple(tensors), uses, output)
-        return output
+        chosen = output[part] if isinstance(output, tuple | list) else output
+        self._record(name, function, arguments, tuple(tensors), uses, chosen, part)
+        return chosen if part else output
 
     def _replaced(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Computes a function of the blocks step by step."""
@@ -203,15 +220,15 @@ class Recorder(TorchFunctionMode):
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         tensors: tuple[Tensor, ...],
         uses: tuple[Tensor, ...],
-        output: Any,
+        output: Tensor,
+        part: int,
     ) -> None:
         kind = KINDS[name]
         args, kwargs = arguments
         attributes: dict[str, Any] = {}
         if kind == "rearrange":
-            moved = _moved(function, args, kwargs, tensors)
-            for part, origin in zip(_flat((output,)), _flat((moved,)), strict=True):
-                self._add(kind, tensors, uses, part, {"origin": origin})
+            origin = _flat((_moved(function, args, kwargs, tensors),))[part]
+            self._add(kind, tensors, uses, output, {"origin": origin})
             return
         numbers = [value for value in args if isinstance(value, int | float) and not isinstance(value, bool)]
         if kind in ("add", "subtract", "multiply", "divide", "masked_fill") and numbers:

@@ -91,3 +91,16 @@ def test_gradient_norms_are_compared_by_order_and_residual() -> None:
     ]
     norms = [tuple(value["norm"] for value in one["values"]) for one in series]
     assert len(set(norms)) == len(norms)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_contributions_of_all_paths_add_up(name: str) -> None:
+    """Catches parts of a split that each claim the gradient of all parts."""
+    one = recorded(name)
+    total: dict[int, torch.Tensor] = {}
+    for operation in one.operations:
+        for tensor, use in zip(operation.inputs, operation.uses, strict=True):
+            if id(use) in one.gradients and tensor is not use:
+                total[id(tensor)] = total.get(id(tensor), torch.zeros_like(tensor)) + one.gradients[id(use)]
+    for key, gradient in total.items():
+        torch.testing.assert_close(gradient, one.gradients[key])
