@@ -275,7 +275,7 @@ def test_a_served_page_asks_for_tensors_with_its_token(browser: Any, data: PageD
 
 def test_changes_open_another_pass_at_the_same_step(browser: Any, data: PageData) -> None:
     """Catches controls that send nothing, and a page that goes on to show the pass before."""
-    facts = data.facts | {"pass": "first", "text": "a b", "target": None}
+    facts: dict[str, Any] = {**data.facts, "pass": "first", "text": "a b", "target": None}
     asked: list[Any] = []
 
     def answer(route: Any) -> None:
