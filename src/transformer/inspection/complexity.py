@@ -74,11 +74,11 @@ def exponents(costs: Sequence[Cost], layer: str, quantity: str = "seconds") -> t
 
     The shorter half of the lengths is left out, where calls and not arithmetic take the time.
     """
-    own = [cost for cost in costs if cost.layer == layer]
-    lengths = sorted({cost.n for cost in own})
-    own = [cost for cost in own if cost.n >= lengths[len(lengths) // 2]]
-    rows = torch.tensor([[math.log(cost.n), math.log(cost.d), 1.0] for cost in own], dtype=torch.float64)
-    values = torch.tensor([[math.log(asdict(cost)[quantity])] for cost in own], dtype=torch.float64)
+    layer_costs = [cost for cost in costs if cost.layer == layer]
+    lengths = sorted({cost.n for cost in layer_costs})
+    layer_costs = [cost for cost in layer_costs if cost.n >= lengths[len(lengths) // 2]]
+    rows = torch.tensor([[math.log(cost.n), math.log(cost.d), 1.0] for cost in layer_costs], dtype=torch.float64)
+    values = torch.tensor([[math.log(asdict(cost)[quantity])] for cost in layer_costs], dtype=torch.float64)
     a, b, _ = torch.linalg.lstsq(rows, values).solution.flatten().tolist()
     return a, b
 

@@ -70,7 +70,7 @@ PARAMETER_SYMBOLS: Final = {
 
 FORMULAS: Final = {
     "embedding": "{y}_t = {w}_{{\\text{{token}}(t)}}",
-    "linear": "{y} = {x} {w}^\\top{b}",
+    "linear": "{y} = {x} {wT}{b}",
     "matmul": "{y} = {x} {w}",
     "add": "{y} = {x} + {w}",
     "subtract": "{y} = {x} - {w}",
@@ -89,12 +89,12 @@ FORMULAS: Final = {
     "rearrange": "{y} = \\text{{the same numbers as }} {x}",
     "cross_entropy": "{y} = -\\frac{{1}}{{n}} \\sum_t \\sum_v q_{{tv}} \\log p_{{tv}}, p = \\text{{softmax}}({x})",
 }
-"""Formula of each kind of operation in LaTeX: y is the output, x and w what it reads, n a number."""
+"""Formula of each kind of operation in LaTeX: y is the output, x and w what it reads, n a number; T: transposed."""
 
 GRADIENTS: Final[dict[str, dict[str, str]]] = {
-    "embedding": {"w": "{dw}_v = \\sum_{{t: \\text{{token}}(t) = v}} {dy}_t"},
-    "linear": {"x": "{dx} = {dy} {w}", "w": "{dw} = {dy}^\\top {x}", "b": "{db} = \\sum_t {dy}_t"},
-    "matmul": {"x": "{dx} = {dy} {w}^\\top", "w": "{dw} = {x}^\\top {dy}"},
+    "embedding": {"w": "{dw}_v = \\sum_{{t: \\text{{token}}(t) = v}} \\left( {dy} \\right)_t"},
+    "linear": {"x": "{dx} = {dy} {w}", "w": "{dw} = {dyT} {x}", "b": "{db} = \\sum_t \\left( {dy} \\right)_t"},
+    "matmul": {"x": "{dx} = {dy} {wT}", "w": "{dw} = {xT} {dy}"},
     "add": {"x": "{dx} = {dy}", "w": "{dw} = {dy}"},
     "subtract": {"x": "{dx} = {dy}", "w": "{dw} = -{dy}"},
     "multiply": {"x": "{dx} = {dy} \\cdot {w}", "w": "{dw} = {dy} \\cdot {x}"},
@@ -102,15 +102,15 @@ GRADIENTS: Final[dict[str, dict[str, str]]] = {
     "layer_norm": {
         "x": "{dx} = \\frac{{1}}{{\\sigma}} \\left( g - \\text{{mean}}(g) - \\hat x \\cdot \\text{{mean}}"
         "(g \\odot \\hat x) \\right), g = \\alpha \\odot {dy}, \\hat x = \\frac{{{x} - \\mu}}{{\\sigma}}",
-        "w": "{dw} = \\sum_t {dy}_t \\odot \\hat x_t",
-        "b": "{db} = \\sum_t {dy}_t",
+        "w": "{dw} = \\sum_t \\left( {dy} \\right)_t \\odot \\hat x_t",
+        "b": "{db} = \\sum_t \\left( {dy} \\right)_t",
     },
     "rms_norm": {
         "x": "{dx} = \\frac{{1}}{{\\sigma}} \\left( g - \\hat x \\cdot \\text{{mean}}(g \\odot \\hat x) \\right), "
         "g = \\alpha \\odot {dy}, \\hat x = {x} / \\sigma",
-        "w": "{dw} = \\sum_t {dy}_t \\odot \\hat x_t",
+        "w": "{dw} = \\sum_t \\left( {dy} \\right)_t \\odot \\hat x_t",
     },
-    "softmax": {"x": "{dx} = {y} \\odot \\left( {dy} - \\sum_k {dy}_k {y}_k \\right)"},
+    "softmax": {"x": "{dx} = {y} \\odot \\left( {dy} - \\sum_k \\left( {dy} \\right)_k {y}_k \\right)"},
     "masked_fill": {"x": "{dx} = 0 \\text{{ where masked, else }} {dy}"},
     "relu": {"x": "{dx} = {dy} \\odot [{x} > 0]"},
     "gelu": {"x": "{dx} = {dy} \\odot \\left( \\Phi({x}) + {x} \\varphi({x}) \\right)"},

@@ -33,7 +33,7 @@ MEANINGS: Final = {
 
 @dataclass(frozen=True)
 class PageData:
-    """What a page shows.
+    """The content of a page.
 
     Attributes:
         facts: Everything but the numbers of the tensors, as JSON.
@@ -176,15 +176,15 @@ def _parts(steps: list[Step]) -> list[dict[str, Any]]:
 
 def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the attention weights of every layer: the outputs of the softmax of attention blocks."""
-    found: list[dict[str, Any]] = []
+    weights: list[dict[str, Any]] = []
     for entry in entries:
         if entry["kind"] == "softmax" and "attention" in entry["block"]:
             kind = "cross-attention" if "cross" in entry["block"] else f"{entry['section'].split()[0]} self-attention"
             layer = int(entry["section"].split()[-1]) if entry["section"][-1].isdigit() else 1
-            found.append({"kind": kind, "layer": layer, "step": entry["id"], "tensor": entry["output"]["tensor"],
+            weights.append({"kind": kind, "layer": layer, "step": entry["id"], "tensor": entry["output"]["tensor"],
                           "module": entry["module"], "rows": entry["output"]["axes"][-2],
                           "columns": entry["output"]["axes"][-1]})  # fmt: skip
-    return found
+    return weights
 
 
 def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, int] | None:

@@ -24,7 +24,7 @@ MAX_TOKENS: Final = 512
 
 @dataclass(frozen=True)
 class Changes:
-    """What a user changes to see what the model computes then.
+    """Changes by a user, to see what the model computes then.
 
     Attributes:
         mute_heads: For modules of attention by name, heads whose weights are set to zero.
@@ -43,7 +43,7 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """What a model reads and what it should predict.
+    """Input of a model, and what it should predict.
 
     Attributes:
         compute: Function that computes the logits of every scored position, given a model and the inputs.
@@ -276,7 +276,7 @@ def _mask_of(rows: list[list[int]], masked: Sequence[int]) -> Tensor:
     """Returns a mask by which all positions may be attended to but those that the user masks.
 
     Raises:
-        ConfigError: There is no such position, or all are masked.
+        ConfigError: A position is not within the text.
     """
     mask = padding_mask(torch.tensor(rows), -1)
     if any(not 0 <= position < mask.size(-1) for position in masked):

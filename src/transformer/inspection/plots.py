@@ -166,14 +166,14 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
     panels = figure.subplots(1, 3)
     widths = sorted({cost.d for cost in costs})
     for colour, layer in enumerate(TABLE):
-        own = [cost for cost in costs if cost.layer == layer]
+        layer_costs = [cost for cost in costs if cost.layer == layer]
         for width in widths:
-            rows = [cost for cost in own if cost.d == width]
+            rows = [cost for cost in layer_costs if cost.d == width]
             style = {"color": f"C{colour}", "alpha": 0.35 + 0.65 * (widths.index(width) + 1) / len(widths)}
             label = layer if width == widths[-1] else None
             panels[0].loglog([row.n for row in rows], [row.seconds for row in rows], "o-", ms=3, label=label, **style)
             panels[1].loglog([row.n for row in rows], [row.memory for row in rows], "o-", ms=3, **style)
-        rows = [cost for cost in own if cost.d == widths[-1]]
+        rows = [cost for cost in layer_costs if cost.d == widths[-1]]
         panels[2].loglog([row.n for row in rows], [row.path for row in rows], "o-", ms=3, color=f"C{colour}")
     panels[0].set(xlabel="length n", ylabel="seconds", title=f"time, d = {', '.join(map(str, widths))}")
     panels[1].set(xlabel="length n", ylabel="bytes", title="memory for the backward pass")

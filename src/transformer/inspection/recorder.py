@@ -256,13 +256,13 @@ class Recorder(TorchFunctionMode):
 
     def gradients(self, loss: Tensor) -> dict[int, Tensor]:
         """Returns the gradient of each recorded tensor, alias and parameter, by its `id`; zeros are left out."""
-        found: dict[int, Tensor] = {}
+        recorded: dict[int, Tensor] = {}
         for operation in self.operations:
             for tensor in (*operation.inputs, *operation.uses, operation.output):
                 if tensor.requires_grad:
-                    found[id(tensor)] = tensor
-        gradients = torch.autograd.grad(loss, list(found.values()), allow_unused=True)
-        return {key: value for key, value in zip(found, gradients, strict=True) if value is not None}
+                    recorded[id(tensor)] = tensor
+        gradients = torch.autograd.grad(loss, list(recorded.values()), allow_unused=True)
+        return {key: value for key, value in zip(recorded, gradients, strict=True) if value is not None}
 
 
 def _alias(tensor: Tensor) -> Tensor:
@@ -287,7 +287,7 @@ def _mapped(value: Any, aliases: dict[int, Tensor]) -> Any:
 
 
 def _moved(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: tuple[Tensor, ...]) -> Any:
-    """Rearranges the numbers of elements instead of the elements: numbers go on from tensor to tensor."""
+    """Rearranges the numbers of elements instead of the elements: numbering continues from tensor to tensor."""
     numbers: dict[int, Tensor] = {}
     start = 0
     for tensor in tensors:

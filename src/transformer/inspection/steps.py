@@ -132,9 +132,9 @@ class _StepMaker:
         layer = next((part.parameter.split(".")[-2] for part in inputs if part.parameter.count(".")), "")
         first = next((part.symbol for part in inputs if not part.parameter), "")
         for name in [base.__name__ for base in owner.__mro__] if owner else [""]:
-            for key in (layer, first, number, ""):
-                if found := NAMES.get((name, kind, key)):
-                    return found
+            for key in (*filter(None, (layer, first, number)), ""):
+                if (name, kind, key) in NAMES:
+                    return NAMES[name, kind, key]
         return KIND_NAMES[kind]
 
     def _inputs(self, operation: Operation) -> tuple[Operand, ...]:
@@ -163,6 +163,8 @@ class _StepMaker:
             return Operand(tensor, symbol, self.input_axes[id(tensor)], role)
         if role == "m":
             return Operand(tensor, "M", ("",) * tensor.dim(), role)
+        if tensor.dtype == torch.long:
+            return Operand(tensor, "t", ("",) * tensor.dim(), role)
         return Operand(tensor, r"\text{PE}" if tensor.dim() == 2 else "c", ("",) * tensor.dim(), role)
 
     def _parameter(
@@ -263,12 +265,13 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
     if operation.module.endswith("attention_block") and operation.kind == "divide":
         plain = r"\sqrt{d_k}"
     if operation.kind == "multiply" and plain and output.symbol == "E'":
-        plain = r"\sqrt{d_{model}}"
+        plain = r"\sqrt{d_{\text{model}}}"
     symbols.setdefault("x", "x")
     symbols.setdefault("w", plain or "w")
     values = symbols | {
         f"d{role}": rf"{{\frac{{\partial L}}{{\partial {symbol}}}}}" for role, symbol in symbols.items()
     }
+    values |= {f"{name}T": _transposed(values[name]) for name in ("x", "w", "dy")}
     values["b"] = f" + {symbols['b']}" if symbols.get("b") else ""
     values |= {"n": plain, "db": values.get("db", "")}
     lines = {
@@ -277,6 +280,13 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
         if part.gradient is not None and part.role in GRADIENTS[operation.kind]
     }
     return FORMULAS[operation.kind].format(**values), lines
+
+
+def _transposed(symbol: str) -> str:
+    """Returns the symbol of a transposed matrix; of one that is transposed already, that of the matrix itself."""
+    if symbol.endswith(r"^\top}"):
+        return symbol.replace(r"^\top}", "}")
+    return rf"\left( {symbol} \right)^\top" if r"\frac" in symbol else rf"{symbol}^\top"
 
 
 def _owner(operation: Operation) -> tuple[type | None, str]:
