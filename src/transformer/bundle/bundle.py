@@ -70,8 +70,8 @@ class Bundle:
         text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
         provenance: Origin of the model: recipe, scores, data report, versions.
         folder: Folder that the bundle was read from.
-        precision: Precision of the stored weights. A model stored in int8 is packed and can only translate, unless it was
-            read with `dequantize`, as one in float32.
+        precision: Precision of the stored weights. A model stored in int8 is packed and can only translate, unless
+            it was read with `dequantize`.
     """
 
     config: Config

@@ -1,7 +1,7 @@
 """Records every operation of a forward pass, with what it read and wrote, and the gradients of all of it."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -92,6 +92,7 @@ class Recorder(TorchFunctionMode):
         self._stack: list[tuple[str, nn.Module]] = []
         self._hooks: list[Any] = []
         self._paused = False
+        self._norm_input: tuple[Tensor, Tensor] | None = None
 
     def __enter__(self) -> "Recorder":
         """Starts recording."""
@@ -115,7 +116,7 @@ class Recorder(TorchFunctionMode):
     _within = 0
 
     @contextmanager
-    def _again(self) -> Iterator[None]:
+    def _again(self) -> Generator[None]:
         """Records what is called within a replaced function."""
         self._within += 1
         try:
@@ -130,7 +131,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(module, RMSNormalization):
                 self._paused = True
                 alias = inputs[0].view_as(inputs[0])
-                self._norm = (inputs[0], alias)
+                self._norm_input = inputs[0], alias
                 return (alias,)
             return None
 
@@ -139,7 +140,8 @@ class Recorder(TorchFunctionMode):
     def _leaving(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(module, RMSNormalization):
             self._paused = False
-            read, alias = self._norm
+            assert self._norm_input is not None
+            read, alias = self._norm_input
             self._add("rms_norm", (read, module.alpha), (alias, module.alpha), output, {"eps": module.eps})
         self._stack.pop()
 
@@ -261,7 +263,7 @@ class Recorder(TorchFunctionMode):
             for tensor in (*operation.inputs, *operation.uses, operation.output):
                 if tensor.requires_grad:
                     recorded[id(tensor)] = tensor
-        gradients = torch.autograd.grad(loss, list(recorded.values()), allow_unused=True)
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(recorded.values()), allow_unused=True)
         return {key: value for key, value in zip(recorded, gradients, strict=True) if value is not None}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
@@ -93,9 +93,12 @@ class InspectorServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: InspectorServer
     server_version, sys_version = "transformer", ""
     protocol_version = "HTTP/1.1"
+
+    @property
+    def _site(self) -> InspectorServer:
+        return cast(InspectorServer, self.server)
 
     def do_GET(self) -> None:
         """Answers with the page or with a tensor."""
@@ -122,16 +125,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_allowed(self, query: dict[str, list[str]]) -> bool:
         """Checks token, host and origin, so that no page of another site can ask."""
-        hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        hosts = {f"{name}:{self._site.server_port}" for name in (HOST, "localhost")}
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        has_token = secrets.compare_digest("".join(query.get("token", [])).encode(), self.server.token.encode())
+        has_token = secrets.compare_digest("".join(query.get("token", [])).encode(), self._site.token.encode())
         return has_token and host in hosts and origin in {None, *(f"http://{name}" for name in hosts)}
 
     def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
-        inspector = self.server.inspector
+        inspector = self._site.inspector
         if path == "/":
             name = "".join(query.get("pass", [])) or inspector.first
-            page = render(inspector.page(name), token=self.server.token, limit=0)
+            page = render(inspector.page(name), token=self._site.token, limit=0)
             return page.encode(), "text/html; charset=utf-8"
         _, kind, name, index = path.split("/")
         if kind != "tensor":
@@ -143,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         if path != "/pass" or not 0 < length <= MAX_REQUEST:
             raise KeyError(path)
-        inspector = self.server.inspector
+        inspector = self._site.inspector
         try:
             asked = json.loads(self.rfile.read(length))
             text, target = asked.get("text") or inspector.text, asked.get("target")
