@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 import torch.nn.functional as F
@@ -263,7 +263,7 @@ class Recorder(TorchFunctionMode):
             for tensor in (*operation.inputs, *operation.uses, operation.output):
                 if tensor.requires_grad:
                     recorded[id(tensor)] = tensor
-        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(recorded.values()), allow_unused=True)
+        gradients = cast("Sequence[Tensor | None]", torch.autograd.grad(loss, [*recorded.values()], allow_unused=True))
         return {key: value for key, value in zip(recorded, gradients, strict=True) if value is not None}
 
 
