@@ -154,14 +154,14 @@ def label_smoothing(bundle: Bundle) -> float:
 def translation_example(bundle: Bundle, source: str, target: str | None, changes: Changes) -> Example:
     """Returns a source with its translation, which the decoder reads shifted right."""
     translator = make_translator(bundle, workers=1)
+    source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
+    _check_length(source_ids, "source", translator.model.src_pos.seq_len)
     if target is None:
-        target = translator.translate([source])[0]
+        target = translator.translations([source])[0].text
     elif not target.strip():
         raise DataError("the target is empty; give a translation, or leave --target out")
-    source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
     eos = translator.special_tokens.eos
     target_ids = [*bundle.tokenizers.target.encode(target), *([] if eos is None else [eos])]
-    _check_length(source_ids, "source", translator.model.src_pos.seq_len)
     _check_length(target_ids, "target", translator.model.tgt_pos.seq_len)
     shifted = [translator.special_tokens.bos or 0, *target_ids[:-1]]
     src_mask = _mask_of([source_ids], changes.mask_source)

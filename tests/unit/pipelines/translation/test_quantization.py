@@ -44,6 +44,22 @@ def test_what_is_stored_translates_as_the_model_rounded_in_memory(tiny_run: Path
     assert figures["int8"]["scores"].keys() == figures["in bf16"]["bf16"]["scores"].keys() == {"BLEU", "chrF"}
 
 
+def test_a_model_in_int8_is_read_as_float32_where_it_is_asked_for(quantized: Path, tmp_path: Path) -> None:
+    """Catches scales of the wrong rows, ties that are lost, and an export or inspection that says nothing about it."""
+    bundle = load_bundle(quantized, dequantize=True)
+    stored = safetensors.torch.load_file(quantized / "model.int8.safetensors")
+    parameters = bundle.model.state_dict()
+    rounded = [name for name, tensor in stored.items() if tensor.dtype == torch.int8]
+    assert rounded
+    for name in rounded:
+        expected = stored[name].double() * stored[f"{name}_scales"].double()[:, None]
+        torch.testing.assert_close(parameters[name].double(), expected, rtol=1e-6, atol=0)
+    assert "stored in int8" in bundle.rounding_note
+    result = run("export", quantized, "--out", tmp_path / "exported")
+    assert result.returncode == 0
+    assert "stored in int8; its weights are read as float32" in result.stderr
+
+
 def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
     """Catches training or averaging of rounded weights, and an ensemble of two precisions."""
     with pytest.raises(BundleError, match="is stored in int8 and can only translate; give the float32 model"):
