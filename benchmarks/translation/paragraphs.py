@@ -86,7 +86,9 @@ def main() -> None:
         "spread": "none: translations and scores are the same in every run",
         "trained": load_bundle(arguments.model, packed_in="int8").provenance["recipe"],
     }
-    arguments.output.write_text(json.dumps({**facts, **results}, indent=1) + "\n", encoding="utf-8")
+    data = str(arguments.source.resolve().parents[1])  # corpora of the recipe are usually beside the test set
+    text = json.dumps({**facts, **results}, indent=1).replace(data, "../shared/data")
+    arguments.output.write_text(text + "\n", encoding="utf-8")
     print(json.dumps(results, indent=1))
 
 
