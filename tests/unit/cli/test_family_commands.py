@@ -14,6 +14,8 @@ from commands import run
 from samples import idx, write_lines
 from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.bundle.huggingface import write_published
+from transformer.bundle.languages import recorded_languages
 from transformer.decoding import Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.kernels import instruction_set
@@ -299,3 +301,19 @@ def test_what_is_written_with_a_beam_is_known_at_the_end(models: dict[str, Path]
     with pytest.raises(ConfigError, match="a prompt of 4 tokens and 20 new ones exceed seq_len=12"):
         generator.model.begin(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 1, 1, 3, dtype=torch.bool), 20)
     assert generator.tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS
+
+
+def test_import_records_the_languages_that_it_is_given(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches options that the model forgets, so that its scores are tokenized for another language."""
+    bundle = load_bundle(tiny_run)
+    t5 = family("t5")
+    vocab_size = bundle.tokenizers.source.vocab_size
+    config = t5.config.model_validate({**t5.presets()["tiny"], "vocab_size": vocab_size})
+    write_published(Bundle(config, t5.build(config), bundle.text), tmp_path / "published")
+    options = ["--source-language", "en", "--target-language", "zh-Hant"]
+    assert run("import", tmp_path / "published", "--out", tmp_path / "model", *options).returncode == 0
+    assert recorded_languages(load_bundle(tmp_path / "model")) == ("en", "zh-Hant")
+    refused = run("import", tmp_path / "published", "--out", tmp_path / "other", "--source-language", "Englisch!")
+    assert refused.returncode == 2
+    assert "Englisch!" in refused.stderr
+    assert not (tmp_path / "other").exists()
