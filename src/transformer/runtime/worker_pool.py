@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from itertools import islice
+from mmap import mmap
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from threading import Thread
@@ -27,8 +28,6 @@ from transformer.runtime.allocator import freeze_gc
 CAN_FORK: Final = sys.platform == "linux"
 LIVENESS_SECONDS: Final = 1.0
 """Seconds between two looks for a worker that ended in the middle of a message, which nobody else reports."""
-NO_THREAD: Final = 75
-"""Exit code of a worker that could not start its thread."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -51,7 +50,8 @@ class WorkerPool(Generic[T, R]):
         self._owner_pid = os.getpid()
         self._failure = ""
         context = multiprocessing.get_context("fork")
-        arguments = self._owner_pid, function, initialize
+        self._thread_refused = mmap(-1, 1)  # shared with the workers
+        arguments = self._owner_pid, function, initialize, self._thread_refused
         self._pool = ProcessPoolExecutor(n, context, initializer=_start_worker, initargs=arguments)
         # A process of multiprocessing waits for its own processes when it ends, before a pool would end them.
         Finalize(self, _close_at_exit, args=(ref(self),), exitpriority=0)
@@ -137,7 +137,7 @@ class WorkerPool(Generic[T, R]):
             return "this text was begun before its process was forked; begin it again in this process"
         if self._owner_pid == -1 or isinstance(error, CancelledError):
             return "the worker processes were closed or replaced before this text was finished; finish it first"
-        if any(process.exitcode == NO_THREAD for process in self._processes()):
+        if self._thread_refused[0]:
             return self._cannot_start()
         return f"a worker process was killed, perhaps for lack of memory; {self._remedy}"
 
@@ -181,15 +181,26 @@ _function: list[Callable[[Any], Any]] = []
 """In a worker: the function of its pool."""
 
 
-def _start_worker(parent: int, function: Callable[[Any], Any], initialize: Callable[[], object] | None) -> None:
-    """Makes a forked process a worker, which leaves Ctrl-C to its parent and exits with it."""
+def _start_worker(
+    parent: int, function: Callable[[Any], Any], initialize: Callable[[], object] | None, thread_refused: mmap
+) -> None:
+    """Makes a forked process a worker, which leaves Ctrl-C to its parent and exits with it.
+
+    Args:
+        parent: Id of the parent process.
+        function: Function of the pool.
+        initialize: Function to call first.
+        thread_refused: Shared byte, set if the worker cannot start its thread. Its exit code would not always be seen:
+            the pool ends the other workers, and two threads may wait for the same process.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     try:
         Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     except RuntimeError:
-        os._exit(NO_THREAD)
+        thread_refused[0] = 1
+        os._exit(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would compete with the other workers
     if initialize:
         initialize()
