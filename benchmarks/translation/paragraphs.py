@@ -66,18 +66,23 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--any-end", action="store_true", help="also take lines that do not end with . ! or ?")
     parser.add_argument("--split", nargs="+", default=["auto", "none"])
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     paths = arguments.source, arguments.reference
     texts = [path.read_text(encoding="utf-8").split("\n")[: arguments.lines] for path in paths]
-    pairs = [pair for pair in zip(*texts, strict=True) if all(ENDS.search(side) for side in pair)]
+    pairs = list(zip(*texts, strict=True))
+    if not arguments.any_end:
+        pairs = [pair for pair in pairs if all(ENDS.search(side) for side in pair)]
+    pairs = [pair for pair in pairs if all(pair)]
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     results = {
         split: measure(transformer.load(arguments.model, workers=1, split=split), sources, references)
         for split in arguments.split
     }
     command = f"paragraphs.py {arguments.model.name} --source {arguments.source.name} --lines {arguments.lines}"
+    command += " --any-end" if arguments.any_end else ""
     packages = ("transformer", "torch", "tokenizers", "sacrebleu", "sentencex")
     facts = {
         "command": command,
