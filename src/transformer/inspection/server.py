@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     @property
-    def _site(self) -> InspectorServer:
+    def _inspector_server(self) -> InspectorServer:
         return cast(InspectorServer, self.server)
 
     def do_GET(self) -> None:
@@ -109,8 +109,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._post)
 
     def _answer(self, method: Callable[[str, dict[str, list[str]]], tuple[bytes, str]]) -> None:
-        parts = urlsplit(self.path)
-        query = parse_qs(parts.query)
+        try:
+            parts = urlsplit(self.path)
+            query = parse_qs(parts.query)
+        except ValueError:
+            self._send(HTTPStatus.NOT_FOUND, b"there is no such page", "text/plain")
+            return
         if not self._is_allowed(query):
             self._send(HTTPStatus.FORBIDDEN, b"open the address that transformer inspect printed", "text/plain")
             return
@@ -125,16 +129,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_allowed(self, query: dict[str, list[str]]) -> bool:
         """Checks token, host and origin, so that no page of another site can ask."""
-        hosts = {f"{name}:{self._site.server_port}" for name in (HOST, "localhost")}
+        hosts = {f"{name}:{self._inspector_server.server_port}" for name in (HOST, "localhost")}
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        has_token = secrets.compare_digest("".join(query.get("token", [])).encode(), self._site.token.encode())
+        has_token = secrets.compare_digest(
+            "".join(query.get("token", [])).encode(), self._inspector_server.token.encode()
+        )
         return has_token and host in hosts and origin in {None, *(f"http://{name}" for name in hosts)}
 
     def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
-        inspector = self._site.inspector
+        inspector = self._inspector_server.inspector
         if path == "/":
             name = "".join(query.get("pass", [])) or inspector.first
-            page = render(inspector.page(name), token=self._site.token, limit=0)
+            page = render(inspector.page(name), token=self._inspector_server.token, limit=0)
             return page.encode(), "text/html; charset=utf-8"
         _, kind, name, index = path.split("/")
         if kind != "tensor":
@@ -146,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         if path != "/pass" or not 0 < length <= MAX_REQUEST:
             raise KeyError(path)
-        inspector = self._site.inspector
+        inspector = self._inspector_server.inspector
         try:
             asked = json.loads(self.rfile.read(length))
             text, target = asked.get("text") or inspector.text, asked.get("target")
@@ -155,12 +161,14 @@ class _Handler(BaseHTTPRequestHandler):
                 [int(position) for position in asked.get("mask_source", [])],
                 float(asked.get("temperature", 1.0)),
             )
-        except (AttributeError, TypeError, ValueError) as error:
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ConfigError("the request is not a pass; reload the page") from error
         name = inspector.record(str(text), None if target is None else str(target), changes)
         return json.dumps(inspector.page(name).facts).encode(), "application/json"
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        if status != HTTPStatus.OK:  # a body that was not read would be taken for the next request
+            self.close_connection = True
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -74,3 +74,15 @@ def test_changes_give_another_pass(server: InspectorServer) -> None:
     assert "mask_source=[99]" in json.loads(answer)["error"]
     assert ask(server, "/pass", {"temperature": "warm"})[0] == ask(server, "/pass", [1])[0] == 400
     assert ask(server, "/")[0] == 200
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"temperature": 1e999}', b"\xff", b'{"mask_source": [1e400]}'])
+def test_a_request_that_is_no_pass_is_refused(server: InspectorServer, body: bytes) -> None:
+    """Catches a traceback and a connection that hangs for a body of something else."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    path = server.address.partition(str(server.server_port))[2].replace("/?", "/pass?")
+    connection.request("POST", path, body, {"Host": f"127.0.0.1:{server.server_port}"})
+    response = connection.getresponse()
+    assert response.status == 400
+    assert "error" in json.loads(response.read())
+    connection.close()
