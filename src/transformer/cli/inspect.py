@@ -7,6 +7,7 @@ import typer
 
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
+from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.bundle import Bundle
@@ -45,7 +46,11 @@ def inspect(
 
     with shown_while("computing the passes"):
         inspector = Inspector(bundle, text, target)
-    with InspectorServer(inspector, port) as server:
+    try:
+        server = InspectorServer(inspector, port)
+    except OSError as error:
+        raise ConfigError(f"port={port} cannot be used on this machine; choose another, or 0 for a free one") from error
+    with server:
         typer.echo(f"{server.address}  (Ctrl-C ends)")
         if not no_open:
             typer.launch(server.address)

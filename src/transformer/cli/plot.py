@@ -24,8 +24,8 @@ def plot(
         Literal["encoder", "decoder", "cross"], typer.Option(help="attention: which one to draw")
     ] = "cross",
     layer: Annotated[int | None, typer.Option(help="attention: layer, counted from 1; all if not given", min=1)] = None,
-    d_model: Annotated[int, typer.Option(help="positions, schedule: width of the model", min=2)] = 512,
-    length: Annotated[int, typer.Option(help="positions: number of positions", min=1)] = 64,
+    d_model: Annotated[int, typer.Option(help="positions, schedule: width of the model", min=2, max=16_384)] = 512,
+    length: Annotated[int, typer.Option(help="positions: number of positions", min=1, max=10_000)] = 64,
     schedule: Annotated[
         Literal["paper", "inverse_sqrt", "cosine", "constant"], typer.Option(help="schedule: its name")
     ] = "paper",

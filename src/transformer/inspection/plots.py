@@ -204,7 +204,9 @@ def scaling(results: Path | str) -> "Figure":
     try:
         runs: list[dict[str, Any]] = json.loads(Path(results).read_text(encoding="utf-8"))["runs"]
         points = [(int(run["parameters"]), int(run["pairs"]), float(run["loss"])) for run in runs]
-    except (KeyError, TypeError, ValueError) as error:
+        if not points or min(min(point[:2]) for point in points) < 1:
+            raise ValueError("no runs, or sizes below 1")
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"{results} has no list of runs with parameters, pairs and loss; give another file") from error
     figure = _figure(10.0, 4.0)
     panels = figure.subplots(1, 2, sharey=True)

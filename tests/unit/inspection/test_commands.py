@@ -23,6 +23,7 @@ def test_inspect_writes_one_file_that_needs_nothing_else(tiny_run: Path, tmp_pat
         (["inspect", "MODEL", "one", "--target", " ", "--output", "page.html"], "the target is empty"),
         (["plot", "attention"], "attention needs a model and a text"),
         (["plot", "attention", "MODEL", "one", "--output", "a.bmp"], "ends in neither .svg, .pdf nor .png"),
+        (["plot", "positions", "--length", "1000000000"], "--length"),
         (["plot", "scaling", "none.json"], "none.json: No such file or directory"),
     ],
 )
