@@ -57,7 +57,7 @@ def example(bundle: Bundle, length: int = 7) -> Example:
         )  # fmt: skip
     text: dict[str, Any] = {"inputs": {"text": source}, "axes": {"text": ("B", "T")}, "tokens": {"T": names(source[0])}}
     if kind == "image encoder":
-        image = torch.randn(1, 2, 6, 6, generator=generator).double()
+        image = torch.randn(1, 2, 6, 6, generator=generator).double().requires_grad_(True)
         return Example(
             compute=lambda model, inputs: model.label_logits(inputs["image"]),
             inputs={"image": image},

@@ -5,7 +5,15 @@ from typing import Final
 NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("InputEmbedding", "embedding", ""): ("Look up embeddings", "E"),
     ("InputEmbedding", "multiply", ""): ("Multiply by √d_model", r"E'"),
+    ("InputEmbedding", "multiply", "unscaled"): ("Keep the embeddings unscaled", r"E'"),
     ("PositionalEncoding", "add", ""): ("Add positional encoding", "x"),
+    ("BertEmbedding", "rearrange", "types"): ("Take the embedding of the first segment", "S"),
+    ("BertEmbedding", "add", ""): ("Add the segment embedding", "E''"),
+    ("PatchEmbedding", "rearrange", r"\text{pixels}"): ("Cut the picture into patches", r"P"),
+    ("PatchEmbedding", "rearrange", "projection"): ("Arrange the filters as a matrix", r"W^E"),
+    ("PatchEmbedding", "linear", ""): ("Embed the patches", "E"),
+    ("", "rearrange", "first"): ("Take the embedding of the class token", r"x_{\text{class}}"),
+    ("", "rearrange", r"x_{\text{class}}"): ("Put the class token before the patches", "E'"),
     ("LearnedPositions", "rearrange", ""): ("Look up positions", "P"),
     ("LearnedPositions", "add", ""): ("Add learned positions", "x"),
     ("MultiHeadAttention", "linear", "W_q"): ("Queries", "Q"),
@@ -16,39 +24,76 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("MultiHeadAttention", "rearrange", "K"): ("Split keys into heads", "K_i"),
     ("MultiHeadAttention", "rearrange", "V"): ("Split values into heads", "V_i"),
     ("MultiHeadAttention", "rearrange", "K_i"): ("Transpose keys", r"K_i^\top"),
+    ("MultiHeadAttention", "rearrange", r"\tilde K_i"): ("Transpose keys", r"\tilde K_i^\top"),
+    ("MultiHeadAttention", "rearrange", r"K'_i"): ("Transpose keys", r"K_i^{\prime\top}"),
+    ("MultiHeadAttention", "rearrange", "K_i repeated"): ("Repeat keys for their queries", r"K'_i"),
+    ("MultiHeadAttention", "rearrange", r"\tilde K_i repeated"): ("Repeat keys for their queries", r"K'_i"),
+    ("MultiHeadAttention", "rearrange", "V_i repeated"): ("Repeat values for their queries", r"V'_i"),
     ("MultiHeadAttention", "rearrange", r"\text{head}_i"): ("Concatenate heads", r"\text{Concat}"),
     ("MultiHeadAttention", "matmul", "0"): ("Scores", "S_i"),
     ("MultiHeadAttention", "matmul", "1"): ("Weighted sum of values", r"\text{head}_i"),
     ("MultiHeadAttention", "divide", ""): ("Divide by √d_k", r"S'_i"),
     ("MultiHeadAttention", "multiply", ""): ("Scale the scores", r"S'_i"),
-    ("MultiHeadAttention", "add", ""): ("Add position bias", r"S'_i"),
+    ("MultiHeadAttention", "multiply", "unscaled"): ("Keep the scores unscaled", r"S'_i"),
+    ("MultiHeadAttention", "add", ""): ("Add position bias", r"\tilde S_i"),
     ("MultiHeadAttention", "masked_fill", "0"): ("Mask", r"S''_i"),
     ("MultiHeadAttention", "masked_fill", "1"): ("Clear rows that may attend to nothing", "A'_i"),
     ("MultiHeadAttention", "softmax", ""): ("Softmax", "A_i"),
+    ("RotaryPositions", "rearrange", "0"): ("First half of the queries", "Q_{i,1}"),
+    ("RotaryPositions", "rearrange", "1"): ("Second half of the queries", "Q_{i,2}"),
+    ("RotaryPositions", "multiply", "0"): ("First half times cosine", r"Q_{i,1} \cos"),
+    ("RotaryPositions", "multiply", "1"): ("Second half times sine", r"Q_{i,2} \sin"),
+    ("RotaryPositions", "subtract", "0"): ("Rotated first half", r"\tilde Q_{i,1}"),
+    ("RotaryPositions", "multiply", "2"): ("Second half times cosine", r"Q_{i,2} \cos"),
+    ("RotaryPositions", "multiply", "3"): ("First half times sine", r"Q_{i,1} \sin"),
+    ("RotaryPositions", "add", "0"): ("Rotated second half", r"\tilde Q_{i,2}"),
+    ("RotaryPositions", "rearrange", "2"): ("Join the halves of the queries", r"\tilde Q_i"),
+    ("RotaryPositions", "rearrange", "3"): ("First half of the keys", "K_{i,1}"),
+    ("RotaryPositions", "rearrange", "4"): ("Second half of the keys", "K_{i,2}"),
+    ("RotaryPositions", "multiply", "4"): ("First half times cosine", r"K_{i,1} \cos"),
+    ("RotaryPositions", "multiply", "5"): ("Second half times sine", r"K_{i,2} \sin"),
+    ("RotaryPositions", "subtract", "1"): ("Rotated first half", r"\tilde K_{i,1}"),
+    ("RotaryPositions", "multiply", "6"): ("Second half times cosine", r"K_{i,2} \cos"),
+    ("RotaryPositions", "multiply", "7"): ("First half times sine", r"K_{i,1} \sin"),
+    ("RotaryPositions", "add", "1"): ("Rotated second half", r"\tilde K_{i,2}"),
+    ("RotaryPositions", "rearrange", "5"): ("Join the halves of the keys", r"\tilde K_i"),
     ("ResidualConnection", "add", "x"): ("Add the residual", "x'"),
     ("ResidualConnection", "add", ""): ("Add the residual", "x"),
+    ("ReadoutLayer", "rearrange", ""): ("Keep the positions that are read", r"\hat x"),
     ("LayerNormalization", "layer_norm", ""): ("Layer normalization", r"\bar x"),
     ("RMSNormalization", "rms_norm", ""): ("Root mean square normalization", r"\bar x"),
     ("FeedForwardBlock", "linear", "linear_1"): ("First linear layer", "u"),
     ("FeedForwardBlock", "linear", "linear_2"): ("Second linear layer", r"\text{FFN}"),
     ("FeedForwardBlock", "relu", ""): ("ReLU", "r"),
     ("FeedForwardBlock", "gelu", ""): ("GELU", "r"),
+    ("FeedForwardBlock", "silu", ""): ("SiLU", "r"),
+    ("FeedForwardBlock", "tanh", ""): ("Hyperbolic tangent", "r"),
     ("GatedFeedForward", "linear", "gate"): ("Gate", "g"),
     ("GatedFeedForward", "linear", "linear_1"): ("First linear layer", "u"),
     ("GatedFeedForward", "linear", "linear_2"): ("Second linear layer", r"\text{FFN}"),
     ("GatedFeedForward", "silu", ""): ("SiLU of the gate", r"g'"),
     ("GatedFeedForward", "gelu", ""): ("GELU of the gate", r"g'"),
+    ("GatedFeedForward", "relu", ""): ("ReLU of the gate", r"g'"),
     ("GatedFeedForward", "multiply", ""): ("Multiply by the gate", "r"),
     ("RelativePositionBias", "embedding", ""): ("Look up biases of distances", "B"),
-    ("RelativePositionBias", "rearrange", ""): ("Arrange biases by heads", "B"),
+    ("RelativePositionBias", "rearrange", ""): ("Arrange biases by heads", "B_i"),
     ("ProjectionLayer", "linear", ""): ("Project to the vocabulary", "z"),
+    ("MaskedHead", "linear", ""): ("Linear layer of the head", "u"),
+    ("MaskedHead", "gelu", ""): ("GELU", "r"),
+    ("MaskedHead", "relu", ""): ("ReLU", "r"),
+    ("MaskedHead", "silu", ""): ("SiLU", "r"),
+    ("", "rearrange", r"\bar x"): ("Take the positions to predict from", "c"),
+    ("", "linear", "pooler"): ("Pooler", "u"),
+    ("", "tanh", "u"): ("Hyperbolic tangent", "c'"),
+    ("", "linear", "label_head"): ("Project to the labels", "z"),
+    ("", "linear", "1"): ("Project to the labels", "z"),
     ("", "rearrange", "z"): ("Take the only sentence of the batch", "z'"),
     ("", "cross_entropy", ""): ("Loss", "L"),
 }
 """Title and symbol of an operation.
 
 The key is the class of the block, the kind, and what tells it from others of its kind there: the layer whose matrix it
-uses, the symbol of its input, or its number; an empty text for any.
+uses, the symbol of its input, also with "repeated", "unscaled" for a factor of 1, or its number; an empty text for any.
 """
 
 KIND_NAMES: Final = {
@@ -64,9 +109,13 @@ KIND_NAMES: Final = {
 PARAMETER_SYMBOLS: Final = {
     "W_q": ("W^Q", "b^Q"), "W_k": ("W^K", "b^K"), "W_v": ("W^V", "b^V"), "W_o": ("W^O", "b^O"),
     "linear_1": ("W_1", "b_1"), "linear_2": ("W_2", "b_2"), "gate": ("W_g", "b_g"), "embedding": ("W^E", ""),
-    "proj": ("W^P", "b^P"),
+    "proj": ("W^P", "b^P"), "projection": ("F", "b^E"), "types": ("W^S", ""), "first": (r"w_{\text{class}}", ""),
+    "transform": ("W^H", "b^H"), "pooler": ("W^C", "b^C"), "label_head": ("W^L", "b^L"), "1": ("W^L", "b^L"),
 }  # fmt: skip
 """Symbols of weight and bias by the name of their layer."""
+
+TABLE_SYMBOLS: Final = {"LearnedPositions": r"W^{\text{pos}}", "RelativePositionBias": "W^B"}
+"""Symbols of the tables of blocks that look up something other than tokens."""
 
 FORMULAS: Final = {
     "embedding": "{y}_t = {w}_{{\\text{{token}}(t)}}",
@@ -90,6 +139,25 @@ FORMULAS: Final = {
     "cross_entropy": "{y} = -\\frac{{1}}{{n}} \\sum_t \\sum_v q_{{tv}} \\log p_{{tv}}, p = \\text{{softmax}}({x})",
 }
 """Formula of each kind of operation in LaTeX: y is the output, x and w what it reads, n a number; T: transposed."""
+
+BLOCK_FORMULAS: Final = {
+    ("LearnedPositions", "rearrange"): ("{y}_t = {x}_t", {"x": "{dx}_t = \\left( {dy} \\right)_t"}),
+    ("ReadoutLayer", "rearrange"): (
+        "{y} = \\text{{the first rows of }} {x}",
+        {"x": "{dx} = {dy} \\text{{ in the first rows, else }} 0"},
+    ),
+    ("BertEmbedding", "rearrange"): ("{y} = {x}_0", {"x": "{dx}_0 = {dy}"}),
+    ("RelativePositionBias", "embedding"): (
+        "{y}_{{tj}} = {w}_{{\\text{{bucket}}(j - t)}}",
+        {"w": "{dw}_b = \\sum_{{t, j: \\text{{bucket}}(j - t) = b}} \\left( {dy} \\right)_{{tj}}"},
+    ),
+}
+"""Formula and gradients of an operation of one block that `FORMULAS` and `GRADIENTS` say less plainly."""
+
+GELU_BY_TANH: Final = (
+    "{y} = {x} \\Phi({x}), \\Phi(a) \\approx \\frac{{1}}{{2}} \\left( 1 + \\tanh \\left( "
+    "\\sqrt{{2 / \\pi}} (a + 0.044715 a^3) \\right) \\right)"
+)
 
 GRADIENTS: Final[dict[str, dict[str, str]]] = {
     "embedding": {"w": "{dw}_v = \\sum_{{t: \\text{{token}}(t) = v}} \\left( {dy} \\right)_t"},
@@ -118,7 +186,10 @@ GRADIENTS: Final[dict[str, dict[str, str]]] = {
     "tanh": {"x": "{dx} = {dy} \\odot (1 - {y}^2)"},
     "sum": {"x": "{dx} = {dy}"},
     "mean": {"x": "{dx} = {dy} / n"},
-    "rearrange": {"x": "{dx} = \\text{{the same numbers as }} {dy}"},
+    "rearrange": {
+        "x": "{dx} = \\text{{the same numbers as }} {dy}",
+        "w": "{dw} = \\text{{the same numbers as }} {dy}",
+    },
     "cross_entropy": {"x": "{dx} = (p - q) / n"},
 }
 """Gradients of each kind of operation by what it reads, one line of the chain rule each."""
@@ -138,3 +209,31 @@ NOTES: Final = {
     "The gradient of softmax and logarithm together is p - q.",
 }  # fmt: skip
 """What is worth knowing about a step, by the class of the block and the kind."""
+
+TITLE_NOTES: Final = {
+    "Keep the embeddings unscaled": "The paper multiplies by √d_model here; this model multiplies by 1.",
+    "Keep the scores unscaled": "The paper divides by √d_k here; this model multiplies by 1.",
+    "Repeat keys for their queries": "Grouped-query attention: h / h_kv heads of queries share one head of keys and "
+    "values (Ainslie et al. 2023, Sec. 2.2). The gradient of the shared head is the sum over its queries.",
+    "Repeat values for their queries": "Grouped-query attention: h / h_kv heads of queries share one head of keys and "
+    "values (Ainslie et al. 2023, Sec. 2.2). The gradient of the shared head is the sum over its queries.",
+    "Rotated first half": "Each pair of a first and a second feature is rotated by the position times an angle of its "
+    "own, so the score of a query and a key depends on the distance between them alone.",
+    "Look up biases of distances": "The bias of a pair depends on the distance between query and key alone; long "
+    "distances share buckets. Every layer adds the same biases to its scores.",
+    "Keep the positions that are read": "The head reads these positions alone, so the last layer computes no others. "
+    "They still attend to all positions.",
+    "Cut the picture into patches": "Each row is one patch: its pixels, channel by channel.",
+}
+"""What is worth knowing about a step, by its title."""
+
+TITLE_SOURCES: Final = {
+    "Repeat keys for their queries": "Ainslie et al. 2023, Sec. 2.2",
+    "Repeat values for their queries": "Ainslie et al. 2023, Sec. 2.2",
+    "Add position bias": "Raffel et al. 2020, Sec. 2.1",
+    "Take the embedding of the class token": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
+    "Put the class token before the patches": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
+    "Pooler": "Devlin et al. 2019, Sec. 3",
+    "Project to the labels": "Devlin et al. 2019, Sec. 4.1",
+}
+"""Source of a step whose block names none, or another one, by its title."""

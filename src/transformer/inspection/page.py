@@ -26,7 +26,9 @@ POSITIONS: Final = 100
 
 MEANINGS: Final = {
     "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
-    "h": "heads", "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
+    "h": "heads", "h_kv": "heads of keys and values", "d_kv": "width of their heads together",
+    "d_q": "width of the queries' heads together",
+    "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
 }  # fmt: skip
 """What the letters of the axes stand for."""
 

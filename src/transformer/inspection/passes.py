@@ -156,13 +156,14 @@ def translation_example(bundle: Bundle, source: str, target: str | None, changes
     translator = make_translator(bundle, workers=1)
     source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
     _check_length(source_ids, "source", translator.model.src_pos.seq_len)
+    side = "target"
     if target is None:
-        target = translator.translations([source])[0].text
+        target, side = translator.translations([source])[0].text, "model's own translation"
     elif not target.strip():
         raise DataError("the target is empty; give a translation, or leave --target out")
     eos = translator.special_tokens.eos
     target_ids = [*bundle.tokenizers.target.encode(target), *([] if eos is None else [eos])]
-    _check_length(target_ids, "target", translator.model.tgt_pos.seq_len)
+    _check_length(target_ids, side, translator.model.tgt_pos.seq_len)
     shifted = [translator.special_tokens.bos or 0, *target_ids[:-1]]
     src_mask = _mask_of([source_ids], changes.mask_source)
     tgt_mask = causal_mask(len(shifted))
@@ -207,8 +208,11 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
     config, tokenizer = bundle.config.model_dump(), bundle.tokenizers.source
     if MASK_TOKEN in text or not config["labels"]:
         if not config["masked"] or tokenizer.special_tokens.mask is None:
+            if config["labels"]:
+                raise ConfigError(f"this {bundle.family} model tells labels, not masked words; leave {MASK_TOKEN} out")
             raise ConfigError(
-                f"this {bundle.family} model predicts neither masked words nor labels; give one that was trained to"
+                f"this {bundle.family} model has no head for masked words or labels, so there is no loss to propagate "
+                "back; give one with a head (`transformer embed` computes the vectors of this one)"
             )
         ids, positions = encode_masked(tokenizer, text, config["seq_len"])
         labels = None
@@ -246,7 +250,7 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
 def image_example(bundle: Bundle, path: str, target: str | None) -> Example:
     """Returns an image to classify."""
     classifier = ImageClassifier(bundle.model, bundle.config)
-    pixels = classifier.pictures.normalize([classifier.pictures.read(Path(path))])
+    pixels = classifier.pictures.normalize([classifier.pictures.read(Path(path))]).requires_grad_(True)
     config = bundle.config.model_dump()
     labels, names = _class_labels(config, target)
     rows, columns = (side // patch for side, patch in zip(config["image_size"], config["patch_size"], strict=True))
@@ -288,4 +292,5 @@ def _mask_of(rows: list[list[int]], masked: Sequence[int]) -> Tensor:
 def _check_length(ids: Sequence[int], side: str, positions: int) -> None:
     limit = min(MAX_TOKENS, positions)
     if len(ids) > limit:
-        raise DataError(f"the {side} has {len(ids)} tokens, more than {limit}; shorten it")
+        remedy = "give one with --target" if side.startswith("model") else "shorten it"
+        raise DataError(f"the {side} has {len(ids)} tokens, more than {limit}; {remedy}")

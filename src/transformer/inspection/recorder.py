@@ -127,7 +127,7 @@ class Recorder(TorchFunctionMode):
 
     def _entering(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
         def enter(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
-            self._stack.append((name, module))
+            self._stack.append((self._name_here(module, name), module))
             if isinstance(module, RMSNormalization):
                 self._paused = True
                 alias = inputs[0].view_as(inputs[0])
@@ -136,6 +136,15 @@ class Recorder(TorchFunctionMode):
             return None
 
         return enter
+
+    def _name_here(self, module: nn.Module, name: str) -> str:
+        """Returns the name of a module within the one that calls it, which may share it with others."""
+        if self._stack:
+            outer_name, outer = self._stack[-1]
+            within = next((path for path, part in outer.named_modules() if part is module and path), None)
+            if within is not None:
+                return f"{outer_name}.{within}" if outer_name else within
+        return name
 
     def _leaving(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(module, RMSNormalization):

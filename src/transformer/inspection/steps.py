@@ -10,33 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from transformer.blocks import attention
-from transformer.inspection.names import FORMULAS, GRADIENTS, KIND_NAMES, NAMES, NOTES, PARAMETER_SYMBOLS
+from transformer.inspection.axes import AxisLetters, Operand
+from transformer.inspection.names import (
+    BLOCK_FORMULAS,
+    FORMULAS,
+    GELU_BY_TANH,
+    GRADIENTS,
+    KIND_NAMES,
+    NAMES,
+    NOTES,
+    PARAMETER_SYMBOLS,
+    TABLE_SYMBOLS,
+    TITLE_NOTES,
+    TITLE_SOURCES,
+)
 from transformer.inspection.passes import Pass
 from transformer.inspection.recorder import Operation
 
 IN_ATTENTION_FORMULA: Final = ("matmul", "divide", "multiply", "masked_fill", "softmax")
 SIDES: Final = {"encoder": "Encoder", "decoder": "Decoder"}
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A tensor that a step reads or writes.
-
-    Attributes:
-        tensor: The tensor.
-        symbol: Its symbol in LaTeX.
-        axes: Letters of its axes.
-        role: Its place in the formula: x, w, b, y, or m for a mask and t for token ids.
-        parameter: Name of the parameter, if it is one.
-        gradient: Gradient of the loss along the path through this step, if there is one.
-    """
-
-    tensor: Tensor
-    symbol: str
-    axes: tuple[str, ...]
-    role: str
-    parameter: str = ""
-    gradient: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -84,17 +76,17 @@ class _StepMaker:
             self.parameters.setdefault(id(parameter), []).append(name)
         example = recorded.example
         self.input_axes = {id(tensor): example.axes[name] for name, tensor in example.inputs.items()}
-        self.positions = {len(pieces): letter for letter, pieces in reversed(example.tokens.items())}
+        self.letters = AxisLetters(recorded.model, recorded.bundle.config.model_dump(), example)
         self.operands: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.counts: Counter[tuple[str, ...]] = Counter()
         self.writers: dict[int, int] = {}
         self.sides_seen: set[str] = set()
-        config = recorded.bundle.config.model_dump()
-        self.sizes = {
-            int(config[key]): letter
-            for key, letter in (("d_ff", "d_ff"), ("vocab_size", "V"), ("tgt_vocab_size", "V"), ("d_model", "d_model"))
-            if config.get(key)
-        }
+        blocks = {name for module in recorded.model.modules() for name in _names(type(module))}
+        self.is_rms = "RMSNormalization" in blocks
+        what = "Patch embedding" if "PatchEmbedding" in blocks else "Input embedding"
+        positions = {"PositionalEncoding": " and positional encoding", "LearnedPositions": " and learned positions",
+                     "RelativePositionBias": " and position bias"}  # fmt: skip
+        self.input_block = what + next((text for name, text in positions.items() if name in blocks), "")
 
     def make(self) -> list[Step]:
         steps: list[Step] = []
@@ -111,16 +103,16 @@ class _StepMaker:
     def _step(self, operation: Operation) -> Step:
         owner, owner_name = _owner(operation)
         section = self._section(operation)
-        inputs = self._inputs(operation)
+        inputs = self._inputs(operation, section)
         title, symbol = self._name(operation, owner, owner_name, section, inputs)
         output = Operand(
-            operation.output, symbol, self._output_axes(operation, inputs), "y",
+            operation.output, symbol, self.letters.of_output(operation, inputs, section), "y",
             gradient=self.recorded.gradients.get(id(operation.output)),
         )  # fmt: skip
         formula, gradients = formulas(operation, inputs, output)
         return Step(
-            operation, title, section, _block(operation, owner, section), inputs, output, formula, gradients,
-            _paper(operation, owner), _note(operation, owner),
+            operation, title, section, self._block(operation, owner, section), inputs, output, formula, gradients,
+            _paper(operation, owner, title), _note(operation, owner, title),
         )  # fmt: skip
 
     def _name(
@@ -129,20 +121,23 @@ class _StepMaker:
         kind = operation.kind
         number = str(self.counts[section, owner_name, kind])
         self.counts[section, owner_name, kind] += 1
-        layer = next((part.parameter.split(".")[-2] for part in inputs if part.parameter.count(".")), "")
+        layer = next((_layer(part.parameter) for part in inputs if part.parameter), "")
         first = next((part.symbol for part in inputs if not part.parameter), "")
-        for name in [base.__name__ for base in owner.__mro__] if owner else [""]:
-            for key in (*filter(None, (layer, first, number)), ""):
+        if kind == "rearrange" and operation.output.numel() > sum(part.tensor.numel() for part in inputs):
+            first += " repeated"
+        special = "unscaled" if operation.attributes.get("number") == 1 else ""
+        for name in _names(owner) or [""]:
+            for key in (*filter(None, (special, layer, first, number)), ""):
                 if (name, kind, key) in NAMES:
                     return NAMES[name, kind, key]
         return KIND_NAMES[kind]
 
-    def _inputs(self, operation: Operation) -> tuple[Operand, ...]:
+    def _inputs(self, operation: Operation, section: str) -> tuple[Operand, ...]:
         roles = iter(("x", "w", "b", *("c" * len(operation.inputs))))
         operands: list[Operand] = []
         for tensor, use in zip(operation.inputs, operation.uses, strict=True):
             if not tensor.is_floating_point():
-                operands.append(self._constant(tensor, "m" if tensor.dtype == torch.bool else "t"))
+                operands.append(self._constant(operation, tensor, "m" if tensor.dtype == torch.bool else "t", section))
                 if operation.kind == "embedding":
                     next(roles)
                 continue
@@ -154,72 +149,56 @@ class _StepMaker:
                 symbol, axes = self.operands[id(tensor)]
                 operands.append(Operand(tensor, symbol, axes, role, gradient=gradient))
             else:
-                operands.append(self._constant(tensor, role))
+                operands.append(self._constant(operation, tensor, role, section, gradient))
         return tuple(operands)
 
-    def _constant(self, tensor: Tensor, role: str) -> Operand:
+    def _constant(
+        self, operation: Operation, tensor: Tensor, role: str, section: str, gradient: Tensor | None = None
+    ) -> Operand:
+        axes, owner = ("",) * tensor.dim(), _names(_owner(operation)[0])
         if id(tensor) in self.input_axes:
             symbol = r"\text{pixels}" if tensor.is_floating_point() else r"\text{token}"
-            return Operand(tensor, symbol, self.input_axes[id(tensor)], role)
+            return Operand(tensor, symbol, self.input_axes[id(tensor)], role, gradient=gradient)
         if role == "m":
-            return Operand(tensor, "M", ("",) * tensor.dim(), role)
+            return Operand(tensor, "M", axes, role)
+        if "RelativePositionBias" in owner:
+            return Operand(tensor, r"\text{bucket}", ("B", *(self._positions(tensor, section))), role)
         if tensor.dtype == torch.long:
-            return Operand(tensor, "t", ("",) * tensor.dim(), role)
-        return Operand(tensor, r"\text{PE}" if tensor.dim() == 2 else "c", ("",) * tensor.dim(), role)
+            return Operand(tensor, "t", axes, role)
+        if "RotaryPositions" in owner:
+            return Operand(tensor, r"\cos" if tensor[0, 0] == 1 else r"\sin", axes, role)
+        return Operand(tensor, r"\text{PE}" if "PositionalEncoding" in owner else "c", axes, role)
+
+    def _positions(self, tensor: Tensor, section: str) -> tuple[str, ...]:
+        return tuple(self.letters.of_positions(size, section) for size in tensor.shape[1:])
 
     def _parameter(
         self, operation: Operation, tensor: Tensor, names: list[str], role: str, gradient: Tensor | None
     ) -> Operand:
         inside = [name for name in names if name.startswith(operation.module)]
         name = (inside or names)[0]
-        layer, kind = name.split(".")[-2:] if "." in name else (name, "")
-        weight, bias = PARAMETER_SYMBOLS.get(layer, ("W", "b"))
+        weight, bias = PARAMETER_SYMBOLS.get(_layer(name), ("W", "b"))
+        weight = next((TABLE_SYMBOLS[base] for base in _names(_owner(operation)[0]) if base in TABLE_SYMBOLS), weight)
+        kind = name.rpartition(".")[2]
         symbol = {"bias": bias, "alpha": r"\alpha", "beta": r"\beta"}.get(kind, weight)
-        axes = tuple(self.sizes.get(size, "") for size in tensor.shape)
-        return Operand(tensor, symbol, axes, role, name, gradient)
+        return Operand(tensor, symbol, self.letters.of_parameter(tensor), role, name, gradient)
 
-    def _output_axes(self, operation: Operation, inputs: tuple[Operand, ...]) -> tuple[str, ...]:
-        kind, shape = operation.kind, operation.output.shape
-        first = next((part for part in inputs if part.role in ("x", "t")), inputs[0])
-        if kind == "embedding":
-            return (*first.axes, self.sizes.get(shape[-1], ""))
-        if kind == "linear":
-            return (*first.axes[:-1], self.sizes.get(shape[-1], ""))
-        if kind == "matmul":
-            second = next(part for part in inputs if part.role == "w")
-            return (*first.axes[:-1], second.axes[-1])
-        if kind == "rearrange":
-            return tuple(self._moved_axes(operation, first))
-        if len(first.axes) == len(shape):
-            return first.axes
-        return ("",) * len(shape)
-
-    def _moved_axes(self, operation: Operation, source: Operand) -> list[str]:
-        """Names the axes of a rearranged tensor by the distance between neighbours in its origin."""
-        origin = operation.attributes["origin"]
-        known = {
-            stride: (size, letter)
-            for stride, size, letter in zip(
-                _contiguous_strides(source.tensor.shape), source.tensor.shape, source.axes, strict=True
-            )
-        }
-        letters: list[str] = []
-        for axis, size in enumerate(origin.shape):
-            step = 0
-            if size > 1:
-                ends = [origin.select(axis, index).flatten()[0].item() for index in (0, 1)]
-                step = int(ends[1] - ends[0])
-            if size == 1:
-                letters.append("B" if axis == 0 else "")
-            elif step in known and known[step][0] == size:
-                letters.append(known[step][1])
-            elif source.axes and source.axes[-1] == "d_model" and size * step == source.tensor.shape[-1]:
-                letters.append("d_model" if step == 1 else "h")
-            elif source.axes and source.axes[-1] == "d_model" and step == 1:
-                letters.append("d_k")
-            else:
-                letters.append(self.sizes.get(size, self.positions.get(size, "")))
-        return letters
+    def _block(self, operation: Operation, owner: type | None, section: str) -> str:
+        names = _names(owner)
+        if "MultiHeadAttention" in names or "RotaryPositions" in names:
+            if "cross_attention_block" in operation.module:
+                return "Multi-head cross-attention"
+            is_masked = section.startswith("Decoder")
+            return "Masked multi-head self-attention" if is_masked else "Multi-head self-attention"
+        if "FeedForwardBlock" in names or "GatedFeedForward" in names:
+            return "Position-wise feed-forward network"
+        if section.endswith("input") or section == "Input":
+            return self.input_block
+        if operation.kind == "cross_entropy":
+            return "Loss"
+        if section == "Output":
+            return "Final linear layer and softmax"
+        return "Add and RMS normalization" if self.is_rms else "Add and layer normalization"
 
     def _section(self, operation: Operation) -> str:
         name = operation.module
@@ -264,7 +243,7 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
     plain = "" if number is None else r"-\infty" if number == float("-inf") else f"{number:.6g}"
     if operation.module.endswith("attention_block") and operation.kind == "divide":
         plain = r"\sqrt{d_k}"
-    if operation.kind == "multiply" and plain and output.symbol == "E'":
+    if operation.kind == "multiply" and number and output.symbol == "E'" and number**2 > 1.5:
         plain = r"\sqrt{d_{\text{model}}}"
     symbols.setdefault("x", "x")
     symbols.setdefault("w", plain or "w")
@@ -274,12 +253,19 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
     values |= {f"{name}T": _transposed(values[name]) for name in ("x", "w", "dy")}
     values["b"] = f" + {symbols['b']}" if symbols.get("b") else ""
     values |= {"n": plain, "db": values.get("db", "")}
+    formula, chain = FORMULAS[operation.kind], GRADIENTS[operation.kind]
+    if operation.attributes.get("approximate") == "tanh":
+        formula = GELU_BY_TANH
+    if operation.kind == "rearrange" and len(inputs) > 1:
+        formula += " \\text{{ and }} {w}"
+    for name in _names(_owner(operation)[0]):
+        formula, chain = BLOCK_FORMULAS.get((name, operation.kind), (formula, chain))
     lines = {
-        part.role: GRADIENTS[operation.kind][part.role].format(**values)
+        part.role: chain[part.role].format(**values)
         for part in inputs
-        if part.gradient is not None and part.role in GRADIENTS[operation.kind]
+        if part.gradient is not None and part.role in chain
     }
-    return FORMULAS[operation.kind].format(**values), lines
+    return formula.format(**values), lines
 
 
 def _transposed(symbol: str) -> str:
@@ -297,28 +283,12 @@ def _owner(operation: Operation) -> tuple[type | None, str]:
     return None, ""
 
 
-def _block(operation: Operation, owner: type | None, section: str) -> str:
-    names = [base.__name__ for base in owner.__mro__] if owner else []
-    if "MultiHeadAttention" in names or "RotaryPositions" in names:
-        if "cross_attention_block" in operation.module:
-            return "Multi-head cross-attention"
-        is_masked = section.startswith("Decoder")
-        return "Masked multi-head self-attention" if is_masked else "Multi-head self-attention"
-    if "FeedForwardBlock" in names or "GatedFeedForward" in names:
-        return "Position-wise feed-forward network"
-    if section.endswith("input") or section == "Input":
-        return "Input embedding and positional encoding"
-    if operation.kind == "cross_entropy":
-        return "Loss"
-    if section == "Output":
-        return "Final linear layer and softmax"
-    return "Add and layer normalization"
-
-
-def _paper(operation: Operation, owner: type | None) -> str:
-    """Returns the source that the docstring of the block names."""
+def _paper(operation: Operation, owner: type | None, title: str) -> str:
+    """Returns the source of a step, which the docstring of the block names."""
+    if title in TITLE_SOURCES:
+        return TITLE_SOURCES[title]
     candidates: list[Any] = [base for base in owner.__mro__ if base is not nn.Module] if owner else []
-    if operation.kind in IN_ATTENTION_FORMULA and "MultiHeadAttention" in [base.__name__ for base in candidates]:
+    if operation.kind in IN_ATTENTION_FORMULA and "MultiHeadAttention" in _names(owner):
         candidates.insert(0, attention)
     for candidate in candidates:
         text = " ".join(inspect.cleandoc(candidate.__doc__ or "").split())
@@ -327,13 +297,17 @@ def _paper(operation: Operation, owner: type | None) -> str:
     return "Vaswani et al. 2017, Sec. 5.4" if operation.kind == "cross_entropy" else ""
 
 
-def _note(operation: Operation, owner: type | None) -> str:
-    names = [base.__name__ for base in owner.__mro__] if owner else [""]
-    return next((NOTES[name, operation.kind] for name in names if (name, operation.kind) in NOTES), "")
+def _note(operation: Operation, owner: type | None, title: str) -> str:
+    if title in TITLE_NOTES:
+        return TITLE_NOTES[title]
+    return next((NOTES[name, operation.kind] for name in _names(owner) or [""] if (name, operation.kind) in NOTES), "")
 
 
-def _contiguous_strides(shape: torch.Size) -> list[int]:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return strides[::-1]
+def _names(owner: type | None) -> list[str]:
+    """Returns the names of a class and of those that it inherits from."""
+    return [base.__name__ for base in owner.__mro__] if owner else []
+
+
+def _layer(parameter: str) -> str:
+    """Returns the name of the layer that a parameter belongs to; of one outside a layer, its own."""
+    return parameter.split(".")[-2] if "." in parameter else parameter

@@ -43,7 +43,7 @@ def test_a_recorded_pass_computes_what_the_model_computes(name: str) -> None:
 def test_every_number_comes_from_a_recorded_operation(name: str) -> None:
     """Catches an operation between two recorded ones that is of no known kind, so that the path has a gap."""
     one = recorded(name)
-    parameters = {id(parameter) for parameter in one.model.parameters()}
+    parameters = {id(tensor) for tensor in (*one.model.parameters(), *one.example.inputs.values())}
     written: set[int] = set()
     for operation in one.operations:
         for tensor in operation.inputs:

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from inspected import FAMILIES, example, recorded, tiny
+from transformer.blocks import causal_mask
 from transformer.inspection.gradient_norms import compared_norms
 from transformer.inspection.page import mathml
 from transformer.inspection.passes import Pass
@@ -47,6 +50,79 @@ def test_every_step_of_the_paper_model_has_a_name_and_a_source(name: str) -> Non
         assert "<math" in mathml(step.formula)
         for line in step.gradients.values():
             assert "<math" in mathml(line)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_step_of_a_family_has_a_name(name: str) -> None:
+    """Catches a block of a family whose operations are only called add, multiply or rearrange."""
+    unnamed = [step.title for step in make_steps(recorded(name)) if step.output.symbol == "y"]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_section_comes_back(name: str) -> None:
+    """Catches a block that layers share, such as a rotation, shown as part of the first layer each time."""
+    sections = [step.section for step in make_steps(recorded(name))]
+    changes = [section for n, section in enumerate(sections) if n == 0 or sections[n - 1] != section]
+    assert len(changes) == len(set(changes))
+
+
+def found(name: str) -> dict[str, tuple[str, ...]]:
+    """Returns the axes of the outputs by title, of the last step of that title."""
+    return {step.title: step.output.axes for step in make_steps(recorded(name))}
+
+
+def test_grouped_queries_share_heads_of_keys() -> None:
+    """Catches keys of fewer heads that are shown as if there were as many as of queries."""
+    axes = found("llama")
+    assert axes["Keys"] == ("B", "T", "d_kv")
+    assert axes["Split keys into heads"] == ("B", "h_kv", "T", "d_k")
+    assert axes["Repeat keys for their queries"] == ("B", "h", "T", "d_k")
+    assert axes["Join the halves of the queries"] == ("B", "h", "T", "d_k")
+
+
+def test_biases_of_distances_are_one_for_each_head_and_pair() -> None:
+    """Catches heads and positions exchanged, and positions of the source in the decoder."""
+    steps = make_steps(recorded("t5"))
+    axes = {(step.section, step.title): step.output.axes for step in steps}
+    assert axes["Encoder input", "Arrange biases by heads"] == ("B", "h", "T", "T")
+    assert axes["Decoder input", "Arrange biases by heads"] == ("B", "h", "T_dec", "T_dec")
+
+
+def test_patches_come_from_the_pixels() -> None:
+    """Catches a path that begins after the picture was cut, without its pixels and their gradient."""
+    first = make_steps(recorded("vit"))[0]
+    assert first.inputs[0].symbol == r"\text{pixels}"
+    assert first.inputs[0].gradient is not None
+    assert found("vit")["Put the class token before the patches"] == ("B", "T", "d_model")
+
+
+def test_a_factor_of_one_is_not_called_a_square_root() -> None:
+    """Catches the paper's scaling shown for families that leave it out."""
+    titles = {name: found(name).keys() for name in ("transformer", "t5", "llama")}
+    assert {"Multiply by √d_model", "Divide by √d_k"} <= titles["transformer"]
+    assert {"Keep the embeddings unscaled", "Keep the scores unscaled"} <= titles["t5"]
+    assert {"Keep the embeddings unscaled", "Divide by √d_k"} <= titles["llama"]
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_target_positions_are_told_from_source_positions(length: int) -> None:
+    """Catches letters that are guessed from sizes: a target as long as the source, or of one token."""
+    bundle = tiny("transformer")
+    one = example(bundle, length=5)
+    target = one.inputs["target"][:, :length]
+    mask = causal_mask(length)
+    cut = replace(
+        one, inputs={**one.inputs, "target": target}, labels=target[0],
+        tokens={"T": ["a"] * 5, "T_dec": ["b"] * length},
+        compute=lambda model, inputs: model(inputs["source"], inputs["target"], None, mask)[0],
+    )  # fmt: skip
+    steps = make_steps(Pass.record(bundle, cut))
+    axes = {(step.block, step.title): step.output.axes for step in steps if step.section == "Decoder layer 1"}
+    assert axes["Masked multi-head self-attention", "Scores"] == ("B", "h", "T_dec", "T_dec")
+    assert axes["Multi-head cross-attention", "Scores"] == ("B", "h", "T_dec", "T")
+    assert axes["Multi-head cross-attention", "Concatenate heads"] == ("B", "T_dec", "d_model")
+    assert steps[-2].output.axes == ("T_dec", "V")
 
 
 def test_post_norm_normalizes_after_the_sum() -> None:
