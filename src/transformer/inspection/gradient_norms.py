@@ -38,15 +38,28 @@ def step_norms(recorded: Pass) -> list[dict[str, Any]]:
 def compared_norms(recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms) -> list[dict[str, Any]]:
     """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
 
-    Where the family has both orders of norms, there is an untrained model with each.
-
     Args:
         recorded: Pass of the model.
+        norms: Function that returns the norms of a pass.
+    """
+    return [{"name": "this model", "values": norms(recorded)}, *untrained_norms(recorded, norms)]
+
+
+def untrained_norms(
+    recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms
+) -> list[dict[str, Any]]:
+    """Returns the norms of untrained models of the size of one, with and without residual connections.
+
+    Where the family has both orders of norms, there is an untrained model with each. Of models of more than
+    `MAX_PARAMETERS` there is none.
+
+    Args:
+        recorded: Pass of the model, which the others compute with their own parameters.
         norms: Function that returns the norms of a pass.
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
     """
-    series: list[dict[str, Any]] = [{"name": "this model", "values": norms(recorded)}]
+    series: list[dict[str, Any]] = []
     bundle = recorded.bundle
     if sum(parameter.numel() for parameter in bundle.model.parameters()) > MAX_PARAMETERS:
         return series

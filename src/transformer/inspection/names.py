@@ -217,8 +217,8 @@ TITLE_NOTES: Final = {
     "values (Ainslie et al. 2023, Sec. 2.2). The gradient of the shared head is the sum over its queries.",
     "Repeat values for their queries": "Grouped-query attention: h / h_kv heads of queries share one head of keys and "
     "values (Ainslie et al. 2023, Sec. 2.2). The gradient of the shared head is the sum over its queries.",
-    "Rotated first half": "Each pair of a first and a second feature is rotated by the position times an angle of its "
-    "own, so the score of a query and a key depends on the distance between them alone.",
+    "Rotated first half": "A feature of the first half and one of the second are rotated together, by the position "
+    "times an angle of their own. The score of a query and a key then depends on their distance alone.",
     "Look up biases of distances": "The bias of a pair depends on the distance between query and key alone; long "
     "distances share buckets. Every layer adds the same biases to its scores.",
     "Keep the positions that are read": "The head reads these positions alone, so the last layer computes no others. "

@@ -211,8 +211,8 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
             if config["labels"]:
                 raise ConfigError(f"this {bundle.family} model tells labels, not masked words; leave {MASK_TOKEN} out")
             raise ConfigError(
-                f"this {bundle.family} model has no head for masked words or labels, so there is no loss to propagate "
-                "back; give one with a head (`transformer embed` computes the vectors of this one)"
+                f"this {bundle.family} model has no head for masked words or labels, so nothing can be propagated back "
+                "from a loss; give one with a head (`transformer embed` computes the vectors of this one)"
             )
         ids, positions = encode_masked(tokenizer, text, config["seq_len"])
         labels = None

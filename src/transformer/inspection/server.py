@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, TransformerError
-from transformer.inspection.gradient_norms import compared_norms, step_norms
+from transformer.inspection.gradient_norms import step_norms, untrained_norms
 from transformer.inspection.page import PageData, page_data, render
-from transformer.inspection.passes import Changes, record_pass
+from transformer.inspection.passes import Changes, Pass, record_pass
 
 HOST: Final = "127.0.0.1"
 KEPT_PASSES: Final = 4
@@ -36,6 +36,7 @@ class Inspector:
         self.text, self.target = text, target
         self._passes: dict[str, PageData] = {}
         self._lock = Lock()
+        self._compared: tuple[Any, list[dict[str, Any]]] = None, []
         self.first = self.record(text, target, Changes())
 
     def record(self, text: str, target: str | None, changes: Changes) -> str:
@@ -46,12 +47,20 @@ class Inspector:
         """
         with self._lock:
             recorded = record_pass(self.bundle, text, target, changes)
-            data = page_data(recorded, compared_norms(recorded, step_norms))
+            this_model = {"name": "this model", "values": step_norms(recorded)}
+            data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
             name = secrets.token_hex(8)
             self._passes[name] = replace(data, facts=data.facts | {"pass": name, "text": text, "target": target})
             for old in list(self._passes)[1:-KEPT_PASSES]:
                 del self._passes[old]
             return name
+
+    def _untrained(self, text: str, recorded: Pass) -> list[dict[str, Any]]:
+        """Returns the norms of untrained models, which no change but that of the text or the labels computes again."""
+        key = text, recorded.labels.tolist()
+        if key != self._compared[0]:
+            self._compared = key, untrained_norms(recorded, step_norms)
+        return self._compared[1]
 
     def page(self, name: str) -> PageData:
         """Returns what a page shows of a pass.

@@ -76,6 +76,17 @@ def test_changes_give_another_pass(server: InspectorServer) -> None:
     assert ask(server, "/")[0] == 200
 
 
+def test_untrained_models_are_computed_once_for_a_text(server: InspectorServer) -> None:
+    """Catches changes that take several times as long as the pass, and norms of another text."""
+    plain, muted, other = (
+        json.loads(ask(server, "/pass", body)[1])["gradient_norms"]
+        for body in ({}, {"mask_source": [0]}, {"text": "four five"})
+    )
+    assert muted[1:] == plain[1:]
+    assert muted[0] != plain[0]
+    assert other[1:] != plain[1:]
+
+
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"temperature": 1e999}', b"\xff", b'{"mask_source": [1e400]}'])
 def test_a_request_that_is_no_pass_is_refused(server: InspectorServer, body: bytes) -> None:
     """Catches a traceback and a connection that hangs for a body of something else."""
