@@ -1,6 +1,17 @@
 """Figures for notebooks: each function returns a matplotlib figure."""
 
 from transformer.inspection.complexity import measure as measure_complexity
+from transformer.inspection.complexity import read_costs as read_complexity
 from transformer.inspection.plots import attention, complexity, gradients, positions, save, scaling, schedule
 
-__all__ = ["attention", "complexity", "gradients", "measure_complexity", "positions", "save", "scaling", "schedule"]
+__all__ = [
+    "attention",
+    "complexity",
+    "gradients",
+    "measure_complexity",
+    "positions",
+    "read_complexity",
+    "save",
+    "scaling",
+    "schedule",
+]

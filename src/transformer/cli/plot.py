@@ -15,7 +15,8 @@ Kind = Literal["attention", "positions", "schedule", "gradients", "complexity", 
 def plot(
     kind: Annotated[Kind, typer.Argument(help="what to draw")],
     model: Annotated[
-        Path | None, typer.Argument(help="model for attention and gradients; file of results for scaling")
+        Path | None,
+        typer.Argument(help="model for attention, gradients; file of results for scaling, complexity"),
     ] = None,
     text: Annotated[str | None, typer.Argument(help="text for attention and gradients")] = None,
     output_path: Annotated[Path, typer.Option("--output", help="file to write: .svg, .pdf or .png")] = Path("plot.svg"),
@@ -34,8 +35,9 @@ def plot(
 ) -> None:
     """Draw attention, positional encodings, learning rates, gradients, complexity or scaling as a picture.
 
-    `complexity` measures self-attention, recurrence and convolution on this machine, beside Table 1 of the paper.
-    `scaling` draws what `benchmarks/training/scaling.py` has measured.
+    `complexity` measures self-attention, recurrence and convolution on this machine, beside Table 1 of the paper, or
+    draws what `benchmarks/training/complexity.py` has measured. `scaling` draws what `benchmarks/training/scaling.py`
+    has measured.
     """
     from transformer import plot as figures  # loads torch
 
@@ -49,7 +51,8 @@ def plot(
         elif kind == "schedule":
             figure = figures.schedule(schedule, d_model=d_model, warmup_steps=warmup_steps, steps=steps)
         elif kind == "complexity":
-            figure = figures.complexity(figures.measure_complexity())
+            costs = figures.measure_complexity() if model is None else figures.read_complexity(model)
+            figure = figures.complexity(costs)
         elif kind == "scaling":
             figure = figures.scaling(model or "")
         elif kind == "attention":

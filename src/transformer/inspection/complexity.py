@@ -1,9 +1,12 @@
 """Measures what self-attention, recurrence and convolution cost on this machine, beside Table 1 of the paper."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer.blocks.attention import attention_weights
+from transformer.errors import DataError
 
 KERNEL: Final = 3
 """Number of positions that a convolution reads."""
@@ -36,7 +40,7 @@ class Cost:
         seconds: Median time of a forward pass.
         spread: Slowest divided by fastest round.
         memory: Bytes that the backward pass needs, without parameters.
-        sequential: Number of operations that wait for each other.
+        sequential: Number of operations of one layer that wait for each other.
         path: Number of layers or steps between the first and the last position.
     """
 
@@ -88,6 +92,23 @@ def as_json(costs: Sequence[Cost]) -> list[dict[str, Any]]:
     return [asdict(cost) for cost in costs]
 
 
+def read_costs(path: Path | str) -> list[Cost]:
+    """Reads costs from a JSON file with a list `costs`, as `benchmarks/training/complexity.py` writes it.
+
+    Raises:
+        DataError: The file is not such a file.
+    """
+    try:
+        costs = [Cost(**cost) for cost in json.loads(Path(path).read_text(encoding="utf-8"))["costs"]]
+        if {cost.layer for cost in costs} != {*TABLE}:
+            raise ValueError("not every layer")
+        if min(min(cost.n, cost.d, cost.seconds, cost.memory, cost.sequential, cost.path) for cost in costs) <= 0:
+            raise ValueError("a cost that is not positive")
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise DataError(f"{path} has no list of costs of {', '.join(TABLE)}; give another file") from error
+    return costs
+
+
 def _attention(x: Tensor) -> Tensor:
     heads = x[:, None]
     return (attention_weights(heads, heads) @ heads)[:, 0]
@@ -137,19 +158,23 @@ def _saved(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
     return sum(sizes.values())
 
 
+@cache
 def _dependencies(layer: str, n: int) -> tuple[int, int]:
-    """Counts the operations in sequence, and the layers or steps until the last position depends on the first.
+    """Measures the operations in sequence, and the layers or steps until the last position depends on the first.
 
-    Gradients tell whether it does. Convolutions are dilated: layer i reads every k^i-th position.
+    The former is the depth of the autograd graph of one layer. The graph shows `nn.LSTM` as a single operation, so the
+    depth is that of `nn.LSTMCell` applied n times, which has n steps from the first to the last position by definition.
+    For the other layers, gradients tell how many must be stacked; convolutions are dilated, so that layer i reads every
+    k^i-th position.
     """
     if layer == "recurrence":
-        cell, x = nn.RNNCell(1, 1), torch.ones(n, 1, 1, requires_grad=True)
-        state, steps = torch.zeros(1, 1), 0
+        cell, x = nn.LSTMCell(1, 1), torch.ones(n, 1, 1, requires_grad=True)
+        state = torch.zeros(1, 1), torch.zeros(1, 1)
         for position in range(n):
-            state, steps = cell(x[position], state), steps + 1
-        return steps, steps
+            state = cell(x[position], state)
+        return _depth(state[0]), n
     x = torch.ones(1, 1, n, requires_grad=True)
-    y, layers = x, 0
+    y, layers, sequential = x, 0, 0
     while True:
         if layer == "self-attention":
             y = _attention(y.transpose(1, 2)).transpose(1, 2)
@@ -158,6 +183,21 @@ def _dependencies(layer: str, n: int) -> tuple[int, int]:
             kernel = torch.ones(1, 1, KERNEL)
             y = nn.functional.conv1d(nn.functional.pad(y, ((KERNEL - 1) * dilation, 0)), kernel, dilation=dilation)
         layers += 1
+        sequential = sequential or _depth(y)
         (gradient,) = torch.autograd.grad(y[0, 0, -1], x, retain_graph=True)
         if gradient[0, 0, 0] != 0:
-            return 1, layers
+            return sequential, layers
+
+
+def _depth(output: Tensor) -> int:
+    """Returns the number of operations in the longest chain of those that `output` was computed by."""
+    depths: dict[Any, int] = {}
+    pending: list[Any] = [output.grad_fn]
+    while pending:
+        node = pending[-1]
+        earlier = [reader for reader, _ in node.next_functions if reader is not None and reader.next_functions]
+        if missing := [one for one in earlier if one not in depths]:
+            pending.extend(missing)
+        else:
+            depths[pending.pop()] = 1 + max((depths[one] for one in earlier), default=0)
+    return depths[output.grad_fn]

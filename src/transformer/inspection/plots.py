@@ -155,38 +155,40 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
 
 
 def complexity(costs: Sequence[Cost]) -> "Figure":
-    """Draws measured time and memory over the length, with fitted exponents beside the paper's table.
+    """Draws measured costs over the length, with fitted exponents beside the paper's table.
 
     Args:
-        costs: What `measure` of `transformer.inspection.complexity` returned.
+        costs: What `measure` or `read_costs` of `transformer.inspection.complexity` returned.
 
     Source: Vaswani et al. 2017, Table 1.
     """
-    figure = _figure(13.0, 4.8)
-    panels = figure.subplots(1, 3)
-    widths = sorted({cost.d for cost in costs})
+    figure = _figure(13.0, 5.2)
+    panels = figure.subplots(1, 4)
+    widths, lengths = sorted({cost.d for cost in costs}), sorted({cost.n for cost in costs})
     for colour, layer in enumerate(TABLE):
-        layer_costs = [cost for cost in costs if cost.layer == layer]
         for width in widths:
-            rows = [cost for cost in layer_costs if cost.d == width]
+            rows = [cost for cost in costs if cost.layer == layer and cost.d == width]
             style = {"color": f"C{colour}", "alpha": 0.35 + 0.65 * (widths.index(width) + 1) / len(widths)}
-            label = layer if width == widths[-1] else None
-            panels[0].loglog([row.n for row in rows], [row.seconds for row in rows], "o-", ms=3, label=label, **style)
-            panels[1].loglog([row.n for row in rows], [row.memory for row in rows], "o-", ms=3, **style)
-        rows = [cost for cost in layer_costs if cost.d == widths[-1]]
-        panels[2].loglog([row.n for row in rows], [row.path for row in rows], "o-", ms=3, color=f"C{colour}")
-    panels[0].set(xlabel="length n", ylabel="seconds", title=f"time, d = {', '.join(map(str, widths))}")
-    panels[1].set(xlabel="length n", ylabel="bytes", title="memory for the backward pass")
-    panels[2].set(xlabel="length n", ylabel="layers or steps", title="maximum path length")
-    for panel in panels:
-        panel.set_xticks(sorted({cost.n for cost in costs}), [str(n) for n in sorted({cost.n for cost in costs})])
+            shown = ("seconds", "memory") if width != widths[-1] else ("seconds", "memory", "sequential", "path")
+            for panel, quantity in zip(panels, shown, strict=False):
+                values = [getattr(row, quantity) for row in rows]
+                panel.loglog(lengths, values, "o-", ms=3, label=layer if width == widths[-1] else None, **style)
+    titles = (
+        ("seconds", f"time, d = {', '.join(map(str, widths))}"), ("bytes", "memory for the backward pass"),
+        ("operations", "sequential operations"), ("layers or steps", "maximum path length"),
+    )  # fmt: skip
+    for panel, (unit, title) in zip(panels, titles, strict=True):
+        panel.set(xlabel="length n", ylabel=unit, title=title)
+        panel.set_xticks(lengths, [str(n) for n in lengths])
         panel.minorticks_off()
     panels[0].legend(fontsize=8)
     lines: list[str] = []
     for layer, (time, sequential, path) in TABLE.items():
-        a, b = exponents(costs, layer)
+        (a, b), (c, d) = exponents(costs, layer), exponents(costs, layer, "memory")
+        chain, _ = exponents(costs, layer, "sequential")
         lines.append(
-            f"{layer}: time {time}, measured n^{a:.2f} d^{b:.2f}; sequential operations {sequential}; path {path}"
+            f"{layer}: time {time}, measured n^{a:.2f} d^{b:.2f}; memory n^{c:.2f} d^{d:.2f}; "
+            f"sequential operations {sequential}, measured n^{abs(chain):.2f}; path {path}"
         )
     figure.suptitle("\n".join(lines), fontsize=9)
     return figure
@@ -196,13 +198,15 @@ def scaling(results: Path | str) -> "Figure":
     """Draws the validation loss over the size of the model and of the corpus.
 
     Args:
-        results: JSON file with a list `runs` of objects with `parameters`, `pairs` and `loss`.
+        results: JSON file with a list `runs` of objects with `parameters`, `pairs` and `loss`, and the `unit` of the
+            loss if it is not nats a token.
 
     Raises:
         DataError: The file is not such a file.
     """
     try:
-        runs: list[dict[str, Any]] = json.loads(Path(results).read_text(encoding="utf-8"))["runs"]
+        facts: dict[str, Any] = json.loads(Path(results).read_text(encoding="utf-8"))
+        runs: list[dict[str, Any]] = facts["runs"]
         points = [(int(run["parameters"]), int(run["pairs"]), float(run["loss"])) for run in runs]
         if not points or min(min(point[:2]) for point in points) < 1:
             raise ValueError("no runs, or sizes below 1")
@@ -217,7 +221,7 @@ def scaling(results: Path | str) -> "Figure":
             panel.semilogx(*zip(*line, strict=True), "o-", ms=4, label=f"{value:,} {unit}")
         panel.set(xlabel=name)
         panel.legend(fontsize=7)
-    panels[0].set_ylabel("validation loss (nats a token)")
+    panels[0].set_ylabel(f"validation loss ({facts.get('unit', 'nats a token')})")
     return figure
 
 

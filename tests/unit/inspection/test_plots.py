@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from transformer.errors import ConfigError, DataError
-from transformer.inspection.complexity import Cost, exponents, measure
+from transformer.inspection.complexity import TABLE, Cost, as_json, exponents, measure, read_costs
 from transformer.inspection.passes import record_pass
 from transformer.pipelines.auto import read_model
 
@@ -69,12 +69,27 @@ def test_costs_have_the_dependencies_and_memory_of_the_table() -> None:
     assert [costs["self-attention", n].path for n in (9, 27, 270)] == [1, 1, 1]
     assert [costs["recurrence", n].path for n in (9, 27, 270)] == [9, 27, 270]
     assert [costs["convolution", n].path for n in (9, 27, 270)] == [2, 3, 6]
-    assert [costs["recurrence", 27].sequential, costs["convolution", 27].sequential] == [27, 1]
+    depths = {layer: [costs[layer, n].sequential for n in (9, 27, 270)] for layer in TABLE}
+    assert len(set(depths["self-attention"])) == len(set(depths["convolution"])) == 1
+    short, middle, long = depths["recurrence"]
+    assert (long - middle) * (27 - 9) == (middle - short) * (270 - 27), "as many operations for each position"
+    assert middle > short
     grows = {layer: costs[layer, 270].memory / costs[layer, 27].memory for layer, n in costs if n == 27}
     assert grows["self-attention"] > 50
     assert grows["convolution"] == pytest.approx(10, rel=0.1)
     figure = plot.complexity(list(costs.values()))
     assert "O(n² d)" in figure.get_suptitle()
+
+
+def test_costs_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """Catches a traceback for a file of something else, and costs that change on their way."""
+    costs = [Cost(layer, n, d, 0.5 * n, 1.0, n, 1, 1) for layer in TABLE for n in (8, 16) for d in (4, 8)]
+    (path := tmp_path / "complexity.json").write_text(json.dumps({"costs": as_json(costs)}))
+    assert read_costs(path) == costs
+    for text in ('{"costs": [{"layer": "recurrence"}]}', '{"costs": []}', "[]", "{"):
+        path.write_text(text)
+        with pytest.raises(DataError, match="has no list of costs"):
+            read_costs(path)
 
 
 def test_scaling_draws_a_line_for_each_size(tmp_path: Path) -> None:

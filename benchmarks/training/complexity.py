@@ -1,0 +1,53 @@
+"""What self-attention, recurrence and convolution cost over length and width, beside Table 1 of the paper.
+
+Each layer is measured several times, on one thread. Of the times of a layer the least is kept: the others waited for
+other programs. `transformer plot complexity FILE` draws the result.
+
+Usage: python benchmarks/training/complexity.py --out FILE
+"""
+
+import argparse
+import json
+import platform
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from report import command_line, hardware
+
+from transformer.inspection.complexity import TABLE, as_json, exponents, measure
+
+
+def main() -> None:
+    """Measures and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512, 1024])
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256])
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rounds = [measure(arguments.lengths, arguments.widths) for _ in range(arguments.rounds)]
+    costs = [
+        replace(same[0], seconds=min(one.seconds for one in same),
+                spread=max(one.seconds for one in same) / min(one.seconds for one in same))
+        for same in zip(*rounds, strict=True)
+    ]  # fmt: skip
+    facts = {
+        "command": command_line(),
+        "hardware": hardware(torch.device("cpu")) | {"threads": 1},
+        "versions": {"transformer": version("transformer"), "torch": torch.__version__,
+                     "python": platform.python_version()},
+        "spread": f"{arguments.rounds} rounds: seconds is the least, spread the greatest divided by it",
+        "exponents": {layer: {"of all rounds": exponents(costs, layer), "paper": TABLE[layer],
+                              "of each round": [exponents(one, layer) for one in rounds]} for layer in TABLE},
+        "costs": as_json(costs),
+    }  # fmt: skip
+    arguments.out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for layer in TABLE:
+        print(layer, facts["exponents"][layer])
+
+
+if __name__ == "__main__":
+    main()
