@@ -2,7 +2,16 @@
 
 from transformer.inspection.complexity import measure as measure_complexity
 from transformer.inspection.complexity import read_costs as read_complexity
-from transformer.inspection.plots import attention, complexity, gradients, positions, save, scaling, schedule
+from transformer.inspection.plots import (
+    attention,
+    complexity,
+    gradients,
+    positions,
+    save,
+    scaling,
+    schedule,
+    untrained_gradients,
+)
 
 __all__ = [
     "attention",
@@ -14,4 +23,5 @@ __all__ = [
     "save",
     "scaling",
     "schedule",
+    "untrained_gradients",
 ]

@@ -35,13 +35,15 @@ def plot(
 ) -> None:
     """Draw attention, positional encodings, learning rates, gradients, complexity or scaling as a picture.
 
+    `gradients` without a model compares untrained ones of 6 and of 12 layers, with pre-norm and with post-norm.
     `complexity` measures self-attention, recurrence and convolution on this machine, beside Table 1 of the paper, or
     draws what `benchmarks/training/complexity.py` has measured. `scaling` draws what `benchmarks/training/scaling.py`
     has measured.
     """
     from transformer import plot as figures  # loads torch
 
-    if kind in ("attention", "gradients") and (model is None or text is None):
+    needs_text = kind == "attention" or (kind == "gradients" and model is not None)
+    if needs_text and (model is None or text is None):
         raise ConfigError(f"{kind} needs a model and a text; e.g. transformer plot {kind} runs/first 'A man sleeps.'")
     if kind == "scaling" and model is None:
         raise ConfigError("scaling needs a file of results; e.g. transformer plot scaling scaling.json")
@@ -57,7 +59,9 @@ def plot(
             figure = figures.scaling(model or "")
         elif kind == "attention":
             figure = figures.attention(model or "", text or "", target=target, kind=block, layer=layer)
+        elif model is None:
+            figure = figures.untrained_gradients()
         else:
-            figure = figures.gradients(model or "", text or "", target=target)
+            figure = figures.gradients(model, text or "", target=target)
         figures.save(figure, output_path)
     typer.echo(f"wrote {output_path}")

@@ -164,7 +164,7 @@ def _dependencies(layer: str, n: int) -> tuple[int, int]:
 
     The former is the depth of the autograd graph of one layer. The graph shows `nn.LSTM` as a single operation, so the
     depth is that of `nn.LSTMCell` applied n times, which has n steps from the first to the last position by definition.
-    For the other layers, gradients tell how many must be stacked; convolutions are dilated, so that layer i reads every
+    For the other layers, gradients show how many must be stacked; convolutions are dilated, so that layer i reads every
     k^i-th position.
     """
     if layer == "recurrence":

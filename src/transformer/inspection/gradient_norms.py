@@ -1,11 +1,14 @@
 """Norms of gradients from layer to layer: of a model, and of untrained ones with other norms or no residual paths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from transformer.blocks import FeedForwardBlock, causal_mask, padding_mask
 from transformer.bundle import Bundle
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import make_steps
@@ -15,6 +18,15 @@ MAX_PARAMETERS: Final = 100_000_000
 """Largest model of which untrained ones of the same size are built for comparison."""
 SEED: Final = 1
 ORDERS: Final = {"pre": "pre-norm", "post": "post-norm"}
+UNTRAINED: Final[dict[str, Any]] = {
+    "d_model": 128, "h": 4, "d_ff": 512, "dropout": 0.0, "src_vocab_size": 1000, "tgt_vocab_size": 1000,
+    "share_embeddings": "all",
+}  # fmt: skip
+"""Sizes of the models of `norms_by_depth`."""
+SENTENCES: Final = (8, 20)
+"""Number and length of the random sentences that they read."""
+REPEATS: Final = 3
+"""Number of models whose norms are averaged."""
 
 
 def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
@@ -70,6 +82,37 @@ def untrained_norms(
             words = "untrained", ORDERS.get(order, ""), "" if residual else "without residual connections"
             series.append({"name": ", ".join(filter(None, words)), "values": norms(one)})
     return series
+
+
+def norms_by_depth(depths: Sequence[int] = (6, 12)) -> list[dict[str, Any]]:
+    """Returns the gradient norms of the second feed-forward matrix of each decoder layer of untrained models.
+
+    The models translate random sentences; there is one series for each order of norms and each number of layers.
+
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return [
+            {"name": f"{name}, {depth} layers", "values": _mean_norms(order, depth)}
+            for order, name in ORDERS.items()
+            for depth in depths
+        ]
+
+
+def _mean_norms(order: str, depth: int) -> list[float]:
+    chosen = family("transformer")
+    config = chosen.config.model_validate({**UNTRAINED, "N": depth, "norm_order": order})
+    total = torch.zeros(depth)
+    for _ in range(REPEATS):
+        model = chosen.build(config)
+        source, target, labels = torch.randint(4, UNTRAINED["src_vocab_size"], (3, *SENTENCES))
+        logits = model(source, target, padding_mask(source), causal_mask(target.size(1)))
+        F.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
+        decoder = model.get_submodule("decoder")
+        blocks = [module for module in decoder.modules() if isinstance(module, FeedForwardBlock)]
+        total += torch.stack([cast(Tensor, block.linear_2.weight.grad).norm() for block in blocks])
+    return (total / REPEATS).tolist()
 
 
 def _untrained(bundle: Bundle, order: str) -> Bundle:

@@ -10,7 +10,7 @@ import torch
 from transformer.blocks.positional import sinusoid
 from transformer.errors import ConfigError, DataError
 from transformer.inspection.complexity import TABLE, Cost, exponents
-from transformer.inspection.gradient_norms import compared_norms
+from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
 from transformer.inspection.passes import record_pass
 from transformer.inspection.steps import make_steps
 from transformer.pipelines.auto import read_model
@@ -151,6 +151,35 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axes.set(ylabel="norm of the gradient", title="gradient of the loss with respect to the output of each part")
     axes.legend(fontsize=7)
+    return figure
+
+
+def untrained_gradients(depths: Sequence[int] = (6, 12)) -> "Figure":
+    """Draws the gradient norms of the decoder layers of untrained models with pre-norm and post-norm.
+
+    Args:
+        depths: Numbers of layers.
+
+    Raises:
+        ConfigError: A number of layers is not in 2 to 48.
+
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
+    """
+    if not all(2 <= depth <= 48 for depth in depths):
+        raise ConfigError(f"depths={list(depths)} are not in 2 to 48; choose others")
+    figure = _figure(7.0, 4.2)
+    axes = figure.subplots()
+    for place, one in enumerate(norms_by_depth(depths)):
+        is_post = place >= len(depths)
+        layers = range(1, len(one["values"]) + 1)
+        axes.semilogy(layers, one["values"], "o-" if is_post else "s--", ms=4, color=f"C{place}", label=one["name"])
+    axes.set(
+        xlabel="decoder layer",
+        ylabel="norm of the gradient with respect to $W_2$",
+        title="gradients of untrained models",
+    )
+    axes.set_xticks(range(1, max(depths) + 1))
+    axes.legend(fontsize=8)
     return figure
 
 

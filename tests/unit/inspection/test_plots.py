@@ -57,6 +57,19 @@ def test_gradients_of_all_series_share_their_axis(tiny_run: Path) -> None:
     assert 3 not in lengths["untrained, post-norm"], "the output norm of the encoder"
 
 
+def test_gradients_of_untrained_models_grow_towards_the_output_with_post_norm_alone() -> None:
+    """Catches series with exchanged names, and the gradients of another matrix (Xiong et al. 2020, Fig. 3)."""
+    lines = plot.untrained_gradients((4,)).get_axes()[0].get_lines()
+    norms = {line.get_label(): list(line.get_ydata()) for line in lines}
+    post, pre = norms["post-norm, 4 layers"], norms["pre-norm, 4 layers"]
+    assert len(post) == len(pre) == 4
+    assert post == sorted(post)
+    assert post[-1] > 2 * post[0]
+    assert pre[-1] < pre[0]
+    with pytest.raises(ConfigError, match=r"depths=\[1\]"):
+        plot.untrained_gradients((1,))
+
+
 def test_exponents_are_those_of_the_times() -> None:
     """Catches exponents of length and width that are exchanged, or a fit to the short lengths."""
     costs = [Cost("convolution", n, d, 1e-9 * n**1.5 * d**2.5, 1.0, 1, 1, 1) for n in (8, 16, 32, 64) for d in (4, 8)]
