@@ -1,40 +1,110 @@
-"""Builds the compiled kernels; everything else is configured in pyproject.toml.
+"""Compiles the kernels and names the wheel; everything else is configured in pyproject.toml.
 
 The same sources are compiled for AVX-512 (with or without AMX) and for AVX2. The fastest variant that the processor
-supports is chosen when the kernels are loaded.
+supports is chosen when the kernels are loaded. The libraries are loaded by their paths and know nothing of Python, so
+one wheel serves every version of it.
 """
 
+import os
+import platform
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path("src/transformer/kernels/csrc")
 VARIANTS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
+HAS_KERNELS = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-class SerialBuildExt(build_ext):
-    """Builds one extension at a time, because the object files of both have the same names."""
+class BuildKernels(build_ext):
+    """Compiles all source files in parallel, and shows how many are done."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Returns the name of a library, which contains no version of Python."""
+        return f"{fullname.replace('.', os.sep)}.so"
+
+    def build_extensions(self) -> None:
+        """Compiles each source file once per variant, then links the libraries; failures leave PyTorch to compute."""
+        outdated = [extension for extension in self.extensions if self._is_outdated(extension)]
+        jobs = [(extension, source) for extension in outdated for source in extension.sources]
+        if not jobs:
+            return
+        self._done, self._lock, self._started, self._total = 0, Lock(), time.monotonic(), len(jobs)
+        try:
+            self._show("compiling the kernels")
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = list(pool.map(lambda job: self._compile(*job), jobs))
+            for extension in outdated:
+                own = [path for (other, _), path in zip(jobs, objects, strict=True) if other is extension]
+                path = self.get_ext_fullpath(extension.name)
+                self.compiler.link_shared_object(own, path, extra_postargs=["-s"], build_temp=self.build_temp)
+            self._show("compiled the kernels", "\n")
+        except Exception as error:
+            print(f"\nno kernels, so PyTorch computes all, more slowly: {error}", file=sys.stderr)
+
+    def _is_outdated(self, extension: Extension) -> bool:
+        target = Path(self.get_ext_fullpath(extension.name))
+        newest = max(Path(path).stat().st_mtime for path in [*extension.sources, *extension.depends, __file__])
+        return bool(self.force) or not target.exists() or target.stat().st_mtime < newest
+
+    def _compile(self, extension: Extension, source: str) -> str:
+        folder = Path(self.build_temp) / extension.name
+        [path] = self.compiler.compile(
+            [source], output_dir=str(folder), macros=extension.define_macros,
+            extra_postargs=extension.extra_compile_args, depends=extension.depends,
+        )  # fmt: skip
+        with self._lock:
+            self._done += 1
+            self._show("compiling the kernels")
+        return path
+
+    def _show(self, what: str, end: str = "") -> None:
+        seconds = time.monotonic() - self._started
+        start = "\r" if sys.stderr.isatty() else ""
+        if start or end or not self._done:
+            print(f"{start}{what}: {self._done} of {self._total} files, {seconds:.0f} s", end=end or ("" if start else "\n"),
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+
+class KernelWheel(bdist_wheel):
+    """A wheel for every Python 3 on the platform that the libraries were compiled for."""
 
     def finalize_options(self) -> None:
-        """Ignores the configured number of parallel jobs."""
+        """Marks the wheel as platform-dependent if it contains libraries."""
         super().finalize_options()
-        self.parallel = None
+        self.root_is_pure = not HAS_KERNELS
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Returns the tags of the wheel; the platform is the oldest Linux whose C library has all symbols needed."""
+        libraries = list(Path(self.bdist_dir or "").rglob("*.so"))
+        if not libraries:
+            return "py3", "none", "any"
+        symbols = b"".join(path.read_bytes() for path in libraries)
+        newest = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", symbols))
+        return "py3", "none", f"manylinux_2_{max(newest, 17)}_x86_64"
 
 
 setup(
-    cmdclass={"build_ext": SerialBuildExt},
+    cmdclass={"build_ext": BuildKernels, "bdist_wheel": KernelWheel},
     ext_modules=[
         Extension(
             f"transformer.kernels.{name}",
             sources=sorted(str(path) for path in FOLDER.glob("*.cpp")),
             depends=sorted(str(path) for path in FOLDER.glob("*.h")),
             define_macros=macros,
-            # The OpenMP runtime is the one loaded by torch. Without contraction, a sum is rounded the same way in every
-            # context.
-            extra_compile_args=["-std=c++17", "-O3", "-fopenmp", "-ffp-contract=off", "-Wno-maybe-uninitialized"],
-            optional=True,  # without a compiler, PyTorch computes the same functions
+            # Without contraction, a sum is rounded the same way in every context.
+            extra_compile_args=[
+                "-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-psabi",
+            ],
         )
-        for name, macros in VARIANTS.items()
+        for name, macros in (VARIANTS.items() if HAS_KERNELS else ())
     ],
-)
+)  # fmt: skip

@@ -36,6 +36,11 @@ class TaskConfig(Config):
         default="error", description="handling of bytes that are not valid UTF-8: error or replace"
     )
 
+    license: str | None = Field(default=None, description="license of the texts, recorded in the model")
+    attribution: str | None = Field(
+        default=None, description="names that the license of the texts requires, recorded in the model"
+    )
+
     @property
     def name(self) -> str:
         """Name of the corpus in messages."""

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import warnings
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -50,8 +51,8 @@ INSTRUCTION_SETS: Final = {
     "avx2": "AVX2 with FMA",
 }
 """Instruction sets with kernels, fastest first. The first one that the processor supports is used."""
-EXTENSION_MODULES: Final = {"amx": "_avx512", "avx512": "_avx512", "avx2": "_avx2"}
-"""Extension module for each instruction set. The AMX kernels are part of the AVX-512 module."""
+LIBRARIES: Final = {"amx": "_avx512.so", "avx512": "_avx512.so", "avx2": "_avx2.so"}
+"""Compiled library of each instruction set, beside this file. The AMX kernels are part of the one for AVX-512."""
 TORCH_CAPABILITIES: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
 """PyTorch's name of the CPU capability behind each instruction set. If the processor has it but the kernels cannot be
 loaded, a warning reports which slower kernels are used."""
@@ -135,10 +136,10 @@ def _load_for(name: str) -> ctypes.CDLL | None:
         OSError: The kernels are missing, have another version, or cannot be loaded.
         AttributeError: The library lacks a function, so it has another version.
     """
-    specification = importlib.util.find_spec(f"transformer.kernels.{EXTENSION_MODULES[name]}")
-    if specification is None or specification.origin is None:
+    path = Path(__file__).with_name(LIBRARIES[name])
+    if not path.exists():
         raise OSError("not compiled, or compiled before an update; reinstall with a C++ compiler available")
-    compiled = ctypes.CDLL(specification.origin)  # OpenMP comes from torch, so that both use the same threads
+    compiled = ctypes.CDLL(str(path))  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, symbol) for symbol in SIGNATURES):
         raise OSError("compiled from another version; reinstall")
     if not compiled.transformer_kernels_run_here():

@@ -12,11 +12,12 @@ from transformer.data.config import TaskConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
+from transformer.recipes import find_recipe
 from transformer.run.recipe_text import check_no_nul, parse_override, read_toml, split_list, takes_list
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
-UNKNOWN_KEY = "is not a key of a recipe; `transformer train --help` lists them"
+UNKNOWN_KEY = "is not a key of a recipe; `transformer recipes --keys` lists them"
 
 
 class Recipe(Config):
@@ -99,14 +100,15 @@ def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mappin
     """Reads a recipe file and applies overrides.
 
     Args:
-        path: Path of the TOML file; None starts from `values` alone.
+        path: Path of the TOML file, or the name of a recipe that comes with the package; None starts from `values`
+            alone.
         overrides: Strings of the form `section.key=value`, as for `--set`. A value that is not valid TOML is a string.
         values: Sections and keys from other sources, such as `--source`.
 
     Raises:
         ConfigError: The file cannot be read, or a key or value is invalid.
     """
-    tree: dict[str, Any] = {} if path is None else read_toml(path)
+    tree: dict[str, Any] = {} if path is None else read_toml(find_recipe(path))
     assignments = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
     assignments += map(parse_override, overrides)
     for section, key, value in assignments:

@@ -49,7 +49,7 @@ struct Piece {
 
 // Packs sixteen columns and units of a block. `stride` is the distance between columns if the inputs of a column are
 // contiguous (`is_along`), otherwise between inputs. The same holds below.
-void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to, long column, long u) {
+[[maybe_unused]] void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to, long column, long u) {
   const long width = piece.width, panel = piece.panel, inner = piece.inner;
   char* own = to + 4 * (column / panel * panel * 3 * piece.units + 3 * u * panel + column % panel);
   if (!is_along && width - column >= LANES && 2 * (u + LANES) <= inner) {  // the most frequent case
@@ -72,7 +72,7 @@ void lay_out_three(const float* from, long stride, bool is_along, const Piece& p
 }
 
 // Packs the whole block.
-void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
+[[maybe_unused]] void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
   if (is_along) {
     for (long column = 0; column < piece.width; column += LANES)
       for (long u = piece.first_unit; u < piece.end_unit; u += LANES) lay_out_three(from, stride, true, piece, to, column, u);
@@ -84,7 +84,7 @@ void lay_out_three(const float* from, long stride, bool is_along, const Piece& p
 
 // Packs `rows` rows, `apart` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
 // with zeros to whole tiles.
-void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
+[[maybe_unused]] void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
   Ints parts[3][16];
   for (long u = 0; 2 * u < inner; u += LANES)
     for (long start = 0; start < rows; start += LANES) {

@@ -1,0 +1,44 @@
+"""Models that are installed as Python packages, e.g. `transformer-model-en-de`."""
+
+import importlib.util
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Final
+
+GROUP: Final = "transformer.models"
+"""Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
+
+
+@dataclass(frozen=True)
+class InstalledModel:
+    """A model that is installed as a package.
+
+    Attributes:
+        name: Name by which commands find it.
+        folder: Folder of the bundle.
+        distribution: Name and version of the package.
+        license: License of the weights, as the package states it.
+    """
+
+    name: str
+    folder: Path
+    distribution: str
+    license: str
+
+
+def installed_models() -> dict[str, InstalledModel]:
+    """Returns the installed models by their names. No code of their packages is run."""
+    found = [_model(entry) for entry in entry_points(group=GROUP)]
+    return {model.name: model for model in sorted(filter(None, found), key=lambda model: model.name)}
+
+
+def _model(entry: EntryPoint) -> InstalledModel | None:
+    package = importlib.util.find_spec(entry.module)
+    if package is None or not package.submodule_search_locations or entry.dist is None:
+        return None
+    metadata = entry.dist.metadata
+    return InstalledModel(
+        entry.name, Path(package.submodule_search_locations[0]) / "bundle",
+        f"{entry.dist.name} {entry.dist.version}", metadata.get("License-Expression") or metadata.get("License") or "",
+    )  # fmt: skip
