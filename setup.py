@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -45,7 +44,7 @@ class BuildKernels(build_ext):
             for extension in outdated:
                 own = [path for (other, _), path in zip(jobs, objects, strict=True) if other is extension]
                 path = self.get_ext_fullpath(extension.name)
-                self.compiler.link_shared_object(own, path, extra_postargs=["-s"], build_temp=self.build_temp)
+                self.compiler.link_shared_object(own, path, extra_postargs=["-s"], target_lang="c++")
             self._show("compiled the kernels", "\n")
         except Exception as error:
             print(f"\nno kernels, so PyTorch computes all, more slowly: {error}", file=sys.stderr)
@@ -70,8 +69,8 @@ class BuildKernels(build_ext):
         seconds = time.monotonic() - self._started
         start = "\r" if sys.stderr.isatty() else ""
         if start or end or not self._done:
-            print(f"{start}{what}: {self._done} of {self._total} files, {seconds:.0f} s", end=end or ("" if start else "\n"),
-                  file=sys.stderr, flush=True)  # fmt: skip
+            text = f"{start}{what}: {self._done} of {self._total} files, {seconds:.0f} s"
+            print(text, end=end or ("" if start else "\n"), file=sys.stderr, flush=True)
 
 
 class KernelWheel(bdist_wheel):

@@ -21,12 +21,17 @@ Pair = tuple[str, str]
 
 NUMBER: Final = re.compile(r"(?<![\w.,:/-])\d+(?![\w.,:/-])")
 END: Final = re.compile(r"[.!?]+$")
-EMOJI: Final = ["😀", "😂", "👍", "❤️", "🎉", "🙏", "😢", "🔥", "👋", "🚀", "😅", "🤔", "✅", "☕", "🐱", ":)", ";-)", "<3"]
-ONSETS: Final = "b br ch d dr f fl g gr h j k kl l m n p qu r s sch sh st t tr v w x y z".split()
-VOWELS: Final = "a e i o u ai ei ia io ou ö ü é".split()
+EMOJI: Final = [
+    "😀", "😂", "👍", "❤️", "🎉", "🙏", "😢", "🔥", "👋", "🚀", "😅", "🤔", "✅", "☕", "🐱", ":)", ";-)", "<3",
+]  # fmt: skip
+ONSETS: Final = [
+    "b", "br", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "qu", "r", "s", "sch",
+    "sh", "st", "t", "tr", "v", "w", "x", "y", "z",
+]  # fmt: skip
+VOWELS: Final = ["a", "e", "i", "o", "u", "ai", "ei", "ia", "io", "ou", "ö", "ü", "é"]
 CODAS: Final = ["", "", "", "n", "r", "s", "l", "m", "k", "nd", "tt", "x", "ng", "ck"]
-HOSTS: Final = "example python shop my-site news wiki blog data-center mail city web2".split()
-DOMAINS: Final = "com org de net io co.uk eu info".split()
+HOSTS: Final = ["example", "python", "shop", "my-site", "news", "wiki", "blog", "data-center", "mail", "city", "web2"]
+DOMAINS: Final = ["com", "org", "de", "net", "io", "co.uk", "eu", "info"]
 
 
 def name(rng: random.Random) -> str:

@@ -1,9 +1,11 @@
 """The Transformer of "Attention Is All You Need": code as readable as the paper, ready for production."""
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from transformer.decoding import Search
     from transformer.errors import TransformerError
     from transformer.pipelines.auto import load
@@ -52,6 +54,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use (PEP 562), so that importing the package stays cheap."""
+    if name == "__version__":
+        return version("transformer")
     if name not in _MODULES:
         raise AttributeError(f"module 'transformer' has no attribute {name!r}")
     return getattr(import_module(f"transformer.{_MODULES[name]}"), name)

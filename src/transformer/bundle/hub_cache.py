@@ -1,10 +1,11 @@
-"""Lookup of models by their name on the Hugging Face Hub, in the cache on this machine; nothing is downloaded."""
+"""Lookup of models by name: installed packages, and the Hugging Face cache on this machine; nothing is downloaded."""
 
 import os
 import re
 from pathlib import Path
 from typing import Final
 
+from transformer.bundle.installed import KNOWN_MODELS, installed_models
 from transformer.errors import BundleError
 from transformer.models import family, family_names
 
@@ -12,17 +13,23 @@ REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def find_model(path: Path) -> Path:
-    """Returns a path that exists as it is, and for the name of a published model its folder in the cache.
+    """Returns a path that exists as it is, and the folder of a model that is installed or in the cache by its name.
 
     Raises:
-        BundleError: The path does not exist, nor a model of this name in the cache.
+        BundleError: The path does not exist, nor a model of this name.
     """
     name = path.as_posix()
     if path.exists() or path.is_symlink():
         return path
+    installed = installed_models()
+    if name in installed:
+        return installed[name].folder
+    if name in KNOWN_MODELS:
+        raise BundleError(f"the model {name} is not installed; run: pip install ./models/{name}, in a checkout")
     if REPOSITORY.fullmatch(name) and (snapshot := _snapshot(name)) is not None:
         return snapshot
-    message = f"{path} does not exist; give a bundle or a run folder"
+    names = f", or an installed model ({', '.join(installed)})" if installed else ""
+    message = f"{path} does not exist; give a bundle or a run folder{names}"
     if not _may_be_published(path):
         raise BundleError(message)
     folder = path.name

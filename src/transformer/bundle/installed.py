@@ -8,6 +8,8 @@ from typing import Final
 
 GROUP: Final = "transformer.models"
 """Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
+KNOWN_MODELS: Final = ("en-de", "de-en")
+"""Models of this project, each a package in the folder `models` of a checkout."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,14 @@ class InstalledModel:
 
 def installed_models() -> dict[str, InstalledModel]:
     """Returns the installed models by their names. No code of their packages is run."""
-    found = [_model(entry) for entry in entry_points(group=GROUP)]
-    return {model.name: model for model in sorted(filter(None, found), key=lambda model: model.name)}
+    models = filter(None, map(_model, entry_points(group=GROUP)))
+    return {model.name: model for model in sorted(models, key=lambda model: model.name)}
 
 
 def _model(entry: EntryPoint) -> InstalledModel | None:
     package = importlib.util.find_spec(entry.module)
     if package is None or not package.submodule_search_locations or entry.dist is None:
         return None
-    metadata = entry.dist.metadata
-    return InstalledModel(
-        entry.name, Path(package.submodule_search_locations[0]) / "bundle",
-        f"{entry.dist.name} {entry.dist.version}", metadata.get("License-Expression") or metadata.get("License") or "",
-    )  # fmt: skip
+    folder = Path(package.submodule_search_locations[0]) / "bundle"
+    license = str(entry.dist.metadata.json.get("license_expression", ""))
+    return InstalledModel(entry.name, folder, f"{entry.dist.name} {entry.dist.version}", license)

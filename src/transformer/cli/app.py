@@ -19,6 +19,7 @@ COMMANDS: Final = (
     "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
     "recipes", "models", "doctor",
 )  # fmt: skip
+PROGRAM: Final = "transformer"
 MODULES: Final = {"import": "import_model"}
 """Each command is a function in a module of the same name, except those whose name is a Python keyword."""
 
@@ -29,7 +30,6 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         name="transformer",
         help="Train a translation model on two text files and translate with it. Other text and image models work too.",
         epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -41,7 +41,18 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     return app
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
 def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version and exit", callback=_show_version, is_eager=True)
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
     """Options of all commands; `main` checks for --debug itself."""
@@ -55,7 +66,7 @@ def main() -> None:
     open_streams()
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        code = make_app([command] if command in COMMANDS else COMMANDS)(standalone_mode=False)
+        code = make_app([command] if command in COMMANDS else COMMANDS)(prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
+from transformer.cli.kernel_note import note_missing_kernels
 from transformer.errors import ConfigError
 
 
@@ -23,6 +24,7 @@ def loaded(model: Path, wanted: type | UnionType, name: str, **options: Any) -> 
     from transformer.runtime.allocator import retain_heap
 
     retain_heap()
+    note_missing_kernels()
     pipeline: Any = load(model, **options)
     if not isinstance(pipeline, wanted):
         raise ConfigError(f"{model} is not a {name}; see `transformer info {model}` for its task")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from transformer.cli.kernel_note import note_missing_kernels
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Loading:
         """Loads the translator of a model."""
         from transformer.pipelines.auto import load_translator  # loads torch
 
+        note_missing_kernels()
         if self.split is not None:
             options["split"] = self.split
         return load_translator(

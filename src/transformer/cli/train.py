@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -19,8 +20,23 @@ from transformer.run.recipe import load_recipe
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
+MAIN_KEYS = (
+    "tokenizer.vocab_size", "model.preset", "model.dropout", "training.max_steps", "training.batch_tokens",
+    "training.learning_rate", "training.patience", "training.average_last", "training.seed", "data.validation_source",
+)  # fmt: skip
+"""The keys that are most often set; `transformer recipes --keys` lists all."""
+
 
 def train_help() -> str:
+    """Returns the keys of a recipe that are most often set, with their defaults and descriptions."""
+    lines = [line for line in recipe_keys().splitlines() if line.startswith(tuple(f"- {key} " for key in MAIN_KEYS))]
+    return "\n".join([
+        "Keys for --set and recipes, of which transformer recipes --keys lists all:", "", *lines, "",
+        "Example: transformer train --source corpus.en --target corpus.de --run runs/first",
+    ])  # fmt: skip
+
+
+def recipe_keys() -> str:
     """Returns a list of all recipe keys with their defaults and descriptions."""
     sections: dict[str, type[Config]] = {
         "data": DataConfig,
@@ -41,8 +57,7 @@ def train_help() -> str:
     others = ", ".join(name for name in family_names() if name != "transformer")
     return "\n".join([
         "Recipe keys:", "", *lines, "",
-        f"Other families ({others}) have their own keys: see transformer info FAMILY.", "",
-        "Example: transformer train recipes/multi30k-en-de.toml --run run",
+        f"Other families ({others}) have their own keys: see transformer info FAMILY.",
     ])  # fmt: skip
 
 
@@ -93,7 +108,9 @@ TargetLanguage = Annotated[
 
 
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="recipe file (TOML), or name of a recipe: see transformer recipes")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
     target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
     pairs: Annotated[
@@ -148,6 +165,7 @@ def train(
 
     from transformer.run.train import train as train_run  # loads torch
 
+    note_missing_kernels()
     result = train_run(loaded, folder, fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
         step = result.progress.step

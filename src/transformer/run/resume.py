@@ -32,7 +32,10 @@ WHERE = ("threads", "device", "distribution", "rank_seconds", "activation_checkp
 MAY_CHANGE = frozenset(
     [
         *(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)),
-        *(f"data.{key}" for key in ("prepared", "workers", "source_language", "target_language", "license", "attribution")),
+        *(
+            f"data.{key}"
+            for key in ("prepared", "workers", "source_language", "target_language", "license", "attribution")
+        ),
     ]
 )
 """Keys that may change when a run is resumed; all others affect what a step computes."""

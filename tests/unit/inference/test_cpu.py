@@ -272,7 +272,7 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.unavailable_reason", lambda: "not compiled")
     monkeypatch.setattr(f"{module}.instruction_set", lambda: None)
     assert choose_precision("auto") == "float32"
-    assert describe_precision("float32", 1) == "float32 on 1 thread; without compiled kernels: not compiled"
+    assert describe_precision("float32", 1) == "float32 on 1 thread, without compiled kernels"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
         choose_precision("int4")
 

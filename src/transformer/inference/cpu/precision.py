@@ -32,5 +32,4 @@ def describe_precision(precision: Precision, workers: int) -> str:
     """Describes the precision and the number of processes or threads, for the output of a command."""
     threads = torch.get_num_threads()
     units = f"up to {workers} processes" if workers > 1 else f"{threads} threads" if threads > 1 else "1 thread"
-    reason = unavailable_reason()
-    return f"{precision} on {units}" + (f"; without compiled kernels: {reason}" if reason else "")
+    return f"{precision} on {units}{'' if unavailable_reason() is None else ', without compiled kernels'}"

@@ -1,0 +1,50 @@
+"""`transformer models`: lists the models that are installed."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from transformer.bundle.installed import InstalledModel
+
+EPILOG = "Example: transformer models, then transformer translate en-de"
+
+
+def models(as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False) -> None:
+    """List the models that are installed, each with its size, license and attribution.
+
+    Their names stand wherever a command takes a model. A model is installed as a Python package, e.g. by
+    `pip install ./models/en-de`.
+    """
+    from transformer.bundle.installed import KNOWN_MODELS, installed_models  # loads torch
+
+    installed = {name: _facts(model) for name, model in installed_models().items()}
+    if as_json:
+        typer.echo(json.dumps(installed, ensure_ascii=False, indent=2))
+        return
+    for name, facts in installed.items():
+        typer.echo(name)
+        for key, value in facts.items():
+            typer.echo(f"  {key:<12} {value}")
+    for name in KNOWN_MODELS:
+        if name not in installed:
+            typer.echo(f"{name}\n  not installed; run: pip install ./models/{name}, in a checkout")
+
+
+def _facts(model: "InstalledModel") -> dict[str, Any]:
+    """Returns what a user should know of a model; only its small files are read."""
+    provenance = json.loads((model.folder / "provenance.json").read_text(encoding="utf-8"))
+    data = provenance.get("recipe", {}).get("data", {})
+    scores = provenance.get("validation", {}).get("scores", {})
+    size = sum(path.stat().st_size for path in model.folder.rglob("*") if path.is_file())
+    facts = {
+        "package": model.distribution,
+        "languages": " to ".join(provenance.get("languages", {}).values()),
+        "size": f"{size / 1e6:.1f} MB",
+        "scores": ", ".join(f"{name} {value:.1f}" for name, value in scores.items()),
+        "license": model.license,
+        "data": "; ".join(filter(None, (data.get("attribution"), data.get("license")))),
+        "folder": str(model.folder),
+    }
+    return {key: value for key, value in facts.items() if value}
