@@ -7,7 +7,7 @@ import torch
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle
-from transformer.inspection.passes import Example, Pass
+from transformer.inspection.passes import Example, Pass, Picture
 from transformer.models import family
 
 FAMILIES = ["transformer", "transformer-post", "marian", "t5", "gpt", "llama", "bert", "vit"]
@@ -65,6 +65,7 @@ def example(bundle: Bundle, length: int = 7) -> Example:
             tokens={"T": ["[class]", "1,1", "1,2", "2,1", "2,2"]},
             labels=torch.tensor([1]),
             names=names,
+            picture=Picture((0.25,), (0.5,), (3, 3)),
         )
     if kind == "encoder":
         return Example(

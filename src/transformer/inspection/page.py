@@ -114,6 +114,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
         "parts": _parts(steps),
         "attention": _attention(entries),
         "positions": _positions(recorded, tensors),
+        "picture": _picture(recorded, tensors),
         "probabilities": _probabilities(recorded),
         "changes": {**asdict(recorded.changes), "mask_source": list(recorded.changes.mask_source)},
         "gradient_norms": gradient_norms or [],
@@ -197,6 +198,16 @@ def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, int] | None:
     return None
 
 
+def _picture(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
+    """Returns the picture that a model of images reads, and its grid of patches."""
+    example = recorded.example
+    if example.picture is None:
+        return None
+    pixels = example.inputs["image"]
+    grid = [size // side for size, side in zip(pixels.shape[-2:], example.picture.patch, strict=True)]
+    return {"tensor": tensors.add(pixels, example.axes["image"]), "grid": grid, **asdict(example.picture)}
+
+
 def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
     p = (recorded.logits / recorded.changes.temperature).softmax(dim=-1)
     best = p.topk(min(TOP, p.size(-1)), dim=-1)
@@ -222,7 +233,7 @@ def json_for_script(facts: dict[str, Any]) -> str:
 
 
 SCRIPTS: Final = (
-    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "steps.js", "plots.js",
+    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "picture.js", "steps.js", "plots.js",
     "changes.js", "inspect.js",
 )  # fmt: skip
 """Files of the page's script, in the order in which they are joined."""

@@ -41,6 +41,21 @@ class Changes:
             raise ConfigError(f"temperature={self.temperature} is not in 0.01 to 100; choose another")
 
 
+@dataclass(frozen=True)
+class Picture:
+    """The normalization and the patches by which pixels become the input of a model.
+
+    Attributes:
+        mean: Mean that was subtracted, one for all channels or one each.
+        deviation: Standard deviation that was divided by, one for all channels or one each.
+        patch: Height and width of a patch in pixels.
+    """
+
+    mean: Sequence[float]
+    deviation: Sequence[float]
+    patch: tuple[int, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """Input of a model, and what it should predict.
@@ -52,6 +67,7 @@ class Example:
         tokens: Printable tokens along each axis of positions, by the letter of the axis.
         labels: Token or class that should be predicted at each scored position; None for the most probable one.
         names: Function that returns printable tokens or classes.
+        picture: How the input `image` is shown; None for texts.
     """
 
     compute: Callable[[Any, dict[str, Tensor]], Tensor]
@@ -60,6 +76,7 @@ class Example:
     tokens: dict[str, list[str]]
     labels: Tensor | None
     names: Callable[[Sequence[int]], list[str]]
+    picture: Picture | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +279,7 @@ def image_example(bundle: Bundle, path: str, target: str | None) -> Example:
         tokens={"T": ["[class]", *patches]},
         labels=labels,
         names=names,
+        picture=Picture(config["mean"], config["deviation"], config["patch_size"]),
     )
 
 

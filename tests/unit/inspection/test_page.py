@@ -1,4 +1,3 @@
-import importlib.util
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,16 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inspected import FAMILIES, names, recorded
+from opened import NEEDS_BROWSER, go, open_page
 from samples import fast_first
 from transformer.inspection.gradient_norms import compared_norms
 from transformer.inspection.page import PageData, page_data, render
 from transformer.inspection.passes import Example, Pass
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="needs playwright"),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}"),
-]
+pytestmark = NEEDS_BROWSER
 
 CELLS = """async (places) => {
   const all = [];
@@ -69,39 +65,10 @@ def data() -> PageData:
     return page_data(one, compared_norms(one))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
 def opened(browser: Any, data: PageData, tmp_path: Path) -> Iterator[Any]:
     """Yields the page of the translation, as a file; anything that a browser complains of fails the test."""
     yield from open_page(browser, render(data), tmp_path)
-
-
-def open_page(browser: Any, html: str, folder: Path, **options: Any) -> Iterator[Any]:
-    (folder / "page.html").write_text(html, encoding="utf-8")
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
-    page, complaints = context.new_page(), []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith("file:") else None)
-    page.goto((folder / "page.html").as_uri())
-    page.wait_for_selector("body[data-shown]")
-    yield page
-    context.close()
-    assert complaints == []
-
-
-def go(page: Any, address: str) -> None:
-    page.evaluate("address => { location.hash = address; }", address)
-    page.wait_for_selector(f"body[data-shown='#{address}']")
 
 
 def random_places(data: PageData, count: int) -> tuple[list[list[Any]], list[float], set[str]]:

@@ -5,7 +5,7 @@ function changesForm() {
   if (!window.INSPECTOR.served) return null;
   const now = facts.changes;
   const field = (name, label, value, properties = {}) => el("label", { class: "field" }, el("span", {}, label), el("input", { name, value: value ?? "", ...properties }));
-  const tokens = (facts.tokens.T ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
+  const tokens = (facts.picture ? [] : facts.tokens.T ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
   const heads = facts.attention.map((one) => el("div", { class: "heads" },
     el("span", { class: "soft" }, `${capital(one.kind)}, layer ${one.layer}`),
     ...Array.from({ length: facts.tensors[one.tensor].shape[1] }, (_, head) => toggle(`mute-${one.module}-${head}`, `head ${head + 1}`, (now.mute_heads[one.module] ?? []).includes(head)))));
@@ -22,10 +22,10 @@ function changesForm() {
       }
     },
   },
-  field("text", "Text", facts.text, { required: true }),
+  field("text", facts.picture ? "Path of the image" : "Text", facts.text, { required: true }),
   facts.tokens.T_dec ? field("target", "Target (the model's own if empty)", facts.target) : null,
   field("temperature", "Temperature of the softmax over the vocabulary", now.temperature, { type: "number", min: 0.01, max: 100, step: "any" }),
-  el("fieldset", {}, el("legend", {}, "Hide source tokens from attention"), ...tokens),
+  tokens.length ? el("fieldset", {}, el("legend", {}, "Hide source tokens from attention"), ...tokens) : null,
   el("fieldset", {}, el("legend", {}, "Mute heads: their weights become zero"), ...heads),
   el("button", { type: "submit" }, "Compute"), message);
   return el("details", { class: "changes", open: isChanged() }, el("summary", {}, "What if …"), form);

@@ -293,6 +293,7 @@ class HeatMap {
     const place = cell ?? (document.activeElement === this.frame ? this.cursor : null);
     this.status.textContent = place
       ? `${this.options.describe(this.operand, this.index(...place))}: ${show(this.value(...place))}` : "";
+    markPatches(place ? tokensAt(this.operand, this.index(...place)) : []);
   }
 
   choose(cell) {

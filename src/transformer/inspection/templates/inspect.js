@@ -92,13 +92,26 @@ function showText() {
   const { model } = facts;
   const long = { class: "chips long", tabindex: "0", role: "region", "aria-label": "Tokens" };
   const chips = (list) => el("span", list.length > 60 ? long : { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
+  const patches = () => {
+    const made = chips(facts.tokens.T);
+    [...made.children].forEach((chip, token) => {
+      chip.addEventListener("pointerenter", () => markPatches([token]));
+      chip.addEventListener("pointerleave", () => markPatches([]));
+    });
+    return made;
+  };
   const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
   document.getElementById("model").textContent = [model.folder, model.family, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
   document.getElementById("sentence").replaceChildren(
-    ...sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))]),
+    ...(facts.picture ? [el("dt", {}, "Picture"), el("dd", { class: "input-picture" }, patches())] : sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))])),
     el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
     el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""));
   document.getElementById("summary").textContent = `Loss ${show(facts.loss.value)} · ${Object.values(facts.tokens).map((list) => list.length).join(" and ")} tokens`;
+}
+
+async function showPicture() {
+  const picture = await pictureFigure(112);
+  if (picture) document.querySelector(".input-picture").prepend(picture);
 }
 
 function showTabs() {
@@ -151,6 +164,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 for (const id of ["drawer", "text"]) document.getElementById(id).open = window.innerWidth >= 900;
 showText();
+showPicture();
 showTabs();
 document.getElementById("text").append(changesForm() ?? "");
 showPage();

@@ -47,7 +47,7 @@ async function attentionPage() {
   const cross = facts.attention.filter((entry) => entry.kind === "cross-attention");
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Attention"),
     el("p", {}, "The weights of every head, in the order of the layers: the darker a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
-    el("div", { class: "grids" }, ...groups), el("div", { class: "pair" }, detail, cross.length ? await alignment(cross) : null));
+    await pictureAttention(), el("div", { class: "grids" }, ...groups), el("div", { class: "pair" }, detail, cross.length ? await alignment(cross) : null));
   const last = cross.at(-1) ?? facts.attention.at(-1);
   if (last) await choose(last, 0);
   return { page, maps: { remove: () => map?.remove() } };

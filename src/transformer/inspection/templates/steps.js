@@ -47,6 +47,7 @@ function meaningOf(step, input) {
   if (writer) return el("span", {}, "from ", stepLink(writer));
   if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
   if (input.role === "m") return "mask: 1 where attention is not allowed";
+  if (input.symbol.includes("patches")) return "the normalized pixels of each patch";
   return input.symbol.includes("PE") ? "positional encoding, a constant table" : "a constant";
 }
 
@@ -71,6 +72,12 @@ function sourceLine(step) {
     ...(step.paper ? [el("dt", {}, "Paper"), el("dd", {}, step.paper)] : []),
     ...(step.file ? [el("dt", {}, "Code"), el("dd", {}, codeText(`${step.file}:${step.line}`))] : []),
     ...(step.module ? [el("dt", {}, "Module"), el("dd", {}, codeText(step.module))] : []));
+}
+
+/** Returns what stands beside a step: the picture that it reads, the arithmetic of a chosen number, and the source. */
+async function side(step, maps) {
+  const picture = isNarrow.matches ? null : await pictureFigure(168);
+  return el("div", { class: "side" }, picture, isNarrow.matches ? null : maps.aside, sourceLine(step));
 }
 
 function heading(step, tab) {
@@ -244,7 +251,7 @@ async function forwardPage(step) {
         isNarrow.matches ? maps.aside : null,
         el("section", { class: "maps" }, el("h3", {}, "Computed from"), ...inputs),
         isLogits ? probabilityTable() : null),
-      el("div", { class: "side" }, isNarrow.matches ? null : maps.aside, sourceLine(step))));
+      await side(step, maps)));
   if (view.y.shape.length) maps.chooseLargest();
   else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, [])));
   return { page, maps };
@@ -290,7 +297,7 @@ async function backwardPage(step) {
         ...sections.slice(0, 1), isNarrow.matches ? maps.aside : null, ...sections.slice(1),
         used.length ? el("section", { class: "maps" }, el("h3", {}, "Values of the forward pass that it needs"), ...used) : null,
         step.note ? el("p", { class: "note" }, step.note) : null),
-      el("div", { class: "side" }, isNarrow.matches ? null : maps.aside, sourceLine(step))));
+      await side(step, maps)));
   maps.chooseLargest(maps.maps.find((map) => map.explain && map.frame));
   return { page, maps };
 }
