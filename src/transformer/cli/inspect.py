@@ -24,6 +24,10 @@ def inspect(
     output_path: Annotated[
         Path | None, typer.Option("--output", help="write one HTML file instead of serving the page")
     ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="layers that the file shows, e.g. 1,6, or all; those that fit if not given", metavar="LIST"),
+    ] = None,
     port: Annotated[int, typer.Option(help="port on this machine; 0 chooses a free one", min=0, max=65535)] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="do not open a browser")] = False,
 ) -> None:
@@ -33,6 +37,8 @@ def inspect(
     attention of every layer and head. The page is served on 127.0.0.1 until Ctrl-C; `--output` writes a file that needs
     neither the server nor the model.
     """
+    if layers is not None and output_path is None:
+        raise ConfigError(f"layers={layers} is for a file, the served page shows all layers; add --output FILE")
     from transformer.pipelines.auto import read_model  # loads torch
 
     with shown_while(f"reading {model}"):
@@ -40,7 +46,7 @@ def inspect(
     if bundle.rounding_note:
         typer.echo(bundle.rounding_note, err=True)
     if output_path is not None:
-        _write(bundle, text, target, output_path)
+        _write(bundle, text, target, output_path, layers)
         return
     from transformer.inspection.server import Inspector, InspectorServer
 
@@ -57,9 +63,10 @@ def inspect(
         server.serve_forever()
 
 
-def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path) -> None:
+def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path, layers: str | None) -> None:
     """Writes the page of a pass to one file."""
     from transformer.inspection.gradient_norms import compared_norms, step_norms
+    from transformer.inspection.packing import parse_layers
     from transformer.inspection.page import page_data, render
     from transformer.inspection.passes import record_pass
     from transformer.storage.atomic import whole_file
@@ -67,6 +74,8 @@ def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path) -
     with shown_while("computing the passes"):
         recorded = record_pass(bundle, text, target)
         data = page_data(recorded, compared_norms(recorded, step_norms))
+        numbers = None if layers is None else parse_layers(layers, data.facts)
+        page = render(data, layers=numbers).encode()
     with whole_file(output_path) as file:
-        file.write(render(data).encode())
+        file.write(page)
     typer.echo(f"next: open {output_path} in a browser")

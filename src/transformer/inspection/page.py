@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
@@ -12,13 +12,17 @@ import numpy as np
 from torch import Tensor
 
 from transformer.blocks.positional import PositionalEncoding
+from transformer.inspection.packing import packed
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
 
-MAX_EMBEDDED: Final = 4_200_000
-"""Size in bytes, once compressed, up to which tensors are embedded in a page."""
-COMPRESSED_SHARE: Final = 0.8
+MAX_PAGE: Final = 6_000_000
+"""Size in bytes up to which a page embeds what fits."""
+LARGE_TABLE: Final = 500_000
+"""Numbers of a table of tokens, e.g. the embedding, above which a page has those rows alone that it needs."""
+MAX_ROWS: Final = 256
+"""Number of rows of a large output projection that a page has."""
 TOP: Final = 8
 """Number of the most probable tokens that are listed at each position."""
 POSITIONS: Final = 100
@@ -45,34 +49,22 @@ class PageData:
     facts: dict[str, Any]
     tensors: list[Tensor]
 
-    def packed(self, limit: int = MAX_EMBEDDED) -> tuple[str, list[int]]:
-        """Returns tensors in base64, and the offset of each among the numbers; -1 for those that do not fit.
-
-        The bytes of all numbers are stored plane by plane, which compresses better, and deflated. Small tensors go
-        first; tensors of the same numbers in other shapes are stored once.
-        """
-        offsets = [-1] * len(self.tensors)
-        total, parts = 0, []
-        known: dict[bytes, int] = {}
-        for index in sorted(range(len(self.tensors)), key=lambda index: self.tensors[index].numel()):
-            numbers = self.numbers(index)
-            content = numbers.tobytes()
-            if content not in known:
-                if (total + numbers.size) * 4 * COMPRESSED_SHARE > limit:
-                    break
-                known[content] = total
-                total += numbers.size
-                parts.append(numbers)
-            offsets[index] = known[content]
-        flat = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        planes = flat.view(np.uint8).reshape(-1, 4).T.copy()
-        deflated = zlib.compressobj(9, wbits=-15)
-        data = deflated.compress(planes.tobytes()) + deflated.flush()
-        return base64.b64encode(data).decode(), offsets
-
     def numbers(self, index: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Returns the numbers of a tensor."""
-        return self.tensors[index].detach().float().contiguous().numpy().ravel().astype("<f4")
+        """Returns the numbers of a tensor, of a large table those of the rows that the page has."""
+        rows = self.facts["tensors"][index].get("rows")
+        return _flat_numbers(self.tensors[index] if rows is None else self.tensors[index][rows])
+
+    def slice(self, index: int, axis: int, place: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Returns one row (axis 0) or column (axis 1) of a tensor.
+
+        Raises:
+            IndexError: It has no such row or column.
+        """
+        return _flat_numbers(self.tensors[index].select(axis, place))
+
+
+def _flat_numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return tensor.detach().float().contiguous().numpy().ravel().astype("<f4")
 
 
 class _Tensors:
@@ -82,15 +74,28 @@ class _Tensors:
         self.tensors: list[Tensor] = []
         self.entries: list[dict[str, Any]] = []
         self._numbers: dict[Any, int] = {}
+        self._rows: list[dict[int, str] | None] = []
 
-    def add(self, tensor: Tensor, axes: tuple[str, ...]) -> int:
+    def add(self, tensor: Tensor, axes: tuple[str, ...], rows: dict[int, str] | None = None) -> int:
+        """Returns the number of a tensor; of a large table, only the named rows are needed."""
         values = tensor.detach().float().contiguous()
-        key = tuple(values.shape), axes, values.numpy().tobytes()
+        key = tuple(values.shape), axes, hashlib.blake2b(values.numpy().tobytes()).digest()
         if key not in self._numbers:
             self._numbers[key] = len(self.tensors)
             self.tensors.append(values)
             self.entries.append({"shape": list(values.shape), "axes": list(axes)})
-        return self._numbers[key]
+            self._rows.append({} if rows is not None else None)
+        number = self._numbers[key]
+        known = self._rows[number]
+        self._rows[number] = None if known is None or rows is None else rows | known
+        return number
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Returns shape and axes of each tensor, and the rows of large tables with their names."""
+        return [
+            entry if rows is None else entry | {"rows": sorted(rows), "names": [rows[row] for row in sorted(rows)]}
+            for entry, rows in zip(self.entries, self._rows, strict=True)
+        ]
 
 
 def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None) -> PageData:
@@ -102,7 +107,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
     """
     steps = make_steps(recorded)
     tensors = _Tensors()
-    entries = [_step_facts(step, index, tensors) for index, step in enumerate(steps)]
+    entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
     facts = {
         "model": _model_facts(recorded),
         "axes": MEANINGS,
@@ -118,7 +123,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
         "probabilities": _probabilities(recorded),
         "changes": {**asdict(recorded.changes), "mask_source": list(recorded.changes.mask_source)},
         "gradient_norms": gradient_norms or [],
-        "tensors": tensors.entries,
+        "tensors": tensors.facts(),
     }
     return PageData(facts, tensors.tensors)
 
@@ -135,14 +140,14 @@ def _model_facts(recorded: Pass) -> dict[str, Any]:
     }
 
 
-def _step_facts(step: Step, index: int, tensors: _Tensors) -> dict[str, Any]:
+def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> dict[str, Any]:
     operation = step.operation
     attributes: dict[str, Any] = {
         key: str(value) if value in (float("inf"), float("-inf")) else value
         for key, value in operation.attributes.items()
         if key != "origin"
     }
-    inputs = [_operand(part, tensors) for part in step.inputs]
+    inputs = [_operand(part, tensors, _needed_rows(step, part, recorded)) for part in step.inputs]
     if operation.kind == "rearrange":
         attributes["origin"] = tensors.add(operation.attributes["origin"], ())
     return {
@@ -154,14 +159,34 @@ def _step_facts(step: Step, index: int, tensors: _Tensors) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operand(part: Operand, tensors: _Tensors) -> dict[str, Any]:
+def _operand(part: Operand, tensors: _Tensors, rows: dict[int, str] | None = None) -> dict[str, Any]:
     gradient = part.gradient
     norm = None if gradient is None else float(gradient.norm())
     return {
         "role": part.role, "symbol": mathml(part.symbol), "axes": list(part.axes), "shape": list(part.tensor.shape),
-        "parameter": part.parameter, "tensor": tensors.add(part.tensor, part.axes), "gradient_norm": norm,
+        "parameter": part.parameter, "tensor": tensors.add(part.tensor, part.axes, rows), "gradient_norm": norm,
         "gradient": None if gradient is None or part.parameter else tensors.add(gradient, part.axes),
     }  # fmt: skip
+
+
+def _needed_rows(step: Step, part: Operand, recorded: Pass) -> dict[int, str] | None:
+    """Returns the rows of a large table that a page needs, with their names; None for other tensors.
+
+    These are the tokens that are looked up, the right tokens, and the most probable ones.
+    """
+    kind, example = step.operation.kind, recorded.example
+    if not part.parameter or part.role != "w" or part.tensor.dim() != 2 or part.tensor.numel() <= LARGE_TABLE:
+        return None
+    if kind == "embedding":
+        ids = next(one for one in step.inputs if one.role == "t")
+        looked_up = ids.tensor.flatten().tolist()
+        names = example.tokens.get(ids.axes[-1], [])
+        return dict(zip(looked_up, names if len(names) == len(looked_up) else map(str, looked_up), strict=True))
+    if kind == "linear" and step.output.axes[-1] == "V":
+        best = recorded.logits.topk(TOP, dim=-1).indices.T.flatten().tolist()
+        rows = list(dict.fromkeys([*recorded.labels.tolist(), *best]))[:MAX_ROWS]
+        return dict(zip(rows, example.names(rows), strict=True))
+    return None
 
 
 def _parts(steps: list[Step]) -> list[dict[str, Any]]:
@@ -226,7 +251,7 @@ def mathml(latex: str) -> str:
     return convert(latex)
 
 
-def json_for_script(facts: dict[str, Any]) -> str:
+def json_for_script(facts: Any) -> str:
     """Returns JSON that may stand inside a script element."""
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<\u2028\u2029"})
@@ -239,13 +264,14 @@ SCRIPTS: Final = (
 """Files of the page's script, in the order in which they are joined."""
 
 
-def render(data: PageData, *, token: str = "", limit: int = MAX_EMBEDDED) -> str:
+def render(data: PageData, *, token: str = "", limit: int | None = None, layers: Sequence[int] | None = None) -> str:
     """Returns the page as one self-contained file.
 
     Args:
         data: What it shows.
         token: Token by which the page asks its server for tensors that are not embedded; empty for a file.
-        limit: Size in bytes, once compressed, up to which tensors are embedded.
+        limit: Size in bytes, once compressed, up to which tensors are embedded; default: what keeps the page small.
+        layers: Numbers of the layers to embed, whatever their size; default: those that fit.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
     from markupsafe import Markup
@@ -254,11 +280,14 @@ def render(data: PageData, *, token: str = "", limit: int = MAX_EMBEDDED) -> str
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
     script = "\n".join(scripts)
-    numbers, offsets = data.packed(limit)
+    facts = json_for_script(data.facts)
+    if limit is None:
+        limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 3 // 4)
+    numbers, offsets = packed(data.facts, data.numbers, limit, layers)
     values: dict[str, Any] = {
         "style": Markup(style), "style_hash": _content_hash(style),
         "script": Markup(script), "script_hash": _content_hash(script),
-        "facts": Markup(json_for_script(data.facts | {"offsets": offsets})),
+        "facts": Markup(facts), "offsets": Markup(json_for_script(offsets)),
         "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
         "numbers": numbers,
         "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",

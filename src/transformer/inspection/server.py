@@ -71,13 +71,22 @@ class Inspector:
         return self._passes[name]
 
     def tensor(self, name: str, index: int) -> bytes:
-        """Returns the numbers of a tensor in little-endian float32.
+        """Returns the numbers of a tensor in little-endian float32; of a large table, the rows that the page shows.
 
         Raises:
             KeyError: The pass is no longer kept.
             IndexError: It has no such tensor.
         """
         return self._passes[name].numbers(index).tobytes()
+
+    def slice(self, name: str, index: int, axis: int, place: int) -> bytes:
+        """Returns one row (axis 0) or column (axis 1) of a tensor in little-endian float32.
+
+        Raises:
+            KeyError: The pass is no longer kept.
+            IndexError: It has no such tensor, row or column.
+        """
+        return self._passes[name].slice(index, axis, place).tobytes()
 
 
 class InspectorServer(ThreadingHTTPServer):
@@ -154,6 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
         _, kind, name, index = path.split("/")
         if kind != "tensor":
             raise KeyError(kind)
+        for axis, key in enumerate(("row", "column")):
+            if key in query:
+                return inspector.slice(name, int(index), axis, int(query[key][0])), "application/octet-stream"
         return inspector.tensor(name, int(index)), "application/octet-stream"
 
     def _post(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:

@@ -21,14 +21,20 @@ def server(tiny_run: Path) -> Iterator[InspectorServer]:
 
 
 def ask(
-    server: InspectorServer, path: str, body: object = None, host: str = "", origin: str = "", token: str | None = None
+    server: InspectorServer,
+    path: str,
+    body: object = None,
+    host: str = "",
+    origin: str = "",
+    token: str | None = None,
+    query: str = "",
 ) -> tuple[int, bytes]:
     """Sends one request and returns status and body."""
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     headers = {"Host": host or f"127.0.0.1:{server.server_port}"} | ({"Origin": origin} if origin else {})
     content = None if body is None else json.dumps(body)
     token = parse_qs(urlsplit(server.address).query)["token"][0] if token is None else token
-    connection.request("GET" if body is None else "POST", f"{path}?token={token}", content, headers)
+    connection.request("GET" if body is None else "POST", f"{path}?token={token}&{query}", content, headers)
     response = connection.getresponse()
     result = response.status, response.read()
     connection.close()
@@ -59,6 +65,13 @@ def test_tensors_are_sent_as_numbers(server: InspectorServer) -> None:
     weights = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{index}")[1], "<f4")
     rows = weights.reshape(facts["tensors"][index]["shape"]).sum(axis=-1)
     np.testing.assert_allclose(rows, 1.0, rtol=1e-6)
+    matrix = next(one for one in facts["steps"] if one["kind"] == "linear")["inputs"][1]["tensor"]
+    rows, columns = facts["tensors"][matrix]["shape"]
+    whole = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}")[1], "<f4").reshape(rows, columns)
+    for query, expected in (("row=3", whole[3]), ("column=5", whole[:, 5])):
+        found = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}", query=query)[1], "<f4")
+        np.testing.assert_array_equal(found, expected)
+    assert ask(server, f"/tensor/{facts['pass']}/{matrix}", query=f"row={rows}")[0] == 404
     assert ask(server, f"/tensor/{facts['pass']}/99999")[0] == ask(server, "/tensor/none/0")[0] == 404
 
 

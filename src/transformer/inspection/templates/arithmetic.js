@@ -5,11 +5,32 @@
 
 const product = (shape) => shape.reduce((total, size) => total * size, 1);
 const range = (count) => Array.from({ length: count }, (_, index) => index);
-const flatten = (shape, index) => index.reduce((flat, at, axis) => flat * shape[axis] + at, 0);
-const unflatten = (shape, flat) =>
-  shape.map((size, axis) => Math.floor(flat / product(shape.slice(axis + 1))) % size);
-const at = (operand, index) => operand.values[flatten(operand.shape, index)];
-const total = (numbers) => numbers.reduce((sum, number) => sum + number, 0);
+function flatten(shape, index) {
+  let flat = 0;
+  for (let axis = 0; axis < index.length; axis += 1) flat = flat * shape[axis] + index[axis];
+  return flat;
+}
+function unflatten(shape, flat) {
+  const index = new Array(shape.length);
+  for (let axis = shape.length - 1, rest = flat; axis >= 0; axis -= 1) {
+    index[axis] = rest % shape[axis];
+    rest = Math.floor(rest / shape[axis]);
+  }
+  return index;
+}
+
+/** Returns a number of an operand; of a large table, only some rows are there, and the slices that were asked for. */
+function at(operand, index) {
+  if (!operand.rows) return operand.values[flatten(operand.shape, index)];
+  const [row, column] = index, place = operand.places.get(row);
+  if (place !== undefined) return operand.values[place * operand.shape[1] + column];
+  return operand.slices[0].get(row)?.[column] ?? operand.slices[1].get(column)?.[row];
+}
+function total(numbers) {
+  let sum = 0;
+  for (const number of numbers) sum += number;
+  return sum;
+}
 const mean = (numbers) => total(numbers) / numbers.length;
 
 /** Shows a number in a few characters. */

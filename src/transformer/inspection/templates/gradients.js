@@ -179,28 +179,42 @@ function backwardCell(v, input, index) {
 
 const hasBackward = (kind, role) => kind === "rearrange" || Boolean(BACKWARD[kind]?.[role]);
 
-/** Returns the whole gradient of a parameter. */
+/** Returns the sums over all rows of dy, each times the normalized row for the scale of a norm: `backRows` of all columns. */
+function rowSums(v, width, times) {
+  const sums = new Float64Array(width);
+  for (let start = 0; start < v.dy.values.length; start += width) {
+    const hats = times ? normalized(v, Array.from(v.x.values.subarray(start, start + width))).hats : null;
+    for (let k = 0; k < width; k += 1) sums[k] += v.dy.values[start + k] * (hats ? hats[k] : 1);
+  }
+  return Float32Array.from(sums);
+}
+
+/** Returns the whole gradient of a parameter; of a large table, that of the rows that are there. */
 function parameterGradient(v, input) {
-  const shape = input.shape, width = shape.at(-1), result = new Float32Array(product(shape));
+  const shape = input.rows ? [input.rows.length, input.shape[1]] : input.shape;
+  const width = shape.at(-1), result = new Float32Array(product(shape));
   if (v.kind === "linear" && input.role === "w") {
-    const units = shape[0], rows = v.dy.values.length / units;
+    const units = input.shape[0], rows = v.dy.values.length / units;
     const sums = new Float64Array(width);
-    for (let unit = 0; unit < units; unit += 1) {
+    for (let place = 0; place < shape[0]; place += 1) {
+      const unit = input.rows ? input.rows[place] : place;
       sums.fill(0);
       for (let row = 0; row < rows; row += 1) {
         const dy = v.dy.values[row * units + unit];
         if (dy) for (let k = 0; k < width; k += 1) sums[k] += dy * v.x.values[row * width + k];
       }
-      result.set(sums, unit * width);
+      result.set(sums, place * width);
     }
     return result;
   }
   if (v.kind === "embedding") {
-    v.t.values.forEach((row, place) => {
+    v.t.values.forEach((token, place) => {
+      const row = input.rows ? input.places.get(token) : token;
       for (let k = 0; k < width; k += 1) result[row * width + k] += v.dy.values[place * width + k];
     });
     return result;
   }
+  if (shape.length === 1 && ["linear", "layer_norm", "rms_norm"].includes(v.kind)) return rowSums(v, width, input.role === "w");
   for (let flat = 0; flat < result.length; flat += 1) result[flat] = backwardCell(v, input, unflatten(shape, flat)).value;
   return result;
 }

@@ -76,9 +76,9 @@ class HeatMap {
     this.scale = scaleOf(operand.values);
     const shape = operand.shape;
     this.isScalar = shape.length === 0;
-    this.rows = shape.length > 1 ? shape.at(-2) : 1;
+    this.rows = operand.rows?.length ?? (shape.length > 1 ? shape.at(-2) : 1);
     this.columns = shape.length ? shape.at(-1) : 1;
-    this.rowLabels = shape.length > 1 ? options.tokens(operand.axes.at(-2), this.rows) : undefined;
+    this.rowLabels = operand.names ?? (shape.length > 1 ? options.tokens(operand.axes.at(-2), this.rows) : undefined);
     this.columnLabels = shape.length ? options.tokens(operand.axes.at(-1), this.columns) : undefined;
     this.build();
     this.setLead(options.lead);
@@ -137,7 +137,14 @@ class HeatMap {
   value(row, column) { return this.operand.values[this.start + row * this.columns + column]; }
   index(row, column) {
     const count = this.operand.shape.length;
+    if (this.operand.rows) return [this.operand.rows[row], column];
     return count ? [...this.lead, row, column].slice(-count) : [];
+  }
+
+  /** Returns the row and the column in which an index is shown; the row is undefined if it is not there. */
+  placeOf(index) {
+    if (this.operand.rows) return [this.operand.places.get(index[0]), index[1]];
+    return index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0];
   }
 
   layout(width) {
@@ -312,7 +319,8 @@ class HeatMap {
     for (const place of reads) {
       const lead = place.slice(0, -2);
       if (lead.some((at, axis) => at !== this.lead[axis])) continue;
-      const [row, column] = place.length > 1 ? place.slice(-2) : [0, place[0] ?? 0];
+      const [row, column] = this.placeOf(place);
+      if (row === undefined) continue;
       this.marks ??= { rows: [row, row], columns: [column, column] };
       const { rows, columns } = this.marks;
       this.marks = { rows: [Math.min(rows[0], row), Math.max(rows[1], row)], columns: [Math.min(columns[0], column), Math.max(columns[1], column)] };
@@ -365,4 +373,4 @@ class HeatMap {
 const shortened = (label) => (label.length > 14 ? `${label.slice(0, 13)}…` : label);
 const niceStep = (least) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((step) => step >= least) ?? 10000;
 const leadKey = (axes, axis) => axes[axis] || `axis ${axis}`;
-const absentText = () => el("span", {}, "Not in this file: open with ", el("code", {}, "transformer inspect MODEL"), " to see it.");
+const absentText = () => el("span", {}, "Not in this file: open with ", el("code", {}, "transformer inspect MODEL TEXT"), " to see it.");

@@ -87,6 +87,12 @@ function closeDrawer() {
   if (window.innerWidth < 900) document.getElementById("drawer").open = false;
 }
 
+/** Returns the names of the parts whose numbers are missing, e.g. "Encoder layers 2, 3; Decoder layers 2, 3". */
+function absentNames() {
+  const stacks = Map.groupBy([...absentParts], (name) => name.replace(/ layer \d+$/, " layers"));
+  return [...stacks].map(([stack, names]) => (names.length > 1 ? `${stack} ${names.map((name) => name.match(/\d+$/)[0]).join(", ")}` : names[0])).join("; ");
+}
+
 /** Shows the text and the loss of the pass. */
 function showText() {
   const { model } = facts;
@@ -105,7 +111,8 @@ function showText() {
   document.getElementById("sentence").replaceChildren(
     ...(facts.picture ? [el("dt", {}, "Picture"), el("dd", { class: "input-picture" }, patches())] : sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))])),
     el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
-    el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""));
+    el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""),
+    ...(absentParts.size ? [el("dt", {}, "Not in this file"), el("dd", {}, absentNames(), ": ", el("code", {}, "transformer inspect MODEL TEXT"), " shows the numbers of all parts")] : []));
   document.getElementById("summary").textContent = `Loss ${show(facts.loss.value)} · ${Object.values(facts.tokens).map((list) => list.length).join(" and ")} tokens`;
 }
 

@@ -27,6 +27,7 @@ function shapeText(part, axes = part.axes) {
 function describeIndex(part, index) {
   const words = index.map((at, axis) => {
     const letter = part.axes[axis];
+    if (part.rows && axis === 0) return part.names[part.places.get(at)];
     if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
     if (letter === "h") return `head ${at + 1}`;
     return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
@@ -47,7 +48,6 @@ function meaningOf(step, input) {
   if (writer) return el("span", {}, "from ", stepLink(writer));
   if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
   if (input.role === "m") return "mask: 1 where attention is not allowed";
-  if (input.symbol.includes("patches")) return "the normalized pixels of each patch";
   return input.symbol.includes("PE") ? "positional encoding, a constant table" : "a constant";
 }
 
@@ -124,7 +124,7 @@ class Maps {
           state.lead[key] = at;
           for (const button of event.target.parentElement.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button === event.target));
           for (const map of this.maps) map.setLead(state.lead);
-          if (this.chosen) this.choose(this.chosen.map, this.chosen.map.index(...this.chosen.index.slice(-2)), false);
+          if (this.chosen) this.choose(this.chosen.map, this.chosen.map.index(...this.chosen.map.placeOf(this.chosen.index)), false);
         },
       }, String(at + 1)));
       return el("div", { class: "leads", role: "group", "aria-label": key === "h" ? "Head" : key }, el("span", { class: "soft" }, key === "h" ? "Head" : key), ...choices);
@@ -132,26 +132,33 @@ class Maps {
   }
 
   peek(map, index) {
-    map.chosen = index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0];
+    map.chosen = map.placeOf(index);
   }
 
   async choose(map, index, isUser = true) {
     this.chosen = { map, index };
     const cell = await map.explain(index);
     if (this.chosen.map !== map || this.chosen.index !== index) return;
-    const reads = [...cell.before, ...cell.terms, ...cell.plus, ...cell.after].flatMap((line) => line.reads ?? []);
+    const reads = new Map(this.maps.map((other) => [other.operand.key, []]));
+    for (const part of [cell.before, cell.terms, cell.plus, cell.after]) for (const line of part) {
+      for (const [operand, place] of line.reads ?? []) reads.get(operand.key)?.push(place);
+    }
     for (const other of this.maps) {
-      const own = reads.filter(([operand]) => operand.key === other.operand.key).map(([, place]) => place);
+      const own = reads.get(other.operand.key);
       const isChosen = other === map;
-      other.mark(isChosen ? (index.length > 1 ? index.slice(-2) : [0, index[0] ?? 0]) : null, own);
+      other.mark(isChosen ? other.placeOf(index) : null, own);
     }
     this.aside.replaceChildren(...arithmetic(map, index, cell));
     if (isUser && isNarrow.matches) this.aside.scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
   /** Chooses the largest number of a map, so that a page opens with an example. */
-  chooseLargest(map = this.maps.find((one) => one.explain && one.frame)) {
+  chooseLargest(map = this.maps.find((one) => one.explain && one.frame), columns = null) {
     if (!map) return;
+    if (columns) {
+      this.choose(map, map.index(0, columns.reduce((best, column) => (map.value(0, column) > map.value(0, best) ? column : best))), false);
+      return;
+    }
     let best = 0, size = -1;
     for (let n = 0; n < Math.min(map.rows * map.columns, 200000); n += 1) {
       const value = Math.abs(map.operand.values[map.start + n]);
@@ -176,18 +183,26 @@ function arithmetic(map, index, cell) {
   const lines = (list) => (list.length ? [el("table", { class: "lines" }, el("tbody", {}, ...list.map(line)))] : []);
   const parts = [
     el("h3", {}, "One number, written out"),
-    el("p", { class: "chosen" }, symbolOf(operand), el("span", { class: "at" }, index.length ? `[${describeIndex(operand, index)}]` : ""), el("span", { class: "equals" }, "="), el("b", {}, show(cell.value))),
+    el("p", { class: "chosen" }, symbolOf(operand), el("span", { class: "at" }, index.length ? `[${describeIndex(operand, index)}]` : ""), el("span", { class: "equals" }, "="), el("b", {}, show(cell.value ?? map.value(...map.placeOf(index))))),
     ...lines(cell.before),
   ];
-  if (cell.terms.length || cell.factors.length) parts.push(termTable(cell, position));
+  if (cell.absent) parts.push(absentSlice(cell.absent));
+  else if (cell.terms.length || cell.factors.length) parts.push(termTable(cell, position));
   else if (!cell.before.length) parts.push(el("p", { class: "soft" }, "Nothing reads this number: its gradient is zero."));
   return [...parts, ...lines(cell.after)];
 }
 
-/** Returns the head of a column of factors; its label is for readers that skip formulas. */
+/** Returns the text about a row or column of a large table that is neither embedded nor served. */
+const absentSlice = ({ axis, place }) => el("p", {}, axis
+  ? `Computed from all ${facts.axes.V ? "tokens of the vocabulary" : "rows"}: column ${place} of the matrix. ` : `Computed from row ${place} of the matrix, the row of a token that is neither right nor among the most probable. `, absentText());
+
+/** Returns the head of a column of factors; a text is for readers that skip formulas. */
 function symbolHead(factor) {
   const symbol = symbolOf(factor);
-  return el("th", { scope: "col", "aria-label": symbol.textContent }, symbol);
+  if (typeof factor === "string") return el("th", { scope: "col" }, symbol);
+  symbol.setAttribute("aria-hidden", "true");
+  const name = math(factor.symbol).textContent;
+  return el("th", { scope: "col" }, symbol, el("span", { class: "heard" }, isGradient(factor) ? `∂L/∂${name || "y"}` : name || "factor"));
 }
 
 function termTable(cell, position) {
@@ -214,17 +229,20 @@ function termTable(cell, position) {
   return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Terms of the sum" }, el("table", { class: "terms" }, el("thead", {}, head), body, foot));
 }
 
-const caption = (symbol, part, axes) => el("span", {}, symbol, " ", shapeText(part, axes));
+const caption = (symbol, part, axes) => el("span", {}, symbol, " ", shapeText(part, axes),
+  facts.tensors[part.tensor]?.rows ? el("span", { class: "shape" }, `, of which ${facts.tensors[part.tensor].rows.length} rows: the tokens of this text and the most probable ones`) : null);
 
 /** Returns the most probable tokens at each position. */
 function probabilityTable() {
   const letter = facts.tokens.T_dec ? "T_dec" : "T";
-  const before = facts.tokens[letter]?.length === facts.labels.length ? facts.tokens[letter] : facts.labels.map(() => "");
+  const hasBefore = facts.tokens[letter]?.length === facts.labels.length;
+  const heads = [...(hasBefore ? ["After"] : []), "Right token", "Most probable"];
+  const name = (n) => (hasBefore ? [el("th", { scope: "row" }, el("bdi", {}, facts.tokens[letter][n])), el("td", {}, el("bdi", {}, facts.labels[n]))] : [el("th", { scope: "row" }, el("bdi", {}, facts.labels[n]))]);
   return el("section", {}, el("h3", {}, "Most probable tokens"),
     el("p", { class: "soft" }, "The softmax of each row of logits. The right token is marked."),
     el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Most probable tokens" }, el("table", { class: "tokens" },
-      el("thead", {}, el("tr", {}, ...["After", "Right token", "Most probable"].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, ...facts.probabilities.map((row, n) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, before[n])), el("td", {}, el("bdi", {}, facts.labels[n])),
+      el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, ...facts.probabilities.map((row, n) => el("tr", {}, ...name(n),
         el("td", {}, el("span", { class: "guesses" }, ...row.slice(0, 5).map(({ token, p }) => {
           const bar = el("span", { class: "level" });
           bar.style.width = `${Math.max(1, p * 100)}%`;
@@ -232,9 +250,26 @@ function probabilityTable() {
         })))))))));
 }
 
+/** Returns the page of a step whose numbers are neither embedded nor served: formulas and shapes alone. */
+async function absentPage(step, tab) {
+  const lines = tab === "forward" ? [step.formula] : Object.values(step.chain);
+  const number = step.section.match(/ layer (\d+)$/)?.[1];
+  const page = el("div", { class: "step" }, heading(step, tab), el("div", { class: "columns" },
+    el("div", { class: "main" },
+      tab === "backward" ? gradientOverview(step) : null,
+      ...lines.map((line) => el("div", { class: "formula" }, math(line, true))),
+      step.note ? el("p", { class: "note" }, step.note) : null,
+      symbolTable(step),
+      el("p", { class: "absent" }, "The numbers of ", el("b", {}, step.section), " are missing. ", absentText(),
+        number ? el("span", {}, " A file has them with ", el("code", {}, `--layers ${number}`), ".") : null)),
+    await side(step, new Maps())));
+  return { page, maps: null };
+}
+
 async function forwardPage(step) {
+  if (absentParts.has(step.section)) return absentPage(step, "forward");
   const view = await viewOf(step), maps = new Maps();
-  const explain = isReadable(view) ? (index) => forwardCell(view, index) : null;
+  const explain = isReadable(view) ? (index) => cellOf(view, index) : null;
   const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240, isText: input.role === "t" }));
   const output = view.y.shape.length
     ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain)
@@ -252,7 +287,7 @@ async function forwardPage(step) {
         el("section", { class: "maps" }, el("h3", {}, "Computed from"), ...inputs),
         isLogits ? probabilityTable() : null),
       await side(step, maps)));
-  if (view.y.shape.length) maps.chooseLargest();
+  if (view.y.shape.length) maps.chooseLargest(undefined, step.kind === "linear" ? view.w.rows : null);
   else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, [])));
   return { page, maps };
 }
@@ -264,12 +299,13 @@ const USED = {
 
 function normLine(input, values) {
   const norm = input.gradient_norm === null || input.gradient_norm === undefined ? "" : `Norm ${show(input.gradient_norm)}`;
-  if (!input.parameter || !values) return norm;
+  if (!input.parameter || !values || input.rows) return norm;
   const own = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
   return `Computed in this page from its two factors, ∂L/∂y and the input. Norm ${show(own)}; recorded by autograd: ${show(input.gradient_norm)}`;
 }
 
 async function backwardPage(step) {
+  if (absentParts.has(step.section)) return absentPage(step, "backward");
   const view = await viewOf(step), maps = new Maps(), paths = pathsOf(step);
   const gradients = await Promise.all(view.inputs.map((input) => gradientOf(view, input)));
   const hasFlow = step.output.gradient !== null;
@@ -277,7 +313,7 @@ async function backwardPage(step) {
   view.inputs.forEach((input, n) => {
     const line = step.chain[input.role];
     if (!hasFlow || (!line && input.gradient === null)) return;
-    const explain = view.dy.values && isReadable(view) && hasBackward(view.kind, input.role) ? (index) => backwardCell(view, input, index) : null;
+    const explain = view.dy.values && isReadable(view) && hasBackward(view.kind, input.role) ? (index) => cellOf(view, index, input) : null;
     const isProduct = input.parameter && step.kind === "linear" && !gradients[n].values;
     sections.push(el("section", { class: "maps" },
       el("h3", {}, input.parameter ? "To the parameter " : "To the input ", math(input.symbol)),

@@ -1,6 +1,7 @@
 // The facts of the page and the numbers of its tensors.
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
+facts.offsets = JSON.parse(document.getElementById("offsets").textContent);
 window.INSPECTOR = JSON.parse(document.getElementById("inspector").textContent);
 
 /** Returns the embedded numbers; they are stored as deflated planes of bytes, in base64. */
@@ -17,6 +18,12 @@ async function unpack() {
   return new Float32Array(words.buffer);
 }
 
+/** Returns the tensors of a step. */
+const tensorsOf = (step) => [...step.inputs, step.output].flatMap((part) => [part.tensor, part.gradient]).concat(step.attributes.origin ?? []).filter((id) => id !== null);
+
+/** Titles of the parts of the model whose numbers are neither embedded nor served. */
+const absentParts = new Set(window.INSPECTOR.served ? [] : facts.steps.filter((step) => tensorsOf(step).some((id) => facts.offsets[id] < 0)).map((step) => step.section));
+
 const numbers = unpack();
 const known = new Map();
 
@@ -27,11 +34,47 @@ async function tensor(id) {
 }
 
 async function read(id) {
-  const start = facts.offsets[id];
-  if (start >= 0) return (await numbers).subarray(start, start + product(facts.tensors[id].shape));
+  const start = facts.offsets[id], { shape, rows } = facts.tensors[id];
+  if (start >= 0) return (await numbers).subarray(start, start + product(rows ? [rows.length, ...shape.slice(1)] : shape));
+  return ask(id);
+}
+
+/** Asks the server for a tensor, or for one row or column of it. */
+async function ask(id, slice = "") {
   if (!window.INSPECTOR.served) return null;
-  const reply = await fetch(`tensor/${facts.pass}/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}`);
+  const reply = await fetch(`tensor/${facts.pass}/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}${slice}`);
   return reply.ok ? new Float32Array(await reply.arrayBuffer()) : null;
+}
+
+const slices = new Map(); // tensor -> rows and columns of a large table, beyond those that the page has
+
+/** Returns what an operand has more if it is a large table: numbers and names of the rows that are there. */
+function tablePart(id) {
+  const { rows, names } = facts.tensors[id] ?? {};
+  if (!rows) return {};
+  if (!slices.has(id)) slices.set(id, [new Map(), new Map()]);
+  return { rows, names, places: new Map(rows.map((row, place) => [row, place])), slices: slices.get(id) };
+}
+
+/** Returns the row (axis 0) or column (axis 1) of a large table that the arithmetic of a number reads, or null. */
+function sliceRead(view, index, input) {
+  if (!view.w?.rows || view.kind !== "linear") return null;
+  if (input) return input.role === "x" ? { axis: 1, place: index.at(-1) } : null;
+  return view.w.places.has(index.at(-1)) ? null : { axis: 0, place: index.at(-1) };
+}
+
+/** Returns the arithmetic of a number: forward, or backward of an input; `absent` is what it would need. */
+async function cellOf(view, index, input) {
+  const needed = sliceRead(view, index, input);
+  if (needed) {
+    const { axis, place } = needed, there = view.w.slices[axis];
+    if (!there.has(place)) {
+      const values = await ask(view.w.tensor, `&${axis ? "column" : "row"}=${place}`);
+      if (!values) return complete({ absent: needed });
+      there.set(place, values);
+    }
+  }
+  return input ? backwardCell(view, input, index) : forwardCell(view, index);
 }
 
 const ELEMENTWISE = ["add", "subtract", "multiply", "divide", "masked_fill"];
@@ -45,7 +88,7 @@ function axesOf(step, input) {
     letter || (input.shape[axis] === step.output.shape[axis + offset] ? step.output.axes[axis + offset] : ""));
 }
 
-const operand = (part, key, values, axes = part.axes) => ({ ...part, key, values, axes });
+const operand = (part, key, values, axes = part.axes) => ({ ...part, key, values, axes, ...tablePart(part.tensor) });
 
 /** Returns the operands of a step with their numbers: by role, and `inputs`, `y`, `dy` and `origin`. */
 async function viewOf(step) {
@@ -79,7 +122,7 @@ const computed = new Map();
 function cachedGradient(view, input) {
   const key = `${view.id}.${input.key}`;
   const rows = view.dy.values.length / view.dy.shape.at(-1);
-  if (view.kind === "linear" && product(input.shape) * rows > MAX_PRODUCTS) return null;
+  if (view.kind === "linear" && product(input.rows ? [input.rows.length, input.shape[1]] : input.shape) * rows > MAX_PRODUCTS) return null;
   if (!computed.has(key)) {
     if (computed.size > 8) computed.delete(computed.keys().next().value);
     computed.set(key, parameterGradient(view, input));
@@ -108,10 +151,10 @@ async function pathsCell(step, index) {
 /** What tests and consoles may call. */
 window.inspector = {
   facts, tensor, ready: numbers.then(() => true),
-  cellForward: async (id, index) => forwardCell(await viewOf(facts.steps[id]), index),
+  cellForward: async (id, index) => cellOf(await viewOf(facts.steps[id]), index),
   cellBackward: async (id, role, index) => {
     const view = await viewOf(facts.steps[id]);
-    return backwardCell(view, typeof role === "number" ? view.inputs[role] : view[role], index);
+    return cellOf(view, index, typeof role === "number" ? view.inputs[role] : view[role]);
   },
   cellPaths: (id, index) => pathsCell(facts.steps[id], index),
   parameterGradient: async (id, role) => {
