@@ -32,7 +32,7 @@ def opened(browser: Any, data: PageData, tmp_path: Path) -> Iterator[Any]:
 
 def test_the_picture_is_that_of_the_pixels(opened: Any) -> None:
     """Catches a picture that is turned, or shown as the model reads it, with the mean taken off."""
-    pixels = recorded("vit").example.inputs["image"]
+    pixels = recorded("vit").example.inputs["image"].detach()
     places = [[0, 0], [0, 5], [4, 1], [5, 5]]
     for (row, column), colour in zip(places, opened.evaluate(COLOURS, places), strict=True):
         level = min(255, max(0, round(255 * (float(pixels[0, 0, row, column]) * 0.5 + 0.25))))
