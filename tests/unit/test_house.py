@@ -41,7 +41,9 @@ ARROWS = {
         "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
         "runtime", "text", "tokenizers", "transformer",
     },
-    "inspection": {"blocks", "bundle", "config", "models", "pipelines", "storage", "tokenizers", "training"},
+    "inspection": {
+        "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "tokenizers", "training",
+    },
     "plot": {"inspection"},
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},
     "run": {

@@ -16,6 +16,7 @@ from transformer.inspection.packing import packed
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
+from transformer.reporting.html import template_environment
 
 MAX_PAGE: Final = 6_000_000
 """Size in bytes up to which a page embeds what fits."""
@@ -273,11 +274,9 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
         limit: Size in bytes, once compressed, up to which tensors are embedded; default: what keeps the page small.
         layers: Numbers of the layers to embed, whatever their size; default: those that fit.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
-    from markupsafe import Markup
+    from markupsafe import Markup  # only where a page is written
 
-    loader = PackageLoader("transformer.inspection")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment = template_environment("transformer.inspection")
     style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
     script = "\n".join(scripts)
     facts = json_for_script(data.facts)

@@ -14,6 +14,7 @@ from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
 from transformer.inspection.passes import record_pass
 from transformer.inspection.steps import make_steps
 from transformer.pipelines.auto import read_model
+from transformer.reporting.figures import new_figure
 from transformer.training.optim.schedule import make_schedule
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def attention(
     if not steps:
         raise ConfigError(f"this {recorded.bundle.family} model has no {kind} attention in that layer; choose another")
     heads = steps[0].output.tensor.size(1)
-    figure = _figure(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps))
+    figure = new_figure(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps))
     grid = figure.subplots(len(steps), heads, squeeze=False)
     for row, step in enumerate(steps):
         for head in range(heads):
@@ -82,7 +83,7 @@ def positions(d_model: int = 128, length: int = 64, dimensions: Sequence[int] | 
     if length < 1:
         raise ConfigError(f"length={length} is below 1; choose a positive number")
     table = sinusoid(length, d_model)
-    figure = _figure(12.0, 3.6)
+    figure = new_figure(12.0, 3.6)
     heat, curves, products = figure.subplots(1, 3)
     shown = heat.imshow(table.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
     figure.colorbar(shown, ax=heat)
@@ -123,7 +124,7 @@ def schedule(
         raise ConfigError(f"steps={steps} and warmup_steps={warmup_steps} must be positive; choose others")
     rate = make_schedule(name, d_model=d_model, peak=peak, warmup_steps=warmup_steps, decay_steps=steps)
     shown = torch.linspace(1, steps, min(steps, 1000)).long().tolist()
-    figure = _figure(7.0, 4.0)
+    figure = new_figure(7.0, 4.0)
     axes = figure.subplots()
     axes.plot(shown, [rate(step) for step in shown])
     axes.axvline(warmup_steps, color="tab:gray", linestyle=":", label=f"end of the warm-up, step {warmup_steps:,}")
@@ -141,7 +142,7 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
         target: Its translation; default: the model's own.
     """
     series = compared_norms(record_pass(read_model(Path(model), None), text, target))
-    figure = _figure(9.0, 4.5)
+    figure = new_figure(9.0, 4.5)
     axes = figure.subplots()
     labels = max(([value["label"] for value in one["values"]] for one in series), key=len)
     for one in series:
@@ -167,7 +168,7 @@ def untrained_gradients(depths: Sequence[int] = (6, 12)) -> "Figure":
     """
     if not all(2 <= depth <= 48 for depth in depths):
         raise ConfigError(f"depths={list(depths)} are not in 2 to 48; choose others")
-    figure = _figure(7.0, 4.2)
+    figure = new_figure(7.0, 4.2)
     axes = figure.subplots()
     for place, one in enumerate(norms_by_depth(depths)):
         is_post = place >= len(depths)
@@ -191,7 +192,7 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
 
     Source: Vaswani et al. 2017, Table 1.
     """
-    figure = _figure(13.0, 5.2)
+    figure = new_figure(13.0, 5.2)
     panels = figure.subplots(1, 4)
     widths, lengths = sorted({cost.d for cost in costs}), sorted({cost.n for cost in costs})
     for colour, layer in enumerate(TABLE):
@@ -241,7 +242,7 @@ def scaling(results: Path | str) -> "Figure":
             raise ValueError("no runs, or sizes below 1")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"{results} has no list of runs with parameters, pairs and loss; give another file") from error
-    figure = _figure(10.0, 4.0)
+    figure = new_figure(10.0, 4.0)
     panels = figure.subplots(1, 2, sharey=True)
     for panel, key, other, name in ((panels[0], 0, 1, "parameters"), (panels[1], 1, 0, "sentence pairs")):
         for value in sorted({point[other] for point in points}):
@@ -274,11 +275,3 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
     for set_ticks, names, turn in ((axes.set_xticks, columns, 90), (axes.set_yticks, rows, 0)):
         if 0 < len(names) <= MAX_LABELS:
             set_ticks(range(len(names)), [name.replace("$", r"\$") for name in names], fontsize=6, rotation=turn)
-
-
-def _figure(width: float, height: float) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("matplotlib is not installed; run `pip install matplotlib`") from error
-    return Figure(figsize=(width, height), layout="constrained")

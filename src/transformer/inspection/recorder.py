@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transformer.blocks.attention import attention, attention_weights, fused_linear
+from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights, fused_linear
 from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import RMSNormalization
@@ -79,6 +79,9 @@ class Recorder(TorchFunctionMode):
         model: Model whose operations are named by its modules.
         mute_heads: For modules of attention by name, heads whose weights are set to zero.
         residual: Whether residual connections add their input; False shows a model without them.
+
+    Raises:
+        ConfigError: A module of `mute_heads` is no attention of the model.
     """
 
     def __init__(
@@ -88,6 +91,9 @@ class Recorder(TorchFunctionMode):
         self.model = model
         self.operations: list[Operation] = []
         self.mute_heads = mute_heads or {}
+        known = [name for name, module in model.named_modules() if isinstance(module, MultiHeadAttention)]
+        if unknown := self.mute_heads.keys() - known:
+            raise ConfigError(f"mute_heads={sorted(unknown)} names no attention of the model; choose among {known}")
         self.residual = residual
         self._stack: list[tuple[str, nn.Module]] = []
         self._hooks: list[Any] = []

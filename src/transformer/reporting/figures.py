@@ -2,11 +2,15 @@
 
 import importlib.util
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from transformer.errors import ConfigError
 from transformer.pipelines.translation.attention_maps import CrossAttention
 from transformer.reporting.record import read_metrics
 from transformer.storage.atomic import whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
 """Metrics that are drawn together with the loss, with their axis labels."""
@@ -23,7 +27,7 @@ def training_curve(run: Path) -> Path | None:
     rows = read_metrics(run)
     train = [row for row in rows if row["kind"] == "train"]
     validation = [row for row in rows if row["kind"] == "validation"]
-    figure = _figure(8.0, 4.5)
+    figure = new_figure(8.0, 4.5)
     axes = figure.subplots()
     axes.plot([row["step"] for row in train], [row["loss"] for row in train], color="tab:gray", label="training loss")
     axes.plot(
@@ -49,7 +53,7 @@ def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
     if not _can_draw():
         return None
     weights = attention.weights[-1].mean(dim=0)
-    figure = _figure(1.5 + 0.55 * len(attention.source), 1.5 + 0.4 * len(attention.target))
+    figure = new_figure(1.5 + 0.55 * len(attention.source), 1.5 + 0.4 * len(attention.target))
     axes = figure.subplots()
     axes.imshow(weights.cpu().numpy(), cmap="Blues", vmin=0, aspect="auto")
     axes.set_xticks(range(len(attention.source)), [_escape(p) for p in attention.source], rotation=45, ha="right")
@@ -63,9 +67,16 @@ def _can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.figure import Figure
+def new_figure(width: float, height: float) -> "Figure":
+    """Returns an empty figure of a size in inches.
 
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # only where something is drawn
+    except ImportError as error:
+        raise ConfigError("matplotlib is not installed; run `pip install matplotlib`") from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -1,9 +1,12 @@
 """HTML pages from the templates of this package."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from transformer.errors import escape_controls
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 CONTROLS: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 """Replacements of control characters, which HTML cannot contain, by their visible symbols."""
@@ -22,13 +25,13 @@ def render_page(template: str, show: Callable[[str], str] = show_controls, **val
         show: Function that makes the control characters of the page visible.
         values: Variables of the template.
     """
+    return show(template_environment("transformer.reporting").get_template(template).render(**values))
+
+
+def template_environment(package: str) -> "Environment":
+    """Returns the environment that renders the templates of a package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only where a page is written
 
-    environment = Environment(
-        loader=PackageLoader("transformer.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return Environment(
+        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return show(environment.get_template(template).render(**values))

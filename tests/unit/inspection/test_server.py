@@ -85,6 +85,10 @@ def test_changes_give_another_pass(server: InspectorServer) -> None:
     status, answer = ask(server, "/pass", {"mask_source": [99]})
     assert status == 400
     assert "mask_source=[99]" in json.loads(answer)["error"]
+    for heads in ({"nothing": [0]}, {"encoder.layers.0.self_attention_block": [99]}):
+        status, answer = ask(server, "/pass", {"mute_heads": heads})
+        assert status == 400
+        assert "mute_heads=" in json.loads(answer)["error"]
     assert ask(server, "/pass", {"temperature": "warm"})[0] == ask(server, "/pass", [1])[0] == 400
     assert ask(server, "/")[0] == 200
 
