@@ -168,8 +168,8 @@ def learners(folder: Path, spans: int, steps: int) -> dict[str, Any]:
     for name, start in (("pre-trained", "spans"), ("random", "first")):
         published, imported = folder / f"{start}-hf", folder / f"{start}-imported"
         if not imported.exists():
-            command("export", folder / start, "--format", "hf", "--out", published)
-            command("import", published, "--out", imported)
+            command("export", folder / start, "--format", "hf", "--output", published)
+            command("import", published, "--output", imported)
         recipe = folder / f"{name}.toml"
         recipe.write_text(FINE_TUNING.format(**paths, start=imported, steps=steps), encoding="utf-8")
         run = train(folder / name, recipe)

@@ -18,14 +18,14 @@ from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 
 WRITERS = {
-    "average": ("average {run} {run} --out {out}", "{out}"),
-    "export": ("export {run} --out {out}", "{out}"),
-    "import": ("import {published} --out {out}", "{out}"),
-    "quantize": ("quantize {run} --source {few} --reference {few} --tolerance 100 --out {out}", "{out}"),
-    "shortlist": ("shortlist {run} --source {source} --target {target} --out {out}", "{out}"),
-    "prepare": ("prepare {recipe} --out {out}", "{out}/"),
-    "prepare a text": ("prepare {text_recipe} --out {out}", "{out}/"),
-    "check": ("check {source} {target} --format html --out {out}", "{out}"),
+    "average": ("average {run} {run} --output {out}", "{out}"),
+    "export": ("export {run} --output {out}", "{out}"),
+    "import": ("import {published} --output {out}", "{out}"),
+    "quantize": ("quantize {run} --source {few} --reference {few} --tolerance 100 --output {out}", "{out}"),
+    "shortlist": ("shortlist {run} --source {source} --target {target} --output {out}", "{out}"),
+    "prepare": ("prepare {recipe} --output {out}", "{out}/"),
+    "prepare a text": ("prepare {text_recipe} --output {out}", "{out}/"),
+    "check": ("check {source} {target} --format html --output {out}", "{out}"),
     "evaluate, report": ("evaluate --translations {few} --reference {few} --report {out}", "{out}"),
     "evaluate, output": ("evaluate {run} --source {source} --reference {target} --bootstrap 0 --output {out}", "{out}"),
     "translate": ("translate {run} --input {source} --output {out}", "{out}"),
@@ -81,7 +81,7 @@ def names(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path_factory: pyt
 @pytest.fixture(scope="module")
 def published(commands: Commands, names: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "hf"
-    result = commands("export", names["gpt"], "--out", folder)
+    result = commands("export", names["gpt"], "--output", folder)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -157,7 +157,7 @@ def test_an_older_result_survives(commands: Commands, names: dict[str, Path], tm
     page = tmp_path / "page.html"
     page.write_text("older")
     page.chmod(0o604)
-    arguments = f"check {names['source']} {names['target']} --format html --out {page}".split()
+    arguments = f"check {names['source']} {names['target']} --format html --output {page}".split()
     assert_told(commands(*arguments, file_size=SIZE_LIMIT), str(page), "File too large")
     assert page.read_text() == "older"
     link = tmp_path / "link.html"
@@ -172,7 +172,7 @@ def test_an_empty_mount_point_is_filled(commands: Commands, names: dict[str, Pat
     """Catches a volume of a container, which no folder can be renamed to."""
     with small_disk(tmp_path / "disk"):
         (tmp_path / "disk" / "filler").unlink()
-        result = commands("export", names["gpt"], "--out", tmp_path / "disk")
+        result = commands("export", names["gpt"], "--output", tmp_path / "disk")
         assert result.returncode == 0, result.stderr
         assert {"config.json", "model.safetensors"} <= {path.name for path in (tmp_path / "disk").iterdir()}
         assert not list((tmp_path / "disk").glob(".*"))

@@ -30,7 +30,7 @@ def test_prepared_ahead_and_used_by_a_run(
     recipe = parse_recipe(tiny_recipe(digit_corpus, max_steps=2, validate_every=2))
     file = tmp_path / "recipe.toml"
     file.write_text(recipe.to_toml(), encoding="utf-8")
-    result = command("prepare", file, "--out", tmp_path / "prepared")
+    result = command("prepare", file, "--output", tmp_path / "prepared")
     assert result.returncode == 0, result.stderr
     assert "pairs read 600: kept" in result.stdout
     assert not result.stderr
@@ -44,7 +44,7 @@ def test_killed_and_repeated_it_makes_the_same(tmp_path: Path) -> None:
     """Catches an incomplete file that the next `prepare` uses."""
     sides = zip(*digit_pairs(30_000), strict=True)
     paths = [write_lines(tmp_path / name, list(side)) for name, side in zip(("src", "tgt"), sides, strict=True)]
-    arguments = ["prepare", "--source", paths[0], "--target", paths[1], "--out"]
+    arguments = ["prepare", "--source", paths[0], "--target", paths[1], "--output"]
     assert command(*arguments, tmp_path / "whole").returncode == 0
     expected = contents(tmp_path / "whole")
     file_counts: list[int] = []
@@ -89,9 +89,9 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     table = write_lines(tmp_path / "x.tsv", ["\t".join(pair) for pair in digit_pairs(60)])
     recipe = parse_recipe({"data": {"pairs": str(table), "validation_pairs": 3}, "model": {"preset": "tiny"}})
     assert prepare_data(recipe, tmp_path / "prepared", quiet=True).facts["read"] == 60
-    result = command("prepare", "--out", tmp_path / "none", "--source", table)
+    result = command("prepare", "--output", tmp_path / "none", "--source", table)
     assert result.returncode == 2
     assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
     assert not (tmp_path / "none").exists()
-    result = command("prepare", "--out", tmp_path / "none", "--set", f"data.pairs={table}")
+    result = command("prepare", "--output", tmp_path / "none", "--set", f"data.pairs={table}")
     assert result.returncode == 0, "a text may also be given by its key"

@@ -208,11 +208,11 @@ def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_
 USAGE = [
     (["train"], "nothing to train on; give a recipe file, or both --source and --target"),
     (["train", "--source", "a", "--target", "b"], "--run is missing"),
-    (["translate"], "Missing argument"),
+    (["translate"], "model is missing"),
     (["translate", "x", "--invalid-utf8", "maybe"], "invalid_utf8='maybe' is unknown"),
-    (["translate", "x", "--colour"], "No such option"),
-    (["sing"], "No such command"),
-    ([], "Missing command"),
+    (["translate", "x", "--colour"], "--colour is not an option of transformer translate"),
+    (["sing"], "sing is not a command of transformer"),
+    ([], "the command is missing"),
     (["info", "/nowhere/at/all"], "does not exist"),
 ]
 

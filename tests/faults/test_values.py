@@ -83,7 +83,13 @@ def test_threads_that_the_system_refuses(commands: Commands, recipe: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [("train", "--run"), ("prepare", "--out"), ("average", "--out"), ("export", "--out"), ("demo", "--folder")],
+    [
+        ("train", "--run"),
+        ("prepare", "--output"),
+        ("average", "--output"),
+        ("export", "--output"),
+        ("demo", "--folder"),
+    ],
 )
 def test_an_empty_folder_name(commands: Commands, recipe: Path, tmp_path: Path, command: str, option: str) -> None:
     """Catches an unset variable of a shell script that makes the current folder the one to be written."""

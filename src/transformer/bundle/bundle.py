@@ -179,7 +179,7 @@ def _refuse_other_folders(folder: Path) -> None:
         raise BundleError(other)
     if config.is_file() and re.search(rb'"(model_type|architectures)"', config.read_bytes()):
         raise BundleError(
-            f"{folder} is a published folder; make a model of it: transformer import {folder} --out MODEL"
+            f"{folder} is a published folder; make a model of it: transformer import {folder} --output MODEL"
         )
 
 

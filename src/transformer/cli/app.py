@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from transformer.cli.streams import close_standard_output, open_streams
+from transformer.cli.usage import PROGRAM, usage_error, with_current_spellings
 from transformer.errors import TransformerError, printable
 
 EXIT_UNEXPECTED, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
@@ -19,7 +20,6 @@ COMMANDS: Final = (
     "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
     "recipes", "models", "doctor",
 )  # fmt: skip
-PROGRAM: Final = "transformer"
 MODULES: Final = {"import": "import_model"}
 """Each command is a function in a module of the same name, except those whose name is a Python keyword."""
 
@@ -29,7 +29,7 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     app = typer.Typer(
         name="transformer",
         help="Train a translation model on two text files and translate with it. Other text and image models work too.",
-        epilog="Example: transformer train --source corpus.en --target corpus.de --run runs/first",
+        epilog="Example: transformer train corpus.en corpus.de",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -66,12 +66,12 @@ def main() -> None:
     open_streams()
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        code = make_app([command] if command in COMMANDS else COMMANDS)(prog_name=PROGRAM, standalone_mode=False)
+        app = make_app([command] if command in COMMANDS else COMMANDS)
+        code = app(with_current_spellings(sys.argv[1:], command), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:
-        message = error.format_message().replace("Value error, ", "")  # the words of pydantic
-        _refuse(error, f"{message} See transformer --help.")
+        _refuse(error, usage_error(error.format_message(), command, _known_names(error), _given_value(error)))
     except TransformerError as error:
         _refuse(error, str(error))
     except typer.Exit as end:
@@ -87,6 +87,19 @@ def main() -> None:
         _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
     finally:
         close_standard_output()
+
+
+def _known_names(error: Any) -> list[str]:
+    """Returns the names of the options of the command in which an error in its arguments occurred, or all commands."""
+    parameters = error.ctx.command.params if error.ctx else ()
+    options = [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
+    return options if hasattr(error, "option_name") else list(COMMANDS)
+
+
+def _given_value(error: Any) -> str:
+    """Returns the value of an option that was refused, if its error tells it."""
+    details = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
+    return str(details[0].get("input", "")) if details else ""
 
 
 def _describe_unexpected(error: BaseException, command: str) -> str:

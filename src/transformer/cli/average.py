@@ -13,8 +13,11 @@ def average(
     models: Annotated[
         list[Path], typer.Argument(help="run folder with --last or --best, or several models, oldest first")
     ],
-    out: Annotated[
-        Path, typer.Option(help="folder for the averaged model; must not exist", parser=folder_path, metavar="PATH")
+    output_path: Annotated[
+        Path,
+        typer.Option(
+            "--output", help="folder for the averaged model; must not exist", parser=folder_path, metavar="PATH"
+        ),
     ],
     last: Annotated[int | None, typer.Option(min=1, help="average the latest N checkpoints of the run")] = None,
     best: Annotated[
@@ -26,7 +29,7 @@ def average(
     A run keeps as many checkpoints as training.average_last or training.average_best requires. The averaged model
     is not validated; score it with transformer evaluate.
 
-    Example: transformer average runs/first --last 5 --out averaged
+    Example: transformer average runs/first --last 5 --output averaged
     """
     if last is None and best is None and len(models) < 2:
         raise ConfigError(f"{models[0]} is a single model; give several models, or a run folder with --last or --best")
@@ -35,9 +38,9 @@ def average(
     from transformer.bundle import save_bundle
     from transformer.run.checkpoint_averaging import average_bundles  # loads torch
 
-    save_bundle(out, average_bundles(paths))
+    save_bundle(output_path, average_bundles(paths))
     typer.echo(f"averaged {len(paths)} models: {', '.join(map(str, paths))}")
-    typer.echo(f"next: transformer evaluate {out} --source FILE --reference FILE")
+    typer.echo(f"next: transformer evaluate {output_path} --source FILE --reference FILE")
 
 
 def _checkpoints_of_run(models: list[Path], last: int | None, best: int | None) -> list[Path]:

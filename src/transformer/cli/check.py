@@ -27,23 +27,25 @@ def check(
     output_format: Annotated[
         str, typer.Option("--format", help="format of the report: 'text', 'json' or 'html'")
     ] = "text",
-    out: Annotated[Path | None, typer.Option("--out", help="file to write; standard output if not given")] = None,
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="file to write; standard output if not given")
+    ] = None,
 ) -> None:
     """Examine a parallel corpus: shifts, wrong pairs, languages, characters, duplicates, test lines. Needs no model.
 
     The exit code is 0 if there are notes at most, 1 for problems or warnings, and 2 if the files cannot be examined.
 
-    Example: transformer check corpus.en corpus.de --test test.en --format html --out report.html
+    Example: transformer check corpus.en corpus.de --test test.en --format html --output report.html
     """
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
-    refuse_same_files([source, target, *(tests or ())], [out])
+    refuse_same_files([source, target, *(tests or ())], [output_path])
 
     from transformer.data.quality.examination import examine  # loads numpy
     from transformer.data.quality.report import text_report
     from transformer.reporting.corpus_page import html_report
 
-    with open_output(out, whole=True) as sink:
+    with open_output(output_path, whole=True) as sink:
         with counted("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":

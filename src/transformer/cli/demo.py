@@ -25,6 +25,8 @@ def demo(
 
     Shows translations of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure
     of the attention, which shows how words are reordered. Takes under three minutes on two cores.
+
+    Example: transformer demo --folder translator-demo
     """
     from transformer.demo import load_phrasebook, nearest_neighbour
     from transformer.pipelines.auto import load

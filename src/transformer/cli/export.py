@@ -13,8 +13,8 @@ from transformer.cli.translate import ModelArgument
 
 def export(
     model: ModelArgument,
-    out: Annotated[
-        Path, typer.Option(help="folder to write; must be new or empty", parser=folder_path, metavar="PATH")
+    output_path: Annotated[
+        Path, typer.Option("--output", help="folder to write; must be new or empty", parser=folder_path, metavar="PATH")
     ],
     to: Annotated[
         Literal["hf"], typer.Option("--format", help="hf: Hugging Face folder, for transformers' from_pretrained")
@@ -24,7 +24,7 @@ def export(
 
     Supports the families that have a published format, see `transformer info`, and models that were trained here.
 
-    Example: transformer export runs/first --format hf --out first-hf
+    Example: transformer export runs/first --format hf --output first-hf
     """
     from transformer.bundle import load_bundle
     from transformer.bundle.huggingface import write_published  # loads torch
@@ -34,7 +34,7 @@ def export(
         bundle = load_bundle(model, dequantize=True)
     if bundle.rounding_note:
         typer.echo(bundle.rounding_note, err=True)
-    with shown_while(f"writing {out}"):
-        write_published(bundle, out)
-    (kind,) = json.loads((out / "config.json").read_bytes())["architectures"]
-    typer.echo(f"next: transformers.{kind}.from_pretrained({str(out)!r})")
+    with shown_while(f"writing {output_path}"):
+        write_published(bundle, output_path)
+    (kind,) = json.loads((output_path / "config.json").read_bytes())["architectures"]
+    typer.echo(f"next: transformers.{kind}.from_pretrained({str(output_path)!r})")

@@ -19,8 +19,11 @@ def import_model(
             "that is in the Hugging Face cache"
         ),
     ],
-    out: Annotated[
-        Path, typer.Option(help="folder for the converted model; must not exist", parser=folder_path, metavar="PATH")
+    output_path: Annotated[
+        Path,
+        typer.Option(
+            "--output", help="folder for the converted model; must not exist", parser=folder_path, metavar="PATH"
+        ),
     ],
     source_language: Annotated[
         str | None, typer.Option(metavar="TAG", help="source language, e.g. en; default: as its tokenizer says")
@@ -35,7 +38,7 @@ def import_model(
     Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights, and
     unknown settings that change the result, are refused; other unknown settings are noted.
 
-    Example: transformer import opus-mt-en-de --out en-de && echo "A man sleeps." | transformer translate en-de
+    Example: transformer import opus-mt-en-de --output en-de && echo "A man sleeps." | transformer translate en-de
     """
     from transformer.bundle import save_bundle
     from transformer.bundle.hub_cache import find_model
@@ -54,7 +57,7 @@ def import_model(
             )
         recorded = recorded_languages(bundle)
         bundle.provenance |= language_entries(source or recorded[0], target or recorded[1])
-    with shown_while(f"writing {out}"):
-        save_bundle(out, bundle)
+    with shown_while(f"writing {output_path}"):
+        save_bundle(output_path, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
-    typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {out}")
+    typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {output_path}")

@@ -11,9 +11,11 @@ from transformer.run.recipe import load_recipe
 
 
 def prepare(
-    out: Annotated[
+    output_path: Annotated[
         Path,
-        typer.Option(help="folder for prepared data; several runs can share it", parser=folder_path, metavar="PATH"),
+        typer.Option(
+            "--output", help="folder for prepared data; several runs can share it", parser=folder_path, metavar="PATH"
+        ),
     ],
     recipe: Annotated[Path | None, typer.Argument(help="recipe file (TOML)")] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
@@ -33,14 +35,14 @@ def prepare(
     A later `train` with the same settings and `--set data.prepared=FOLDER` starts at once. Data that is already
     prepared is reused.
 
-    Example: transformer prepare --source corpus.en --target corpus.de --out prepared
+    Example: transformer prepare --source corpus.en --target corpus.de --output prepared
     """
     data = data_options(recipe, overrides, source, target, pairs, languages)
     loaded = load_recipe(recipe, overrides or (), {"data": data} if data else None)
 
     from transformer.run.setup import prepare_data  # loads torch
 
-    task_data = prepare_data(loaded, out)
+    task_data = prepare_data(loaded, output_path)
     for line in (*task_data.notes, *task_data.lines):
         typer.echo(line)
-    typer.echo(f"next: transformer train ... --set data.prepared={out}")
+    typer.echo(f"next: transformer train ... --set data.prepared={output_path}")

@@ -24,8 +24,11 @@ def quantize(
         Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
     ],
     reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
-    out: Annotated[
-        Path, typer.Option(help="folder for the quantized model; must not exist", parser=folder_path, metavar="PATH")
+    output_path: Annotated[
+        Path,
+        typer.Option(
+            "--output", help="folder for the quantized model; must not exist", parser=folder_path, metavar="PATH"
+        ),
     ],
     tolerance: Annotated[float, typer.Option(help="maximum loss of int8, in BLEU points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
@@ -41,7 +44,7 @@ def quantize(
     The text is translated in float32, bf16 and int8. If int8 loses more than the tolerance, only the comparison is
     printed, and no model is written.
 
-    Example: transformer quantize runs/first --source val.en --reference val.de --out first-int8
+    Example: transformer quantize runs/first --source val.en --reference val.de --output first-int8
     """
     from transformer.data.readers import PairCounts, read_pairs
     from transformer.pipelines.translation.quantization import quantize
@@ -51,9 +54,16 @@ def quantize(
     if counts.left_out:
         raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
     quantize(
-        model, out, pairs, search=search, tokenize=tokenize, tolerance=tolerance, workers=workers, on_result=_print
+        model,
+        output_path,
+        pairs,
+        search=search,
+        tokenize=tokenize,
+        tolerance=tolerance,
+        workers=workers,
+        on_result=_print,
     )
-    typer.echo(f"next: transformer translate {out}")
+    typer.echo(f"next: transformer translate {output_path}")
 
 
 def _print(comparisons: "Mapping[str, Comparison]") -> None:

@@ -16,7 +16,7 @@ def shortlist(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="source side of the training text, plain or compressed")],
     target: Annotated[Path, typer.Option(help="its translation, aligned line by line")],
-    out: Annotated[Path, typer.Option(help="file to write, e.g. shortlist.safetensors")],
+    output_path: Annotated[Path, typer.Option("--output", help="file to write, e.g. shortlist.safetensors")],
     best: Annotated[int, typer.Option(min=1, help="number of target tokens per source token")] = 30,
     frequent: Annotated[
         int, typer.Option(min=1, help="number of most frequent tokens that every sentence may use")
@@ -31,7 +31,7 @@ def shortlist(
     Prints the share of tokens of held-out translations that the shortlist contains. Pass the file to translate or
     evaluate with --shortlist; only its tokens are then predicted.
 
-    Example: transformer shortlist runs/first --source train.en --target train.de --out shortlist.safetensors
+    Example: transformer shortlist runs/first --source train.en --target train.de --output shortlist.safetensors
     """
     from transformer.bundle import load_bundle  # loads torch
     from transformer.cli.progress import counted
@@ -45,9 +45,9 @@ def shortlist(
         subsample_evenly,
     )
 
-    refuse_same_files([source, target], [out])
-    if not out.parent.is_dir():
-        raise DataError(f"{out.parent} is not a folder; create it, or choose another one")
+    refuse_same_files([source, target], [output_path])
+    if not output_path.parent.is_dir():
+        raise DataError(f"{output_path.parent} is not a folder; create it, or choose another one")
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
     check_special_token_ids(tokenizers)
     lines = subsample_evenly(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
@@ -68,10 +68,10 @@ def shortlist(
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     with counted("pairs", ITERATIONS * len(training_pairs)) as done:
         learned_shortlist = learn_shortlist(training_pairs, sizes, best=best, frequent=frequent, done=done)
-    save_shortlist(out, learned_shortlist, tokenizers)
+    save_shortlist(output_path, learned_shortlist, tokenizers)
     share, size = coverage(learned_shortlist, held_out)
     typer.echo(
         f"{size:,.0f} of {sizes[1]:,} tokens per sentence on average, which cover {share:.2%} of the tokens of "
         f"{len(held_out):,} held-out translations"
     )
-    typer.echo(f"next: transformer translate {model} --shortlist {out}")
+    typer.echo(f"next: transformer translate {model} --shortlist {output_path}")

@@ -77,7 +77,7 @@ def test_a_name_finds_the_folder_in_the_cache(cache: Path, monkeypatch: pytest.M
 def test_a_name_that_is_not_in_the_cache_says_how_to_get_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches `not found` alone, and advice to download a folder that was only mistyped."""
     for command in ("translate", "info", "import"):
-        out = ["--out", str(cache / "out")] if command == "import" else []
+        out = ["--output", str(cache / "out")] if command == "import" else []
         result = run(command, "Helsinki-NLP/opus-mt-en-de", *out)
         assert result.returncode == 2
         assert result.stderr.strip() == (

@@ -24,7 +24,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, *arguments:
     def command(**_: object) -> None:
         raise error
 
-    substitute(monkeypatch, "app.make_app", lambda commands: command)
+    substitute(monkeypatch, "app.make_app", lambda commands: lambda arguments, **_: command())
     monkeypatch.setattr(sys, "argv", ["transformer", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -258,7 +258,7 @@ def test_info_tells_families_and_models(models: dict[str, Path], tmp_path: Path)
         assert f"{name}: {kind}; reads published" in listed
     assert "deep-shallow" in listed
     assert re.search(r"kind +image encoder", run("info", models["vit"]).stdout)
-    exported = run("export", models["vit"], "--format", "hf", "--out", tmp_path / "hf").stdout
+    exported = run("export", models["vit"], "--format", "hf", "--output", tmp_path / "hf").stdout
     assert exported == f"next: transformers.ViTForImageClassification.from_pretrained({str(tmp_path / 'hf')!r})\n"
     assert re.search(r"family +vit", run("info", tmp_path / "hf").stdout)
 
@@ -311,9 +311,9 @@ def test_import_records_the_languages_that_it_is_given(tiny_run: Path, tmp_path:
     config = t5.config.model_validate({**t5.presets()["tiny"], "vocab_size": vocab_size})
     write_published(Bundle(config, t5.build(config), bundle.text), tmp_path / "published")
     options = ["--source-language", "en", "--target-language", "zh-Hant"]
-    assert run("import", tmp_path / "published", "--out", tmp_path / "model", *options).returncode == 0
+    assert run("import", tmp_path / "published", "--output", tmp_path / "model", *options).returncode == 0
     assert recorded_languages(load_bundle(tmp_path / "model")) == ("en", "zh-Hant")
-    refused = run("import", tmp_path / "published", "--out", tmp_path / "other", "--source-language", "Englisch!")
+    refused = run("import", tmp_path / "published", "--output", tmp_path / "other", "--source-language", "Englisch!")
     assert refused.returncode == 2
     assert "Englisch!" in refused.stderr
     assert not (tmp_path / "other").exists()

@@ -41,21 +41,21 @@ SIZES: dict[str, dict[str, Any]] = {
     "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
 }
 TRANSLATE = ("translate {model} --input {text}", "score {model} --source {text} --target {text}",
-             "info {model}", "export {model} --out {out}", "average {model} {model} --out {out}",
-             "quantize {model} --source {text} --reference {text} --out {out}",
+             "info {model}", "export {model} --output {out}", "average {model} {model} --output {out}",
+             "quantize {model} --source {text} --reference {text} --output {out}",
              "evaluate {model} --source {text} --reference {text} --bootstrap 0",
-             "shortlist {model} --source {text} --target {text} --out {out}",
+             "shortlist {model} --source {text} --target {text} --output {out}",
              "train --source {text} --target {text} --from {model} --run {out} --set training.max_steps=1")  # fmt: skip
 READERS: dict[str, tuple[str, ...]] = {
     "transformer": TRANSLATE, "t5": TRANSLATE, "marian": TRANSLATE[:5],
     **dict.fromkeys(
         ("gpt", "llama"),
         ("generate {model} one --max-tokens 5", "perplexity {model} {text}", "info {model}",
-         "export {model} --out {out}"),
+         "export {model} --output {out}"),
     ),
     "bert": ("embed {model} --input {text}", "classify {model} one", "fill {model} one?[MASK]", "info {model}",
-             "export {model} --out {out}"),
-    "vit": ("classify {model} {images}", "info {model}", "export {model} --out {out}"),
+             "export {model} --output {out}"),
+    "vit": ("classify {model} {images}", "info {model}", "export {model} --output {out}"),
 }  # fmt: skip
 """Commands that read a model of each family."""
 
@@ -178,24 +178,24 @@ def test_published_folders(
     draw = random.Random(f"published {name} {seed}")
     folder = copied(inputs[f"published-{name}"], tmp_path / "model")
     mutate_file(draw, draw.choice(sorted(path for path in folder.iterdir() if path.is_file())))
-    line = draw.choice(("import {model} --out {out}", READERS[name][0]))
+    line = draw.choice(("import {model} --output {out}", READERS[name][0]))
     calm(line, model=folder, text=inputs["text"], images=inputs["images"])
 
 
 CORPUS_COMMANDS = {
-    "source": ("check {mutated} {target}", "prepare --source {mutated} --target {target} --out {out}",
+    "source": ("check {mutated} {target}", "prepare --source {mutated} --target {target} --output {out}",
                "translate {transformer} --input {mutated}", "generate {gpt} --input {mutated} --max-tokens 3",
                "perplexity {gpt} {mutated}", "embed {bert} --input {mutated}", "classify {bert} --input {mutated}",
                "score {transformer} --source {mutated} --target {mutated}",
                "evaluate --translations {mutated} --reference {mutated}",
                "train --text {mutated} --run {out} --set training.max_steps=1 --set model.preset=tiny"),
-    **{kind: (f"prepare --pairs {{mutated}} --out {{out}}{options}",) for kind, options in (
+    **{kind: (f"prepare --pairs {{mutated}} --output {{out}}{options}",) for kind, options in (
         ("tsv", ""), ("csv", ""), ("jsonl", ""), ("tmx", " --set data.languages=en,de"))},
     "images": ("classify {vit} {mutated}",),
     "glossary": ("translate {transformer} --input {text} --glossary {mutated}",
                  "translate {transformer} --input {text} --ban {mutated}",
                  "translate {transformer} --input {text} --shortlist {mutated}"),
-    "recipe": ("train {mutated} --run {out} --set training.max_steps=1", "prepare {mutated} --out {out}"),
+    "recipe": ("train {mutated} --run {out} --set training.max_steps=1", "prepare {mutated} --output {out}"),
 }  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def test_files(calm: Callable[..., None], inputs: dict[str, Path], tmp_path: Pat
     calm(draw.choice(CORPUS_COMMANDS[name]), mutated=mutated, **inputs)
 
 
-RUN_COMMANDS = ("report {run}", "translate {run} --input {text}", "info {run}", "average {run} --last 1 --out {out}",
+RUN_COMMANDS = ("report {run}", "translate {run} --input {text}", "info {run}", "average {run} --last 1 --output {out}",
                 "train {recipe} --run {run} --set training.max_steps=2")  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
         (["--top-k", 5], "--top-k has no effect without --sample; add it"),
         (["--average", "probability"], "--average has no effect without --ensemble; add a model to it"),
         (["--diversity", 1], "--diversity has no effect without --groups; choose e.g. --beam 4 --groups 2"),
-        (["--split", "words"], "Invalid value for '--split': 'words' is not one of 'auto', 'sentence', 'none'"),
+        (["--split", "words"], "--split='words' is unknown; choose one of 'auto', 'sentence', 'none'"),
         (["--protect", "words"], "protected='words' is unknown"),
         (["--alignment", "INPUT"], "is both input and output; choose another output file"),
         (["--alignment", "LONG", "--attention", "LONG"], "is used for two outputs; choose another file"),
@@ -171,7 +171,7 @@ def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, 
     source, target = digit_corpus
     path = tmp_path / "list.safetensors"
     created = run(
-        "shortlist", tiny_run, "--source", source, "--target", target, "--out", path, "--best", 3, "--frequent", 2
+        "shortlist", tiny_run, "--source", source, "--target", target, "--output", path, "--best", 3, "--frequent", 2
     )
     assert created.returncode == 0, created.stderr
     assert "held-out translations" in created.stdout

@@ -375,7 +375,7 @@ def test_the_command(
     assert run_main(monkeypatch, *good, "--test", marked) == 1, "a test file may contain any bytes"
     capfdbinary.readouterr()
     out = tmp_path / "page.html"
-    assert run_main(monkeypatch, bad, good[1], "--format", "html", "--out", out, "--test", good[0]) == 1
+    assert run_main(monkeypatch, bad, good[1], "--format", "html", "--output", out, "--test", good[0]) == 1
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert capfdbinary.readouterr() == (b"", b"")
 
@@ -393,9 +393,9 @@ def test_what_cannot_be_examined_is_refused(
         (good, tmp_path / "empty"): "empty is empty; give text files with one sentence a line",
         (good, tmp_path / "utf16"): "line 1, byte 1: the file looks like UTF-16; convert it to UTF-8",
         (good, good, "--format", "xml"): "format='xml' is unknown; choose 'text', 'json' or 'html'",
-        (good, good, "--out", good): "is both input and output; choose another output file",
-        (good, good, "--out", tmp_path / "hard"): "is both input and output; choose another output file",
-        (good, good, "--out", tmp_path / "none" / "page"): "No such file or directory; choose another output file",
+        (good, good, "--output", good): "is both input and output; choose another output file",
+        (good, good, "--output", tmp_path / "hard"): "is both input and output; choose another output file",
+        (good, good, "--output", tmp_path / "none" / "page"): "No such file or directory; choose another output file",
     }
     for arguments, message in cases.items():
         assert run_main(monkeypatch, *arguments) == 2

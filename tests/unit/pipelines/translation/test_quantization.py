@@ -55,7 +55,7 @@ def test_a_model_in_int8_is_read_as_float32_where_it_is_asked_for(quantized: Pat
         expected = stored[name].double() * stored[f"{name}_scales"].double()[:, None]
         torch.testing.assert_close(parameters[name].double(), expected, rtol=1e-6, atol=0)
     assert "stored in int8" in bundle.rounding_note
-    result = run("export", quantized, "--out", tmp_path / "exported")
+    result = run("export", quantized, "--output", tmp_path / "exported")
     assert result.returncode == 0
     assert "stored in int8; its weights are read as float32" in result.stderr
 
@@ -172,7 +172,9 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
     reference = write_lines(tmp_path / "r", [target for _, target in PAIRS])
 
     out = tmp_path / "int8"
-    result = run("quantize", tiny_run, "--source", source, "--reference", reference, "--out", out, "--tolerance", 100)
+    result = run(
+        "quantize", tiny_run, "--source", source, "--reference", reference, "--output", out, "--tolerance", 100
+    )
     assert result.returncode == 0, result.stderr
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[0] == ["float32", "bf16", "int8", "Δ", "bf16", "Δ", "int8"]
