@@ -1,7 +1,7 @@
 """What self-attention, recurrence and convolution cost over length and width, beside Table 1 of the paper.
 
-Each layer is measured several times, on one thread. Of the times of a layer the least is kept: the others waited for
-other programs. `transformer plot complexity FILE` draws the result.
+Each layer is measured several times, on one thread and in processor time, which other programs change least. Of the
+times of a layer the least is kept. `transformer plot complexity FILE` draws the result.
 
 Usage: python benchmarks/training/complexity.py --out FILE
 """
@@ -9,6 +9,7 @@ Usage: python benchmarks/training/complexity.py --out FILE
 import argparse
 import json
 import platform
+import time
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rounds = [measure(arguments.lengths, arguments.widths) for _ in range(arguments.rounds)]
+    rounds = [measure(arguments.lengths, arguments.widths, time.process_time) for _ in range(arguments.rounds)]
     costs = [
         replace(same[0], seconds=min(one.seconds for one in same),
                 spread=max(one.seconds for one in same) / min(one.seconds for one in same))
@@ -39,7 +40,7 @@ def main() -> None:
         "hardware": hardware(torch.device("cpu")) | {"threads": 1},
         "versions": {"transformer": version("transformer"), "torch": torch.__version__,
                      "python": platform.python_version()},
-        "spread": f"{arguments.rounds} rounds: seconds is the least, spread the greatest divided by it",
+        "spread": f"{arguments.rounds} rounds: seconds (processor time) is the least, spread the greatest by it",
         "exponents": {layer: {"of all rounds": exponents(costs, layer), "paper": TABLE[layer],
                               "of each round": [exponents(one, layer) for one in rounds]} for layer in TABLE},
         "costs": as_json(costs),

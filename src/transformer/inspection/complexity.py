@@ -54,10 +54,19 @@ class Cost:
     path: int
 
 
-def measure(lengths: Sequence[int] = (32, 64, 128, 256, 512), widths: Sequence[int] = (64, 128, 256)) -> list[Cost]:
+def measure(
+    lengths: Sequence[int] = (32, 64, 128, 256, 512),
+    widths: Sequence[int] = (64, 128, 256),
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Cost]:
     """Measures every layer at every length and width, on one sequence and in float32.
 
     Self-attention is the formula itself, softmax(Q K^T / sqrt(d)) V, without projections and fused kernels.
+
+    Args:
+        lengths: Lengths of the sequence.
+        widths: Widths.
+        clock: Function that returns the time in seconds.
     """
     costs: list[Cost] = []
     for d in widths:
@@ -65,7 +74,7 @@ def measure(lengths: Sequence[int] = (32, 64, 128, 256, 512), widths: Sequence[i
         for layer, function in makers.items():
             for n in lengths:
                 x = torch.randn(1, n, d, requires_grad=True)
-                times = _times(function, x)
+                times = _times(function, x, clock)
                 sequential, path = _dependencies(layer, n)
                 costs.append(
                     Cost(layer, n, d, median(times), max(times) / min(times), _saved(function, x), sequential, path)
@@ -124,23 +133,23 @@ def _convolution(d: int) -> Callable[[Tensor], Tensor]:
     return lambda x: convolution(x.transpose(1, 2)).transpose(1, 2)
 
 
-def _times(function: Callable[[Tensor], Tensor], x: Tensor) -> list[float]:
+def _times(function: Callable[[Tensor], Tensor], x: Tensor, clock: Callable[[], float]) -> list[float]:
     """Returns the time of a call in several rounds of at least `MIN_SECONDS` each."""
     with torch.inference_mode():
         calls = 1
         while True:
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 function(x)
-            if time.perf_counter() - start >= MIN_SECONDS:
+            if clock() - start >= MIN_SECONDS:
                 break
             calls *= 2
         times: list[float] = []
         for _ in range(ROUNDS):
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls):
                 function(x)
-            times.append((time.perf_counter() - start) / calls)
+            times.append((clock() - start) / calls)
         return times
 
 

@@ -81,7 +81,7 @@ class Recorder(TorchFunctionMode):
         residual: Whether residual connections add their input; False shows a model without them.
 
     Raises:
-        ConfigError: A module of `mute_heads` is no attention of the model.
+        ConfigError: A module of `mute_heads` is not an attention of the model.
     """
 
     def __init__(

@@ -118,9 +118,11 @@ def test_scaling_draws_a_line_for_each_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.svg", "a.png"])
 def test_figures_are_written_as_their_names_say(tmp_path: Path, name: str) -> None:
-    """Catches a format that differs from the ending, and an unknown ending that fails late."""
+    """Catches a format that differs from the ending, an unknown ending that fails late, and a file that differs."""
     figure = plot.schedule(steps=10)
     plot.save(figure, tmp_path / name)
     assert (tmp_path / name).read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
+    plot.save(plot.schedule(steps=10), tmp_path / f"again{name}")
+    assert (tmp_path / f"again{name}").read_bytes() == (tmp_path / name).read_bytes()
     with pytest.raises(ConfigError, match=r"neither \.svg, \.pdf nor \.png"):
         plot.save(figure, tmp_path / "a.bmp")
