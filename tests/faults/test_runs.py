@@ -206,8 +206,10 @@ def test_evaluate_and_info(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_
 
 
 USAGE = [
-    (["train"], "nothing to train on; give a recipe file, or both --source and --target"),
-    (["train", "--source", "a", "--target", "b"], "--run is missing"),
+    (["train"], "nothing to train on; give a recipe, or two texts (SOURCE TARGET)"),
+    (["train", "--source", "a"], "nothing to train on; give a recipe, or two texts (SOURCE TARGET)"),
+    (["train", "--source", "a", "b", "c"], "b and --source a both name the source; leave out one of them"),
+    (["train", "a", "b", "c"], "c: more arguments than a source and a target text; leave it out"),
     (["translate"], "model is missing"),
     (["translate", "x", "--invalid-utf8", "maybe"], "invalid_utf8='maybe' is unknown"),
     (["translate", "x", "--colour"], "--colour is not an option of transformer translate"),

@@ -1,23 +1,32 @@
 """`transformer check`: examines a corpus for problems before training."""
 
 import json
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.corpus import takes_corpus
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.translate import refuse_same_files
+from transformer.data.config import FILE_FORMATS, DataConfig, file_format
 from transformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer.cli.corpus import Corpus
+    from transformer.data.inputs import CorpusFile
 
 EXIT_FOUND = 1
 FORMATS = ("text", "json", "html")
 
 
+@takes_corpus
 def check(
-    source: Annotated[Path, typer.Argument(help="source text, one sentence per line; plain, .gz or .zst")],
-    target: Annotated[Path, typer.Argument(help="its translation, aligned line by line")],
     tests: Annotated[
         list[Path] | None,
         typer.Option(
@@ -30,6 +39,8 @@ def check(
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
+    *,
+    corpus: "Corpus",
 ) -> None:
     """Examine a parallel corpus: shifts, wrong pairs, languages, characters, duplicates, test lines. Needs no model.
 
@@ -39,13 +50,14 @@ def check(
     """
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
-    refuse_same_files([source, target, *(tests or ())], [output_path])
+    files = _named_files(corpus)
+    refuse_same_files([*files, *(tests or ())], [output_path])
 
     from transformer.data.quality.examination import examine  # loads numpy
     from transformer.data.quality.report import text_report
     from transformer.reporting.corpus_page import html_report
 
-    with open_output(output_path, whole=True) as sink:
+    with open_output(output_path, whole=True) as sink, _two_texts(corpus, files) as (source, target):
         with counted("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":
@@ -55,6 +67,49 @@ def check(
         sink.write(report.encode("utf-8", "backslashreplace"))
     if not examination.is_fine:
         raise typer.Exit(EXIT_FOUND)
+
+
+def _named_files(corpus: "Corpus") -> list[Path]:
+    """Returns the files of the corpus.
+
+    Raises:
+        ConfigError: The recipe does not train a translation model.
+    """
+    if corpus.recipe is None and not corpus.overrides and corpus.data.keys() == {"source", "target"}:
+        return [Path(corpus.data["source"]), Path(corpus.data["target"])]  # need not have names in UTF-8
+    return [path for file in _training_files(corpus) for path in file.paths]
+
+
+def _training_files(corpus: "Corpus") -> "list[CorpusFile]":
+    from transformer.data.inputs import training_files
+
+    settings = corpus.load().data
+    if not isinstance(settings, DataConfig):
+        raise ConfigError(f"{settings.name} has no sentence pairs to check; give texts of a translation")
+    return training_files(settings)
+
+
+@contextmanager
+def _two_texts(corpus: "Corpus", files: Sequence[Path]) -> Generator[tuple[Path, Path]]:
+    """Yields the source and the target text; those of other corpora are written to temporary files first.
+
+    Args:
+        corpus: Corpus of the command line.
+        files: Its files. Two are the texts, if they have a line per sentence.
+    """
+    if len(files) == 2 and not any(file_format(str(path)) in FILE_FORMATS for path in files):
+        yield files[0], files[1]
+        return
+    from transformer.data.inputs import read_files
+
+    with TemporaryDirectory(prefix="transformer-check-") as folder:
+        source, target = (Path(folder) / f"{files[0].name} ({side})" for side in ("source", "target"))
+        with open_output(source) as first, open_output(target) as second:
+            for pair in read_files(_training_files(corpus)):
+                for side, text in zip((first, second), pair, strict=True):
+                    side.write(f"{text}\n".encode())
+        print(f"note: line n of the report is pair n of {', '.join(map(str, files))}", file=sys.stderr)
+        yield source, target
 
 
 def _escape_unprintable(report: str) -> str:

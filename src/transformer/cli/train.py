@@ -5,20 +5,24 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from transformer.cli.corpus import takes_corpus
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
-from transformer.errors import ConfigError, OutputError
+from transformer.errors import OutputError
 from transformer.models import family, family_names
-from transformer.run.recipe import load_recipe
+from transformer.run.run_folder import default_folder
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from transformer.cli.corpus import Corpus
 
 MAIN_KEYS = (
     "tokenizer.vocab_size", "model.preset", "model.dropout", "training.max_steps", "training.batch_tokens",
@@ -32,7 +36,7 @@ def train_help() -> str:
     lines = [line for line in recipe_keys().splitlines() if line.startswith(tuple(f"- {key} " for key in MAIN_KEYS))]
     return "\n".join([
         "Keys for --set and recipes, of which transformer recipes --keys lists all:", "", *lines, "",
-        "Example: transformer train --source corpus.en --target corpus.de --run runs/first",
+        "Example: transformer train corpus.en corpus.de",
     ])  # fmt: skip
 
 
@@ -69,30 +73,6 @@ def _keys(section: str, settings: type[Config]) -> list[str]:
     ]
 
 
-def data_options(
-    recipe: Path | None,
-    overrides: list[str] | None,
-    source: str | None,
-    target: str | None,
-    pairs: str | None,
-    languages: str | None,
-    text: str | None = None,
-) -> dict[str, Any]:
-    """Returns the recipe keys of `data` that have command-line options, such as --source.
-
-    Raises:
-        ConfigError: Neither these options nor the recipe nor `overrides` name a training text.
-    """
-    options = {"source": source, "target": target, "pairs": pairs, "languages": languages, "text": text}
-    data: dict[str, Any] = {key: value for key, value in options.items() if value}
-    elsewhere = recipe is not None or any(override.startswith("data.") for override in overrides or ())
-    if not elsewhere and not pairs and not text and not (source and target):
-        raise ConfigError(
-            "nothing to train on; give a recipe file, or both --source and --target, or --pairs, or --text"
-        )
-    return {"task": "language-model", **data} if text and recipe is None else data
-
-
 SourceLanguage = Annotated[
     str | None,
     typer.Option(
@@ -107,36 +87,21 @@ TargetLanguage = Annotated[
 ]
 
 
+@takes_corpus
 def train(
-    recipe: Annotated[
-        Path | None, typer.Argument(help="recipe file (TOML), or name of a recipe: see transformer recipes")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,
-    target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
-    pairs: Annotated[
-        str | None, typer.Option(help="file with both sides: .tsv, .csv, .jsonl, .parquet or .tmx")
-    ] = None,
-    languages: Annotated[
-        str | None, typer.Option(help="source and target language to select from a .tmx file, e.g. en,de")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="running text, to train a language model instead of a translation model")
-    ] = None,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     run: Annotated[
         Path | None,
         typer.Option(
-            help="folder of the run; runs/NAME if not given, where NAME is the recipe's file name",
+            help="folder of the run; if not given, runs/NAME: the name of the recipe, or runs/corpus for corpus.en and "
+            "corpus.de",
             parser=folder_path,
             metavar="PATH",
         ),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", help="model to fine-tune on new data; keeps its architecture and tokenizer")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a recipe key, e.g. training.seed=2")
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="start a new run in a new folder beside an existing one")
@@ -148,25 +113,24 @@ def train(
             help="resume although this key or text has changed, e.g. training.learning_rate; may be repeated",
         ),
     ] = None,
+    *,
+    corpus: "Corpus",
 ) -> None:
-    """Train a translation model from a recipe, or just from two text files; other models by a recipe's `data.task`.
+    """Train a translation model on two text files, or by a recipe; other models by a recipe's `data.task`.
 
     The same command resumes an unfinished run. Ctrl-C finishes the current step, saves a checkpoint, and exits with
     code 130.
     """
-    data = data_options(recipe, overrides, source, target, pairs, languages, text)
     tags = {"source_language": source_language, "target_language": target_language}
-    data |= {key: tag for key, tag in tags.items() if tag is not None}
-    if run is None and recipe is None:
-        raise ConfigError("--run is missing; give a folder for the run")
-    folder = run or Path("runs") / (recipe or Path()).stem
-    values = {"data": data, "training": {"start_from": start} if start else {}}
-    loaded = load_recipe(recipe, overrides or (), {section: keys for section, keys in values.items() if keys})
+    recipe = corpus.load(
+        {key: tag for key, tag in tags.items() if tag is not None}, {"start_from": start} if start else {}
+    )
+    folder = run or default_folder(corpus.recipe, recipe.data)
 
     from transformer.run.train import train as train_run  # loads torch
 
     note_missing_kernels()
-    result = train_run(loaded, folder, fresh=fresh, allow_changed=allow_changed or ())
+    result = train_run(recipe, folder, fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
         step = result.progress.step
         message = (

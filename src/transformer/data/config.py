@@ -154,12 +154,13 @@ class DataConfig(TaskConfig):
 
 
 FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv")
+COMPRESSIONS = (".gz", ".zst")
 
 
 def file_format(path: str) -> str:
     """Returns the suffix that indicates the format of a file, without the suffix of its compression."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
-    if suffixes and suffixes[-1] in (".gz", ".zst"):
+    if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 

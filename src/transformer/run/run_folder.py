@@ -8,10 +8,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from transformer.data.config import COMPRESSIONS, DataConfig, TaskConfig
 from transformer.errors import CheckpointError, TransformerError
 from transformer.storage.verified_folder import MANIFEST
 
 LOCK = ".lock"
+
+
+def default_folder(recipe: Path | None, data: TaskConfig) -> Path:
+    """Returns the folder of a run without a given one: `runs/` and the name of the recipe, or else of the texts.
+
+    Args:
+        recipe: Path or name of the recipe file, if there is one.
+        data: The `data` section. corpus.en and corpus.de are called corpus; en.txt and de.txt, en-de.
+    """
+    if recipe is not None:
+        return Path("runs") / recipe.stem
+    files = data.text_files[0] if isinstance(data, DataConfig) and data.text_files else (data.name,)
+    return Path("runs") / ("-".join(dict.fromkeys(map(_stem, files))) or "run")
+
+
+def _stem(path: str) -> str:
+    name = Path(path)
+    return Path(name.stem if name.suffix in COMPRESSIONS else name.name).stem
 
 
 def unused_folder(run: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from transformer.data.progress import show_progress
 from transformer.reporting import write_report
 from transformer.run.recipe import Recipe, check_encodable, load_recipe
-from transformer.run.run_folder import lock_run_folder, remove_on_failure, unused_folder
+from transformer.run.run_folder import default_folder, lock_run_folder, remove_on_failure, unused_folder
 from transformer.run.setup import RECIPE_FILE, build_trainer
 from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
@@ -62,8 +62,8 @@ def train(
 
     Args:
         recipe: Recipe, or path of its file.
-        run: Run folder, created if missing; by default `runs/` followed by the name of the recipe file or of the source
-            text.
+        run: Run folder, created if missing; by default `runs/` followed by the name of the recipe file, or of the
+            texts: `runs/corpus` for corpus.en and corpus.de.
         quiet: Whether to suppress all output.
         fresh: Whether to start anew. If the folder exists, RUN-2 or the next unused name is chosen; nothing is removed.
         allow_changed: Keys of the recipe that may differ from those the run began with, such as
@@ -75,8 +75,8 @@ def train(
             use or belongs to another run, or a loss that is not finite.
     """
     user_recipe = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
-    name = Path(recipe).stem if not isinstance(recipe, Recipe) else None
-    folder = Path(run) if run else Path("runs") / (name or Path(user_recipe.data.name).stem)
+    path = Path(recipe) if not isinstance(recipe, Recipe) else None
+    folder = Path(run) if run else default_folder(path, user_recipe.data)
     check_encodable(str(folder), "run")
     retain_heap()
     enlarge_onednn_cache()

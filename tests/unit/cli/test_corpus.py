@@ -1,0 +1,103 @@
+"""Arguments that name what to train on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import run
+from transformer.cli.corpus import corpus_of
+from transformer.data.task_configs import TextConfig
+from transformer.errors import ConfigError
+from transformer.run.run_folder import default_folder
+
+SAME = {
+    "texts": (["a.en", "a.de"], {}),
+    "options": ([], {"source": "a.en", "target": "a.de"}),
+    "keys": ([], {"overrides": ["data.source=a.en", "data.target=a.de"]}),
+    "recipe": (["recipe.toml"], {}),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    lines = [f"one two {number}" for number in range(40)]
+    (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "a.de").write_text("".join(f"{line.upper()}\n" for line in lines))
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines))
+    (tmp_path / "recipe.toml").write_text('[data]\nsource = "a.en"\ntarget = "a.de"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", SAME)
+def test_all_forms_name_the_same_corpus(form: str, folder: Path) -> None:
+    """Catches swapped sides, and a form that one command accepts and another does not."""
+    arguments, options = SAME[form]
+    assert corpus_of(arguments, **options).load().data.text_files == [("a.en", "a.de")]  # type: ignore[attr-defined]
+
+
+def test_a_table_needs_no_option(folder: Path) -> None:
+    """Catches a table that is read as a recipe."""
+    assert corpus_of(["a.tsv"]).load().data.pair_files == ["a.tsv"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (["a", "b", "c"], {}, "c: more arguments than a source and a target text"),
+        (["a", "b"], {"target": "c"}, "b and --target c both name the target"),
+        ([], {"source": "a"}, "nothing to train on; give a recipe, or two texts"),
+        (["a.en"], {}, "a.en is not a recipe .TOML.; if it is a text, give its translation too"),
+    ],
+)
+def test_what_names_no_corpus_is_refused(
+    arguments: list[str], options: dict[str, str], message: str, folder: Path
+) -> None:
+    """Catches an argument that is silently dropped, and a text that is reported as a damaged recipe."""
+    with pytest.raises(ConfigError, match=message):
+        corpus_of(arguments, **options).load()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["corpus.en", "corpus.de"], "corpus"),
+        (["x/corpus.en-de.en.gz", "y/corpus.en-de.de.zst"], "corpus.en-de"),
+        (["en.txt", "de.txt"], "en-de"),
+        (["x/pairs.tsv.gz"], "pairs"),
+    ],
+)
+def test_the_run_is_called_after_its_texts(arguments: list[str], name: str) -> None:
+    """Catches two corpora whose runs have the same folder because only one side counts."""
+    assert default_folder(None, corpus_of(arguments).load().data) == Path("runs") / name
+
+
+def test_the_run_is_called_after_its_recipe() -> None:
+    """Catches recipes of one corpus that share a folder."""
+    assert default_folder(Path("x/small.toml"), TextConfig(task="language-model", text="a.txt")) == Path("runs/small")
+    assert default_folder(None, TextConfig(task="language-model", text="x/a.txt")) == Path("runs/a")
+
+
+def test_check_takes_what_train_takes(folder: Path) -> None:
+    """Catches a check of other lines than those that are trained on."""
+    forms = (
+        ["a.en", "a.de"], ["recipe.toml"], ["--source", "a.en", "--target", "a.de"], ["a.tsv"], ["--pairs", "a.tsv"]
+    )  # fmt: skip
+    results = [run("check", *arguments, "--format", "json", cwd=folder) for arguments in forms]
+    reports = [json.loads(result.stdout) for result in results]
+    assert [[file["lines"] for file in report["files"]] for report in reports] == [[40, 40]] * 5
+    assert reports[0] == reports[1] == reports[2]
+    assert "line n of the report is pair n of a.tsv" in results[3].stderr
+    refused = run("check", "--text", "a.en", cwd=folder)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "has no sentence pairs to check" in refused.stderr
+
+
+def test_train_writes_to_runs_by_default(folder: Path) -> None:
+    """Catches a missing default, and an argument that training ignores."""
+    short = ["--set", "training.max_steps=1", "--set", "model.d_model=32", "--set", "data.validation_pairs=2"]
+    result = run("train", "a.en", "a.de", *short, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert (folder / "runs" / "a" / "recipe.toml").is_file()
+    assert "next: transformer translate runs/a --input FILE" in result.stdout
