@@ -42,9 +42,9 @@ class BuildKernels(build_ext):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 objects = list(pool.map(lambda job: self._compile(*job), jobs))
             for extension in outdated:
-                own = [path for (other, _), path in zip(jobs, objects, strict=True) if other is extension]
+                parts = [built for (other, _), built in zip(jobs, objects, strict=True) if other is extension]
                 path = self.get_ext_fullpath(extension.name)
-                self.compiler.link_shared_object(own, path, extra_postargs=["-s"], target_lang="c++")
+                self.compiler.link_shared_object(parts, path, extra_postargs=["-s"], target_lang="c++")
             self._show("compiled the kernels", "\n")
         except Exception as error:
             print(f"\nno kernels, so PyTorch computes all, more slowly: {error}", file=sys.stderr)

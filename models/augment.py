@@ -81,10 +81,10 @@ def with_other_names(pair: Pair, rng: random.Random) -> Pair | None:
 def with_other_numbers(pair: Pair, rng: random.Random) -> Pair | None:
     """Replaces the numbers that stand on both sides."""
     source, target = pair
-    found = NUMBER.findall(source)
-    if not found or Counter(found) != Counter(NUMBER.findall(target)) or "1" in found:
+    numbers = NUMBER.findall(source)
+    if not numbers or Counter(numbers) != Counter(NUMBER.findall(target)) or "1" in numbers:
         return None
-    others = {old: number(rng) for old in set(found)}
+    others = {old: number(rng) for old in set(numbers)}
     return tuple(NUMBER.sub(lambda match: others[match[0]], side) for side in (source, target))  # type: ignore[return-value]
 
 
@@ -176,12 +176,12 @@ def single_words(pairs: list[Pair], at_least: float = 0.35, seen: int = 4) -> li
         (back_names[1][t], back_names[0][s]): p for (s, t), p in zip(backward.links.tolist(), backward.p, strict=True)
     }
     names = list(forward.source), list(forward.target)
-    found: list[Pair] = []
+    entries: list[Pair] = []
     for (s, t), p, count in zip(forward.links.tolist(), forward.p, forward.count, strict=True):
         source, target = names[0][s], names[1][t]
         if p >= at_least and count >= seen and back.get((source, target), 0) >= at_least and source.isalpha():
-            found.append((source, target))
-    return sorted(found)
+            entries.append((source, target))
+    return sorted(entries)
 
 
 def augment(pairs: list[Pair], seed: int) -> list[Pair]:
