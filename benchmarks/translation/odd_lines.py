@@ -21,8 +21,8 @@ LINES = 500
 ADDRESS = re.compile(r"https?://\S+|www\.\S+|\S+@\S+\.\w+")
 DIGITS = re.compile(r"\d+")
 NAMES = [
-    "Anna Schmidt", "Nguyễn Thị Minh", "Łukasz Żak", "José García", "O'Brien", "Jean-Luc Picard", "Ahmed Al-Sayed", "Xi",
-    "Müller", "McDonald's", "Volkswagen AG", "São Paulo", "Reykjavík", "Tokyo", "NASA", "iPhone 15 Pro",
+    "Anna Schmidt", "Nguyễn Thị Minh", "Łukasz Żak", "José García", "O'Brien", "Jean-Luc Picard", "Ahmed Al-Sayed",
+    "Xi", "Müller", "McDonald's", "Volkswagen AG", "São Paulo", "Reykjavík", "Tokyo", "NASA", "iPhone 15 Pro",
 ]  # fmt: skip
 SENTENCES = ["{} is here.", "Call {}!", "Do you know {}?", "I paid {} for it.", "See {} for more.", "{}"]
 SENTENCES_DE = ["{} ist hier.", "Ruf {} an!", "Kennst du {}?", "Ich habe {} dafür bezahlt.", "Siehe {}.", "{}"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -134,11 +135,24 @@ def _model_facts(recorded: Pass) -> dict[str, Any]:
     sizes = parameters_by_block(recorded.model)
     return {
         "family": recorded.bundle.family,
-        "folder": recorded.bundle.folder.name if recorded.bundle.folder else "",
+        "folder": _display_name(recorded.bundle.folder),
         "parameters": sum(sizes.values()),
         "shares": sizes,
         "sizes": {key: config[key] for key in ("d_model", "N", "h", "d_ff", "norm_order") if key in config},
     }
+
+
+def _display_name(folder: Path | None) -> str:
+    """Returns the name of a model's folder, and for a checkpoint that of its run and its step."""
+    match folder.resolve().parts if folder else ():
+        case (*_, run, "checkpoints", step, "model") if step.removeprefix("step-").isdigit():
+            return f"{run}, step {int(step.removeprefix('step-')):,}"
+        case (*_, run, "average"):
+            return f"{run}, average"
+        case (*_, name):
+            return name
+        case _:
+            return ""
 
 
 def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> dict[str, Any]:

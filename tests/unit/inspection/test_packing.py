@@ -1,5 +1,7 @@
 import base64
 import zlib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,3 +73,17 @@ def test_other_layers_are_refused(data: PageData, text: str, message: str) -> No
     """Catches an empty page for layers that do not exist."""
     with pytest.raises(ConfigError, match=message):
         parse_layers(text, data.facts)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("runs/first/checkpoints/step-00001450/model", "first, step 1,450"), ("runs/first/average", "first, average"),
+        ("models/en-de", "en-de"), (None, ""),
+    ],
+)  # fmt: skip
+def test_title_names_the_run_of_a_checkpoint(folder: str | None, name: str) -> None:
+    """Catches a page called "model", as the last folder of every checkpoint is."""
+    bundle = replace(tiny("transformer"), folder=Path(folder) if folder else None)
+    bundle.model.float()
+    assert page_data(Pass.record(bundle, example(bundle))).facts["model"]["folder"] == name
