@@ -112,7 +112,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
     entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
     facts = {
         "model": _model_facts(recorded),
-        "axes": MEANINGS,
+        "axes": MEANINGS | ({} if "T_dec" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
         "label_ids": recorded.labels.tolist(),

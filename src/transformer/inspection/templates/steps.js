@@ -46,6 +46,8 @@ function meaningOf(step, input) {
   if (input.parameter) return el("span", {}, "parameter ", codeText(input.parameter));
   const writer = writerOf(step, input);
   if (writer) return el("span", {}, "from ", stepLink(writer));
+  if (input.symbol.includes("bucket")) return "the bucket of each distance";
+  if (input.symbol.includes("pixels")) return "the picture, normalized";
   if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
   if (input.role === "m") return "mask: 1 where attention is not allowed";
   return input.symbol.includes("PE") ? "positional encoding, a constant table" : "a constant";
