@@ -249,6 +249,9 @@ def scaling(results: Path | str) -> "Figure":
             line = sorted((point[key], point[2]) for point in points if point[other] == value)
             unit = "pairs" if other else "parameters"
             panel.semilogx(*zip(*line, strict=True), "o-", ms=4, label=f"{value:,} {unit}")
+        sizes = sorted({point[key] for point in points})
+        panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        panel.minorticks_off()
         panel.set(xlabel=name)
         panel.legend(fontsize=7)
     panels[0].set_ylabel(f"validation loss ({facts.get('unit', 'nats a token')})")
