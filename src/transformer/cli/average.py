@@ -1,14 +1,19 @@
 """`transformer average`: averages several checkpoints of one training run."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
 
 
+@takes_verbosity
 def average(
     models: Annotated[
         list[Path], typer.Argument(help="run folder with --last or --best, or several models, oldest first")
@@ -23,6 +28,7 @@ def average(
     best: Annotated[
         int | None, typer.Option(min=1, help="average the N checkpoints with the best validation scores")
     ] = None,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Average the parameters of several models of one training run.
 
@@ -31,6 +37,7 @@ def average(
 
     Example: transformer average runs/first --last 5 --output averaged
     """
+    check_new_folder(output_path)
     if last is None and best is None and len(models) < 2:
         raise ConfigError(f"{models[0]} is a single model; give several models, or a run folder with --last or --best")
     paths = models if last is None and best is None else _checkpoints_of_run(models, last, best)
@@ -39,6 +46,9 @@ def average(
     from transformer.run.checkpoint_averaging import average_bundles  # loads torch
 
     save_bundle(output_path, average_bundles(paths))
+    if as_json:
+        typer.echo(json.dumps({"folder": str(output_path), "averaged": [str(path) for path in paths]}))
+        return
     typer.echo(f"averaged {len(paths)} models: {', '.join(map(str, paths))}")
     typer.echo(f"next: transformer evaluate {output_path} --source FILE --reference FILE")
 

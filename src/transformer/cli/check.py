@@ -1,7 +1,6 @@
 """`transformer check`: examines a corpus for problems before training."""
 
 import json
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.corpus import takes_corpus
+from transformer.cli.files import check_files
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
-from transformer.cli.translate import refuse_same_files
+from transformer.cli.verbosity import say, takes_verbosity
 from transformer.data.config import FILE_FORMATS, DataConfig, file_format
 from transformer.errors import ConfigError
 
@@ -25,6 +25,7 @@ EXIT_FOUND = 1
 FORMATS = ("text", "json", "html")
 
 
+@takes_verbosity
 @takes_corpus
 def check(
     tests: Annotated[
@@ -39,6 +40,7 @@ def check(
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="same as --format json")] = False,
     *,
     corpus: "Corpus",
 ) -> None:
@@ -48,10 +50,11 @@ def check(
 
     Example: transformer check corpus.en corpus.de --test test.en --format html --output report.html
     """
+    output_format = "json" if as_json else output_format
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
     files = _named_files(corpus)
-    refuse_same_files([*files, *(tests or ())], [output_path])
+    check_files([*files, *(tests or ())], [output_path])
 
     from transformer.data.quality.examination import examine  # loads numpy
     from transformer.data.quality.report import text_report
@@ -108,7 +111,7 @@ def _two_texts(corpus: "Corpus", files: Sequence[Path]) -> Generator[tuple[Path,
             for pair in read_files(_training_files(corpus)):
                 for side, text in zip((first, second), pair, strict=True):
                     side.write(f"{text}\n".encode())
-        print(f"note: line n of the report is pair n of {', '.join(map(str, files))}", file=sys.stderr)
+        say(f"note: line n of the report is pair n of {', '.join(map(str, files))}")
         yield source, target
 
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from transformer.cli.arguments import JsonOption
 from transformer.cli.embed import read_texts, report_left_out, report_truncated
+from transformer.cli.files import check_files, check_readable
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted, counted_beside
-from transformer.cli.translate import InvalidOption, ModelArgument, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument
+from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 CHUNK = 256
 
 
+@takes_verbosity
 def classify(
     model: ModelArgument,
     arguments: Annotated[
@@ -35,6 +39,7 @@ def classify(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per input, with all probabilities")
     ] = "text",
+    as_json: JsonOption = False,
     evaluate: Annotated[
         Path | None,
         typer.Option(
@@ -52,13 +57,16 @@ def classify(
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
     from transformer.text.lines import check_utf8
 
-    refuse_same_files([input_path], [output_path])
-    if evaluate is not None and (arguments or input_path or output_path or output_format != "text"):
+    check_files([input_path, labels], [output_path])
+    if evaluate is not None:
+        check_readable(evaluate, may_be_folder=True)
+    if evaluate is not None and (arguments or input_path or output_path or as_json or output_format != "text"):
         raise ConfigError("--evaluate reads only labelled examples; leave out texts, --input, --output and --format")
     if labels is not None and evaluate is None:
         raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
     if arguments and input_path is not None:
         raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
+    output_format = "jsonl" if as_json else output_format
     pipeline: Any = loaded(model, TextEncoder | ImageClassifier, "classifier", precision=precision)
     if evaluate is not None:
         _evaluate(pipeline, evaluate, labels, invalid_utf8)
@@ -68,6 +76,8 @@ def classify(
     if isinstance(pipeline, TextEncoder):
         for text in arguments or ():
             check_utf8(text, "a text")
+    if not arguments and input_path is None:
+        prompt_on_terminal("type one text per line; Ctrl-D ends")
     items = arguments or read_texts(input_path, invalid_utf8)
     with open_output(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from transformer.cli.arguments import TextsArgument, given_lines
+from transformer.cli.files import check_files
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
 from transformer.errors import ConfigError, escape_controls
 
 if TYPE_CHECKING:
@@ -27,8 +30,10 @@ CHUNK = 4096
 """Number of texts that are sorted by length together."""
 
 
+@takes_verbosity
 def embed(
     model: ModelArgument,
+    texts: TextsArgument = None,
     input_path: Annotated[
         Path | None, typer.Option("--input", help="file of texts, one per line; standard input if not given")
     ] = None,
@@ -42,6 +47,7 @@ def embed(
         str | None, typer.Option(metavar="TEXT", help="print the lines most similar to this text instead of vectors")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="with --nearest: number of lines to print")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="with --nearest: print JSON, one object per line")] = False,
     evaluate: Annotated[
         Path | None,
         typer.Option(help="file of texts with the same meaning, first<TAB>second; print how often the pair is nearest"),
@@ -57,8 +63,9 @@ def embed(
 
     from transformer.text.lines import check_utf8
 
-    refuse_same_files([input_path], [output_path])
-    if evaluate is not None and (input_path or output_path or nearest is not None):
+    lines = given_lines(texts, input_path)
+    check_files([input_path or evaluate], [output_path])
+    if evaluate is not None and (lines or input_path or output_path or nearest is not None):
         raise ConfigError(
             "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
         )
@@ -70,13 +77,19 @@ def embed(
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8)
         return
-    lines = read_texts(input_path, invalid_utf8)
+    if lines is None and input_path is None:
+        prompt_on_terminal("type one text per line; Ctrl-D ends")
+    lines = read_texts(input_path, invalid_utf8) if lines is None else lines
     vectors = _embedded(encoder, lines)
     report_truncated(encoder)
     if nearest is not None:
         cosines = vectors @ encoder.embed([nearest])[0]
         for index in np.argsort(-cosines, kind="stable")[:top].tolist():
-            typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
+            if as_json:
+                record = {"line": index + 1, "text": lines[index], "cosine": round(float(cosines[index]), 7)}
+                typer.echo(json.dumps(record, ensure_ascii=False))
+            else:
+                typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
         return
     with open_output(output_path, whole=True) as sink:
         if output_path is not None and output_path.suffix == ".npy":
@@ -154,7 +167,7 @@ def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:
 def report_left_out(counts: "PairCounts") -> None:
     """Reports the number of rows that were left out on standard error."""
     if counts.left_out:
-        print(f"note: rows left out: {counts.describe_left_out()}", file=sys.stderr)
+        say(f"note: rows left out: {counts.describe_left_out()}")
 
 
 def report_truncated(encoder: "TextEncoder") -> None:
@@ -163,7 +176,4 @@ def report_truncated(encoder: "TextEncoder") -> None:
         from transformer.data.labelled import max_text_tokens
 
         max_tokens = max_text_tokens(encoder.config)
-        print(
-            f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated",
-            file=sys.stderr,
-        )
+        say(f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.notes import Notes, QuietOption, VerboseOption, collected_notes
+from transformer.cli.files import check_files
+from transformer.cli.notes import Notes, collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import (
     SourceLanguageOption,
@@ -23,7 +24,8 @@ from transformer.cli.search import (
     takes_loading,
     takes_search,
 )
-from transformer.cli.translate import InvalidOption, invalid_choice, refuse_same_files
+from transformer.cli.translate import InvalidOption, invalid_choice
+from transformer.cli.verbosity import QuietOption, VerboseOption, say, takes_verbosity
 from transformer.errors import ConfigError, DataError, escape_controls
 from transformer.evaluation.scores import parse_metrics
 from transformer.evaluation.tokenization import TokenizationChoice
@@ -61,6 +63,7 @@ DetailsOption = Annotated[
 ]
 
 
+@takes_verbosity
 @takes_loading
 @takes_search
 def evaluate(
@@ -106,9 +109,7 @@ def evaluate(
     _check_options(models, source, reference, translations, single_model_options)
     if not models:
         _refuse_model_options(context, [*options_of(search_of), *options_of(loading_of)])
-    refuse_same_files(
-        [source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report]
-    )
+    check_files([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
     from transformer.evaluation.scores import make_bleu
@@ -131,7 +132,7 @@ def evaluate(
 
             page.write(evaluation_page(evaluation, test).encode())
     for note in evaluation.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
     if as_json:
         typer.echo(
             json.dumps({"lines": len(test.references[0]), "runs": runs, **evaluation.as_json()}, ensure_ascii=False)

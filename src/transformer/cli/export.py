@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
+from transformer.cli.verbosity import say, takes_verbosity
 
 
+@takes_verbosity
 def export(
     model: ModelArgument,
     output_path: Annotated[
@@ -26,6 +29,7 @@ def export(
 
     Example: transformer export runs/first --format hf --output first-hf
     """
+    check_new_folder(output_path)
     from transformer.bundle import load_bundle
     from transformer.bundle.huggingface import write_published  # loads torch
 
@@ -33,7 +37,7 @@ def export(
     with shown_while(f"reading {model}"):
         bundle = load_bundle(model, dequantize=True)
     if bundle.rounding_note:
-        typer.echo(bundle.rounding_note, err=True)
+        say(bundle.rounding_note)
     with shown_while(f"writing {output_path}"):
         write_published(bundle, output_path)
     (kind,) = json.loads((output_path / "config.json").read_bytes())["architectures"]

@@ -1,34 +1,44 @@
 """`transformer fill`: predicts masked words."""
 
 import json
+from itertools import chain
 from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.arguments import JsonOption
 from transformer.cli.embed import loaded_encoder
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.translate import ModelArgument
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import printable
 
 
+@takes_verbosity
 def fill(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="text with [MASK] for each word to predict")],
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT...", help="text with [MASK] for each word to predict, or several")
+    ],
     top: Annotated[int, typer.Option(min=1, help="number of predictions per mask")] = 5,
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per mask")
     ] = "text",
+    as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
 ) -> None:
-    """Predict the words behind [MASK], each with its probability.
+    """Predict the words behind [MASK], each with its probability. The masks of several texts are numbered on.
 
     Example: transformer fill bert "The capital of France is [MASK]."
     """
     from transformer.text.lines import check_utf8
 
-    check_utf8(text, "the text")
-    for number, guesses in enumerate(loaded_encoder(model, precision).fill(text, top), start=1):
-        if output_format == "jsonl":
+    for text in texts:
+        check_utf8(text, "the text")
+    encoder = loaded_encoder(model, precision)
+    masks = chain.from_iterable(encoder.fill(text, top) for text in texts)
+    for number, guesses in enumerate(masks, start=1):
+        if as_json or output_format == "jsonl":
             predictions = [{"piece": g.piece, "probability": g.probability, "text": g.text} for g in guesses]
             typer.echo(json.dumps({"mask": number, "guesses": predictions}, ensure_ascii=False))
             continue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from transformer.pipelines.translation.results import Translation
 
-Format = Literal["text", "jsonl"]
+Format = Literal["text", "jsonl", "moses"]
 Formatter = Callable[[int, str, "Translation"], str]
 
 
@@ -15,6 +15,8 @@ def formatter(output_format: Format, *, all_of_them: bool) -> Formatter:
     """Returns the function that formats a line's number, source and translation."""
     if output_format == "jsonl":
         return as_json
+    if output_format == "moses":
+        return as_moses_list
     return as_list if all_of_them else as_text
 
 
@@ -27,6 +29,17 @@ def as_list(number: int, source: str, translation: "Translation") -> str:
     """Returns all alternatives, one per line: `line ||| translation ||| ranking score`."""
     return "\n".join(
         f"{number} ||| {alternative.text} ||| {alternative.value:.4f}" for alternative in translation.alternatives
+    )
+
+
+def as_moses_list(number: int, source: str, translation: "Translation") -> str:
+    """Returns all alternatives in the format of Moses: `0 ||| translation ||| F0= log-probability ||| ranking score`.
+
+    Lines count from 0. As in lists of other programs, `F0` stands for the only feature, the model.
+    """
+    return "\n".join(
+        f"{number - 1} ||| {alternative.text} ||| F0= {alternative.score:.4f} ||| {alternative.value:.4f}"
+        for alternative in translation.alternatives
     )
 
 

@@ -1,18 +1,20 @@
 """`transformer generate`: continues a text with a language model."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from transformer.cli.arguments import JsonOption
+from transformer.cli.files import check_files
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted_beside
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,10 +31,14 @@ PrecisionOption = Annotated[
 MAX_TOKENS = 200
 
 
+@takes_verbosity
 @takes_search
 def generate(
     model: ModelArgument,
-    prompt: Annotated[str | None, typer.Argument(help="text to continue; an empty one starts from scratch")] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PROMPT]...", help="text to continue, or several; an empty one starts from scratch"),
+    ] = None,
     input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one per line")] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
@@ -43,6 +49,7 @@ def generate(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per prompt, with scores")
     ] = "text",
+    as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
     *,
@@ -51,30 +58,31 @@ def generate(
     """Continue a prompt with a language model, greedily or by sampling (--sample).
 
     The continuation of a single prompt is streamed, except with --beam or --format jsonl. With --input, each line is a
-    prompt and each continuation is one line, in which line breaks become spaces.
+    prompt and each continuation is one line, in which line breaks become spaces. So it is with several prompts.
 
     Example: transformer generate runs/shakespeare "ROMEO:" --sample --temperature 0.8 --max-tokens 300
     """
     from transformer.text.lines import check_utf8, read_lines
 
-    if (prompt is None) == (input_path is None):
+    if (not texts) == (input_path is None):
         raise ConfigError("give either a prompt or a file of prompts with --input; an empty prompt is ''")
-    if prompt is not None:
-        check_utf8(prompt, "the prompt")
-    refuse_same_files([input_path], [output_path])
+    for text in texts or ():
+        check_utf8(text, "the prompt")
+    output_format, prompt = "jsonl" if as_json else output_format, texts[0] if texts and len(texts) == 1 else None
+    check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     generator = _load_generator(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
     with open_output(output_path) as sink:
         if prompt is not None and output_format == "text" and generator.search.beam == 1:
-            texts = generator.stream(prompt, max_tokens=max_tokens)
+            pieces = generator.stream(prompt, max_tokens=max_tokens)
             sink.write(prompt.encode())
-            for text in texts:
+            for text in pieces:
                 sink.write(text.encode())
                 sink.flush()
             sink.write(b"\n")
             return
         invalid = invalid_choice(invalid_utf8)
-        prompts = [prompt] if prompt is not None else list(read_lines(input_path or Path(), invalid=invalid))
+        prompts = texts or list(read_lines(input_path or Path(), invalid=invalid))
         with counted_beside(output_path, "prompts", len(prompts)) as done:
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
@@ -92,7 +100,7 @@ def _load_generator(model: Path, precision: str, search: "Search") -> "Generator
     from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = loaded(model, Generator, "language model", precision=precision, search=search)
-    print(generator.description, file=sys.stderr)
+    say(generator.description)
     return generator
 
 

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import shown_while
 from transformer.cli.search import language_of
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
 
 
+@takes_verbosity
 def import_model(
     folder: Annotated[
         Path,
@@ -40,6 +43,7 @@ def import_model(
 
     Example: transformer import opus-mt-en-de --output en-de && echo "A man sleeps." | transformer translate en-de
     """
+    check_new_folder(output_path)
     from transformer.bundle import save_bundle
     from transformer.bundle.hub_cache import find_model
     from transformer.bundle.huggingface import read_published  # loads torch

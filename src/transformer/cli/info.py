@@ -1,14 +1,20 @@
 """`transformer info`: describes a model, or lists the families and presets."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from transformer.cli.arguments import JsonObjectOption
 from transformer.errors import printable
 from transformer.models import family, family_names
 
 FLOPS_LENGTH = 32
+DIGITS = {"loss": 4, "perplexity": 4}
+"""Decimal places of scores; others have two, as in the literature."""
+Facts = dict[str, Any]
 
 
 def info(
@@ -18,68 +24,131 @@ def info(
             help="model folder, run folder, Hugging Face folder, or name of a family; lists all families if not given"
         ),
     ] = None,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Show architecture, parameters per block, FLOPs per token, tokenizer and scores; or list families and presets.
 
-    For a family, it lists the keys of a recipe's `model` section. Example: transformer info runs/first
+    For a family, it lists the keys of a recipe's `model` section.
+
+    Example: transformer info runs/first
     """
     if model is None:
-        _families()
-        return
-    if str(model) in family_names() and not model.exists():
-        fields = family(str(model)).config.model_fields
-        _table(
-            f"{model}: keys of the model section",
-            {name: f"{field.default}  {field.description or ''}" for name, field in fields.items()},
-        )
-        return
-    from transformer.models.parameter_count import flops_per_token, parameters_by_block
+        described = _families()
+    elif str(model) in family_names() and not model.exists():
+        described = _keys(str(model))
+    else:
+        described = _model(model)
+    if as_json:
+        typer.echo(json.dumps(described, ensure_ascii=False, default=str))
+    elif model is None:
+        _print_families(described)
+    elif "keys" in described:
+        rows = {name: f"{_shown(key['default'])}  {key['description']}" for name, key in described["keys"].items()}
+        _table(f"{model}: keys of the model section", rows)
+    else:
+        _print_model(described)
+
+
+def _keys(name: str) -> Facts:
+    """Returns the keys of the `model` section for a family."""
+    fields = family(name).config.model_fields
+    keys = {
+        key: {"default": None if field.is_required() else field.default, "description": field.description or ""}
+        for key, field in fields.items()
+    }
+    return {"family": name, "keys": keys}
+
+
+def _model(path: Path) -> Facts:
+    """Returns all facts about a model, figures as they are stored."""
+    from transformer.models.parameter_count import flops_per_token, parameters_by_block, shared_blocks
     from transformer.pipelines.auto import read_model  # loads torch
 
-    bundle = read_model(model, "float32")
+    bundle = read_model(path, "float32")
     plain = family(bundle.family).build(bundle.config)  # packed weights cannot be counted by block
-    facts = {"folder": bundle.folder or model, "precision": bundle.precision, "kind": family(bundle.family).kind}
-    _table("model", {**facts, **bundle.config.model_dump()})
-    sizes = parameters_by_block(plain)
-    _table("parameters", {name: f"{size:,}" for name, size in [*sizes.items(), ("total", sum(sizes.values()))]})
-    if flops := flops_per_token(plain, FLOPS_LENGTH):
-        _table(
-            f"FLOPs per token at {FLOPS_LENGTH} tokens (forward)",
-            {name: f"{value / 1e6:,.2f} million" for name, value in flops.items()},
-        )
-    if bundle.text:
-        _table("tokenizer", {"kind": str(bundle.text)})
-    provenance = bundle.provenance
-    validation = provenance.get("validation", {})
-    signatures = validation.get("signatures", {})
-    scores = {name: f"{value}   {signatures.get(name, '')}" for name, value in validation.get("scores", {}).items()}
-    if scores:
-        _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
+    facts = {"folder": str(bundle.folder or path), "precision": bundle.precision, "kind": family(bundle.family).kind}
+    sizes, provenance = parameters_by_block(plain), bundle.provenance
     origin = {
         name: provenance.get(name)
         for name in ("step", "languages", "max_source_tokens", "created", "versions", "imported")
     }
     if "averaged" in provenance:
         origin["step"] = "mean of " + ", ".join(str(source["step"]) for source in provenance["averaged"])
-    _table("origin", {name: value for name, value in origin.items() if value is not None})
+    return {
+        "model": {**facts, **bundle.config.model_dump()},
+        "parameters": {**sizes, "total": sum(sizes.values())},
+        "shared": shared_blocks(plain),
+        "flops_per_token": flops_per_token(plain, FLOPS_LENGTH),
+        "tokenizer": {"kind": str(bundle.text)} if bundle.text else {},
+        "validation": provenance.get("validation", {}),
+        "origin": origin,
+    }
 
 
-def _families() -> None:
-    """Prints each family with its kind, the published models that it reads, and the sizes of its presets."""
-    for name in family_names():
-        family_info = family(name)
-        types = ", ".join(family_info.published_types())
-        published = f"; reads published {types}" if types else "; exported as Marian (post-norm) or Pegasus (pre-norm)"
-        sizes = {
-            preset: ", ".join(f"{key} {value}" for key, value in values.items())
-            for preset, values in family_info.presets().items()
+def _print_model(described: Facts) -> None:
+    _table("model", described["model"])
+    shared = {name: f"shared with {owner}" for name, owner in described["shared"].items()}
+    _table("parameters", {**{name: f"{size:,}" for name, size in described["parameters"].items()}, **shared})
+    flops = {name: f"{value / 1e6:,.2f} million" for name, value in described["flops_per_token"].items()}
+    _table(f"FLOPs per token at {FLOPS_LENGTH} tokens (forward)", flops)
+    _table("tokenizer", described["tokenizer"])
+    validation = described["validation"]
+    signatures = validation.get("signatures", {})
+    scores = {
+        name: f"{_rounded(name, value)}   {signatures.get(name, '')}".rstrip()
+        for name, value in validation.get("scores", {}).items()
+    }
+    _table(f"validation at step {validation['step']}" if "step" in validation else "validation", scores)
+    _table("origin", described["origin"])
+
+
+def _rounded(name: str, value: Any) -> str:
+    return f"{value:.{DIGITS.get(name, 2)}f}" if isinstance(value, float) else str(value)
+
+
+def _families() -> dict[str, Facts]:
+    """Returns each family with its kind, the published models that it reads, and its presets."""
+    return {
+        name: {
+            "kind": family(name).kind,
+            "published": list(family(name).published_types()),
+            "presets": {preset: dict(values) for preset, values in family(name).presets().items()},
         }
-        _table(f"{name}: {family_info.kind}{published}", sizes)
+        for name in family_names()
+    }
+
+
+def _print_families(families: Mapping[str, Facts]) -> None:
+    for name, facts in families.items():
+        types = ", ".join(facts["published"])
+        published = f"; reads published {types}" if types else "; exported as Marian (post-norm) or Pegasus (pre-norm)"
+        typer.echo(f"{name}: {facts['kind']}{published}")
+        _rows(facts["presets"])
     typer.echo("next: transformer info FAMILY lists the model keys of a family")
 
 
-def _table(title: str, rows: dict[str, Any]) -> None:
-    typer.echo(title)
+def _table(title: str, rows: Mapping[str, Any]) -> None:
+    """Prints a title and the rows that have a value; nothing if there are none."""
+    known = {name: value for name, value in rows.items() if value is not None}
+    if known:
+        typer.echo(title)
+        _rows(known)
+
+
+def _rows(rows: Mapping[str, Any]) -> None:
     width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        typer.echo(f"  {printable(f'{name:<{width}}  {value}')}")
+        typer.echo(f"  {printable(f'{name:<{width}}  {_shown(value)}')}")
+
+
+def _shown(value: Any) -> str:
+    """Returns a value as users write it: no words of Python."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "-"
+    return str(value)

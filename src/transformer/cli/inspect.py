@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.files import check_files
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
+from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 EPILOG = "Example: transformer inspect runs/first 'A man sleeps.' --output page.html"
 
 
+@takes_verbosity
 def inspect(
     model: ModelArgument,
     text: Annotated[str, typer.Argument(help="sentence, or path of an image for models of images")],
@@ -39,12 +42,13 @@ def inspect(
     """
     if layers is not None and output_path is None:
         raise ConfigError(f"layers={layers} is for a file, the served page shows all layers; add --output FILE")
+    check_files([], [output_path])
     from transformer.pipelines.auto import read_model  # loads torch
 
     with shown_while(f"reading {model}"):
         bundle = read_model(model, None)
     if bundle.rounding_note:
-        typer.echo(bundle.rounding_note, err=True)
+        say(bundle.rounding_note)
     if output_path is not None:
         _write(bundle, text, target, output_path, layers)
         return

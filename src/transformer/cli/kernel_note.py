@@ -1,8 +1,8 @@
 """Note that the compiled kernels are missing, which makes a command slow."""
 
 import os
-import sys
 
+from transformer.cli.verbosity import say
 from transformer.errors import printable
 
 
@@ -19,4 +19,4 @@ def missing_kernels_note() -> str | None:
 def note_missing_kernels() -> None:
     """Prints the note, if there is one, on standard error."""
     if note := missing_kernels_note():
-        print(printable(note), file=sys.stderr)
+        say(printable(note))

@@ -3,16 +3,8 @@
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
-
-import typer
 
 from transformer.errors import ConfigError, escape_controls
-
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="print the notes on every line, instead of a summary at the end")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="print nothing but the results and errors")]
 
 
 class Notes:

@@ -5,13 +5,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.files import check_files
 from transformer.cli.progress import shown_while
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
 
 EPILOG = "Example: transformer plot attention runs/first 'A man sleeps.' --output attention.svg"
 Kind = Literal["attention", "positions", "schedule", "gradients", "complexity", "scaling"]
 
 
+@takes_verbosity
 def plot(
     kind: Annotated[Kind, typer.Argument(help="what to draw")],
     model: Annotated[
@@ -47,6 +50,7 @@ def plot(
         raise ConfigError(f"{kind} needs a model and a text; e.g. transformer plot {kind} runs/first 'A man sleeps.'")
     if kind == "scaling" and model is None:
         raise ConfigError("scaling needs a file of results; e.g. transformer plot scaling scaling.json")
+    check_files([], [output_path])
     with shown_while(f"drawing {kind}"):
         if kind == "positions":
             figure = figures.positions(d_model, length)

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.corpus import takes_corpus
+from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
+from transformer.cli.verbosity import is_quiet, takes_verbosity
 
 if TYPE_CHECKING:
     from transformer.cli.corpus import Corpus
 
 
+@takes_verbosity
 @takes_corpus
 def prepare(
     output_path: Annotated[
@@ -33,11 +36,12 @@ def prepare(
 
     Example: transformer prepare corpus.en corpus.de --output prepared
     """
+    check_new_folder(output_path, may_be_used=True)
     recipe = corpus.load()
 
     from transformer.run.setup import prepare_data  # loads torch
 
-    task_data = prepare_data(recipe, output_path)
+    task_data = prepare_data(recipe, output_path, quiet=is_quiet())
     for line in (*task_data.notes, *task_data.lines):
         typer.echo(line)
     typer.echo(f"next: transformer train ... --set data.prepared={output_path}")

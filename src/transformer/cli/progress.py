@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from transformer.cli.verbosity import is_quiet, is_verbose, say
+
 
 def counted_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
     """Same as `counted`, but silent if results are printed on the same terminal.
@@ -28,6 +30,8 @@ def shown_while(what: str) -> Generator[None]:
         what: Description of the action, e.g. "reading model".
     """
     if not _is_shown():
+        if is_verbose():
+            say(f"{what} ...")
         yield
         return
     from rich.console import Console
@@ -50,7 +54,15 @@ def counted(what: str, total: int | None = None) -> Generator[Callable[[int], No
         total: Number of items, if known; it adds a bar and the remaining time.
     """
     if not _is_shown():
-        yield lambda more: None
+        done = 0
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+
+        yield advance
+        if is_verbose():
+            say(f"{done:,} {what}")
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
@@ -75,5 +87,5 @@ def counted(what: str, total: int | None = None) -> Generator[Callable[[int], No
 
 
 def _is_shown() -> bool:
-    """Whether standard error is a terminal whose lines can be overwritten."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    """Whether standard error is a terminal whose lines can be overwritten, and the command is not quiet."""
+    return not is_quiet() and sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")

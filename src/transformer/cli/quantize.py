@@ -1,14 +1,18 @@
 """`transformer quantize`: converts a model to int8, and measures the loss of quality."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.files import check_files, check_new_folder
 from transformer.cli.paths import folder_path
 from transformer.cli.search import WorkersOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
 from transformer.evaluation.tokenization import TokenizationChoice
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from transformer.pipelines.translation.quantization import Comparison
 
 
+@takes_verbosity
 @takes_search
 def quantize(
     model: ModelArgument,
@@ -36,6 +41,7 @@ def quantize(
         TokenizationChoice, typer.Option(help="tokenization for BLEU, as for transformer evaluate")
     ] = "auto",
     workers: WorkersOption = None,
+    as_json: JsonObjectOption = False,
     *,
     search: "Search",
 ) -> None:
@@ -46,6 +52,8 @@ def quantize(
 
     Example: transformer quantize runs/first --source val.en --reference val.de --output first-int8
     """
+    check_files([source, reference])
+    check_new_folder(output_path)
     from transformer.data.readers import PairCounts, read_pairs
     from transformer.pipelines.translation.quantization import quantize
 
@@ -61,9 +69,14 @@ def quantize(
         tokenize=tokenize,
         tolerance=tolerance,
         workers=workers,
-        on_result=_print,
+        on_result=_print_json if as_json else _print,
     )
-    typer.echo(f"next: transformer translate {output_path}")
+    if not as_json:
+        typer.echo(f"next: transformer translate {output_path}")
+
+
+def _print_json(comparisons: "Mapping[str, Comparison]") -> None:
+    typer.echo(json.dumps({name: comparison.as_json(name) for name, comparison in comparisons.items()}))
 
 
 def _print(comparisons: "Mapping[str, Comparison]") -> None:

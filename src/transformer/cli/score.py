@@ -1,13 +1,16 @@
 """`transformer score`: scores existing translations."""
 
 import json
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
+from transformer.cli.arguments import JsonOption
+from transformer.cli.files import check_files
+from transformer.cli.notes import collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
 from transformer.cli.translate import (
@@ -15,17 +18,23 @@ from transformer.cli.translate import (
     InvalidOption,
     ModelArgument,
     invalid_choice,
-    refuse_same_files,
 )
+from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
+from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.scoring import PairScore
+    from transformer.text.lines import Invalid
 
 
+@takes_verbosity
 def score(
     model: ModelArgument,
-    source: Annotated[Path, typer.Option(help="source text, plain or compressed")],
-    target: Annotated[Path, typer.Option(help="its translation, aligned line by line")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT TRANSLATION]", help="a text and its translation")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="source text, plain or compressed")] = None,
+    target: Annotated[Path | None, typer.Option(help="its translation, aligned line by line")] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
@@ -36,6 +45,7 @@ def score(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per line, with all tokens")
     ] = "text",
+    as_json: JsonOption = False,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
     device: DeviceOption = "auto",
@@ -49,13 +59,12 @@ def score(
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
-    from transformer.data.readers import read_all_pairs
+    pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
+    check_files([source, target] if source else [], [output_path])
     from transformer.decoding import GREEDY
     from transformer.pipelines.auto import load_translator  # loads torch
     from transformer.pipelines.translation.scoring import score_pairs
 
-    refuse_same_files([source, target], [output_path])
-    pairs = iter(read_all_pairs(source, target, invalid=invalid_choice(invalid_utf8)))
     search = with_average(GREEDY, average, ensemble)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
@@ -64,10 +73,32 @@ def score(
             for result in score_pairs(translator, chunk):
                 number += 1
                 value = result.per_token if per_token else result.score
-                line = _as_json(number, result) if output_format == "jsonl" else f"{value:.4f}"
+                line = _as_json(number, result) if as_json or output_format == "jsonl" else f"{value:.4f}"
                 sink.write(line.encode() + b"\n")
                 notes.add(number, result.flags)
             sink.flush()
+
+
+def _pairs(
+    texts: Sequence[str] | None, source: Path | None, target: Path | None, invalid: "Invalid"
+) -> Iterator[tuple[str, str]]:
+    """Returns the pairs of texts to score.
+
+    Raises:
+        ConfigError: A side is missing, or given twice.
+    """
+    from transformer.data.readers import read_all_pairs
+    from transformer.text.lines import check_utf8
+
+    if texts and (source or target):
+        raise ConfigError("texts as arguments and --source, --target are mutually exclusive; give one of them")
+    if source is not None and target is not None:
+        return iter(read_all_pairs(source, target, invalid=invalid))
+    if not texts or len(texts) != 2:
+        raise ConfigError("a side is missing; give --source FILE and --target FILE, or a text and its translation")
+    for text in texts:
+        check_utf8(text, "a text")
+    return iter([(texts[0], texts[1])])
 
 
 def _as_json(number: int, result: "PairScore") -> str:

@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice, refuse_same_files
+from transformer.cli.files import check_files
+from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
 
 HELD_OUT_INTERVAL, MAX_HELD_OUT = 50, 1000
 """Interval at which a pair is held out to measure the coverage of the shortlist, and the maximum number of these."""
 
 
+@takes_verbosity
 def shortlist(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="source side of the training text, plain or compressed")],
@@ -45,9 +48,7 @@ def shortlist(
         subsample_evenly,
     )
 
-    refuse_same_files([source, target], [output_path])
-    if not output_path.parent.is_dir():
-        raise DataError(f"{output_path.parent} is not a folder; create it, or choose another one")
+    check_files([source, target], [output_path])
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
     check_special_token_ids(tokenizers)
     lines = subsample_evenly(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)

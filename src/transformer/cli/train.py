@@ -12,6 +12,7 @@ import typer
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
+from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
@@ -87,6 +88,7 @@ TargetLanguage = Annotated[
 ]
 
 
+@takes_verbosity
 @takes_corpus
 def train(
     source_language: SourceLanguage = None,
@@ -130,7 +132,7 @@ def train(
     from transformer.run.train import train as train_run  # loads torch
 
     note_missing_kernels()
-    result = train_run(recipe, folder, fresh=fresh, allow_changed=allow_changed or ())
+    result = train_run(recipe, folder, quiet=is_quiet(), fresh=fresh, allow_changed=allow_changed or ())
     if result.interruption.requested:
         step = result.progress.step
         message = (

@@ -1,7 +1,6 @@
 """`transformer translate`: translates text line by line."""
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.arguments import JsonOption, TextsArgument, given_lines
+from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
-from transformer.cli.notes import QuietOption, VerboseOption, collected_notes
+from transformer.cli.notes import collected_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted
 from transformer.cli.search import (
@@ -25,6 +26,7 @@ from transformer.cli.search import (
     takes_loading,
     takes_search,
 )
+from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
@@ -54,17 +56,22 @@ NBestOption = Annotated[
     int | None,
     typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| ranking score`"),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="jsonl: one object per line, with scores and tokens")]
+FormatOption = Annotated[
+    Format,
+    typer.Option("--format", help="jsonl: an object per line, with scores and tokens; moses: n-best list of Moses"),
+]
 PrefixOption = Annotated[
     Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
 ]
 
 
+@takes_verbosity
 @takes_terminology
 @takes_loading
 @takes_search
 def translate(
     model: ModelArgument,
+    texts: TextsArgument = None,
     input_path: Annotated[
         Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
     ] = None,
@@ -74,6 +81,7 @@ def translate(
     invalid_utf8: InvalidOption = "error",
     n_best: NBestOption = None,
     output_format: FormatOption = "text",
+    as_json: JsonOption = False,
     prefix: PrefixOption = None,
     alignment: Annotated[
         Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")
@@ -96,10 +104,10 @@ def translate(
     that is too long is cut. Notes on standard error tell what readers should know; they end with the last line.
     Standard input is translated as it arrives.
 
-    Example: echo "A man sleeps." | transformer translate runs/first
+    Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
-    invalid = invalid_choice(invalid_utf8)
-    refuse_same_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
+    invalid, lines = invalid_choice(invalid_utf8), given_lines(texts, input_path)
+    check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.pipelines.translation.terminology import TerminologyCounts
     from transformer.runtime.allocator import freeze_gc, trim_heap
@@ -116,16 +124,17 @@ def translate(
             target_language=language_of("--target-language", target_language),
         )  # fmt: skip
         freeze_gc()
-        format_line = formatter(output_format, all_of_them=n_best is not None)
+        format_line = formatter("jsonl" if as_json else output_format, all_of_them=n_best is not None)
         number, tally = 0, TerminologyCounts()
         files.callback(translator.close)  # also ends unfinished work if the output is no longer read
         sink = files.enter_context(open_output(output_path))
         side_outputs = _side_outputs(files, alignment, attention, loading.task)
         notes.say(translator.description)
         done = None if quiet else files.enter_context(_progress(input_path, output_path))
-        for chunk, translations in _translate_chunks(
-            translator, _chunks_with_prefixes(input_path, prefix, invalid), done
-        ):
+        if lines is None and input_path is None:
+            prompt_on_terminal("type a line to translate; Ctrl-D ends")
+        chunks = _chunks(input_path, invalid) if lines is None else _split_into_chunks(iter(lines))
+        for chunk, translations in _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done):
             for source, translation in zip(chunk, translations, strict=True):
                 number += 1
                 sink.write(format_line(number, source, translation).encode() + b"\n")
@@ -174,8 +183,8 @@ def _translate_chunks(
         raise failure
 
 
-def _chunks_with_prefixes(
-    source: Path | None, path: Path | None, invalid: "Invalid"
+def _with_prefixes(
+    chunks: Iterator[list[str]], path: Path | None, invalid: "Invalid"
 ) -> Iterator[tuple[list[str], list[str] | None]]:
     """Yields each chunk of the input with the required prefixes of its translations.
 
@@ -184,7 +193,6 @@ def _chunks_with_prefixes(
     """
     from transformer.text.lines import read_lines
 
-    chunks = _chunks(source, invalid)
     if path is None:
         yield from ((chunk, None) for chunk in chunks)
         return
@@ -227,35 +235,6 @@ def _side_outputs(files: ExitStack, alignment: Path | None, attention: Path | No
     if attention is not None:
         side_outputs.append(files.enter_context(AttentionFile(files.enter_context(open_output(attention)))).add)
     return side_outputs
-
-
-def refuse_same_files(inputs: Sequence[Path | None], outputs: Sequence[Path | None]) -> None:
-    """Refuses to overwrite an input, or to write two outputs to one file.
-
-    Args:
-        inputs: Input files; None is standard input.
-        outputs: Output files; None is ignored.
-
-    Raises:
-        DataError: Two paths lead to the same file.
-    """
-    read = {_identity(path) for path in inputs}
-    written: set[object] = set()
-    for path in outputs:
-        if path is not None and _identity(path) in read:
-            raise DataError(f"{path} is both input and output; choose another output file")
-        if path is not None and _identity(path) in written:
-            raise DataError(f"{path} is used for two outputs; choose another file")
-        written |= {_identity(path)} if path is not None else set()
-
-
-def _identity(path: Path | None) -> object:
-    """Returns a key that is equal for two paths of one regular file; pipes and devices equal no other path."""
-    try:
-        status = path.stat() if path else os.fstat(sys.stdin.fileno())
-    except (OSError, ValueError):  # does not exist yet, or standard input is closed
-        return path.resolve() if path else object()
-    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else object()
 
 
 def invalid_choice(value: str) -> "Invalid":

@@ -20,6 +20,18 @@ def parameters_by_block(model: nn.Module) -> dict[str, int]:
     return sizes
 
 
+def shared_blocks(model: nn.Module) -> dict[str, str]:
+    """Returns the child modules whose parameters all belong to an earlier one too, and the name of that one."""
+    owners: dict[int, str] = {}
+    shared: dict[str, str] = {}
+    for name, part in model.named_children():
+        parameters = [*part.parameters()]
+        first = [owners.setdefault(id(parameter), name) for parameter in parameters]
+        if parameters and name not in first:
+            shared[name] = first[0]
+    return shared
+
+
 def flops_per_token(model: nn.Module, length: int) -> dict[str, float]:
     """Estimates the floating-point operations per token of one forward pass, by part of the model.
 

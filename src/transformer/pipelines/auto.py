@@ -1,6 +1,9 @@
 """Loads a model folder as the pipeline for the model's task."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -68,9 +71,11 @@ def load(
         ConfigError: The precision or the device is unknown, or another option is invalid; a shortlist is combined with
             a terminology that requires phrases; or an option for CPUs is combined with a GPU.
         DataError: The shortlist file is invalid, or belongs to other tokenizers.
+        TypeError: The path is not a path, or the search not a `Search`.
         BundleError: The folder is not a model, is incomplete, or has changed since it was written; or the target
             tokenizers of the models differ.
     """
+    _check_options(path, search, options)
     prepare_threads()
     options = renamed_lexicon(options)
     config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **options)
@@ -101,6 +106,26 @@ def load(
         workers=n,
         **{"description": plan.describe(n), **options},
     )
+
+
+def _check_options(path: Any, search: Any, options: Mapping[str, Any]) -> None:
+    """Checks what a caller may have confused.
+
+    Raises:
+        TypeError: The path is not a path, the search not a `Search`, or an option is unknown.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path={path!r:.60} is not a path; give a model folder, a run folder or the name of a model")
+    if not isinstance(search, Search):
+        raise TypeError(f"search={search!r:.60} is not a Search; give e.g. transformer.Search(beam=4)")
+    known = [field.name for field in fields(TranslatorConfig)]
+    for name in options:
+        if name in {field.name for field in fields(Search)}:
+            raise TypeError(f"{name} is an option of the search; give search=transformer.Search({name}=...)")
+        if name not in (*known, "lexicon"):
+            similar = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {similar[0]}?" if similar else f"; choose one of {', '.join(known)}"
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
 
 
 def load_translator(path: Path | str, **options: Any) -> Translator:

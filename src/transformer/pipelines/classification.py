@@ -1,6 +1,6 @@
 """Encoders of texts and images with their preprocessing: embeddings, labels and masked words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from transformer.config import Config
 from transformer.data.images import ImageProcessor
 from transformer.data.labelled import EncodedTexts, max_text_tokens
 from transformer.errors import ConfigError, DataError
+from transformer.pipelines.texts import texts_of
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 
@@ -92,12 +93,23 @@ class TextEncoder:
         self.n_truncated = 0
         self.description = ""
 
+    def __repr__(self) -> str:
+        """Returns the family, the size of the vectors, the labels and where it runs."""
+        return _described(self, f"vectors of {self.config['d_model']}")
+
+    def __call__(self, texts: Any) -> Any:
+        """Returns the label of a text, or its vector from a model without labels; a list of them for a list."""
+        several = [texts] if isinstance(texts, str) else texts_of(texts, "texts")
+        results = self.classify(several) if self.config["labels"] else self.embed(several)
+        return results[0] if isinstance(texts, str) else results
+
     def embed(self, texts: Sequence[str]) -> Float[NDArray[Any], "n D"]:
         """Returns a vector of length 1 for each text; dot products of the vectors are cosines.
 
         Raises:
             DataError: `texts` is a single text instead of a list.
         """
+        texts = texts_of(texts, "texts")
         vectors = np.zeros((len(texts), self.config["d_model"]), np.float32)
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
@@ -111,7 +123,7 @@ class TextEncoder:
             ConfigError: The model has no labels.
             DataError: `texts` is a single text instead of a list.
         """
-        names = model_labels(self.config)
+        names, texts = model_labels(self.config), texts_of(texts, "texts")
         labels: dict[int, Label] = {}
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
@@ -154,8 +166,6 @@ class TextEncoder:
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
         """Yields indices, padded tokens and masks of batches of texts of similar length."""
-        if isinstance(texts, str):
-            raise DataError("texts is a single text and would be read letter by letter; give a list, e.g. [text]")
         if not texts:
             return
         encoded = EncodedTexts(texts, self.tokenizer, max_text_tokens(self.config))
@@ -183,13 +193,25 @@ class ImageClassifier:
         self.pictures = ImageProcessor(*sizes, self.config["mean"], self.config["deviation"])
         self.description = ""
 
+    def __repr__(self) -> str:
+        """Returns the family, the size of the images, the labels and where it runs."""
+        return _described(self, f"images of {' x '.join(map(str, self.config['image_size']))}")
+
+    def __call__(self, images: Path | str | Iterable[Path | str]) -> Any:
+        """Returns the label of an image file, or of each file in a list."""
+        is_single = isinstance(images, Path | str)
+        labels = self.classify([images] if is_single else list(images))
+        return labels[0] if is_single else labels
+
     def classify(self, images: Sequence[Path | str]) -> list[Label]:
         """Returns the label of each image file.
 
         Raises:
             ConfigError: The model has no labels.
-            DataError: A file is not an image.
+            DataError: A file is not an image, or `images` is a single path.
         """
+        if isinstance(images, Path | str):
+            raise DataError("images is a single path; give a list, e.g. [path]")
         labels: list[Label] = []
         for start in range(0, len(images), BATCH_IMAGES):
             pixels = [self.pictures.read(Path(path)) for path in images[start : start + BATCH_IMAGES]]
@@ -201,6 +223,13 @@ class ImageClassifier:
         names = model_labels(self.config)
         with torch.inference_mode():
             return top_labels(self.model.label_logits(images), names)
+
+
+def _described(pipeline: "TextEncoder | ImageClassifier", size: str) -> str:
+    names = pipeline.config["labels"] or ()
+    labels = f"{len(names)} labels ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+    facts = (pipeline.config["family"], size, labels, pipeline.description)
+    return f"<{type(pipeline).__name__}: {', '.join(filter(None, facts))}>"
 
 
 def encode_masked(tokenizer: Tokenizer, text: str, limit: int) -> tuple[list[int], list[int]]:

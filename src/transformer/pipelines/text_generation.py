@@ -1,9 +1,10 @@
 """Text generation: a language model with its tokenizer."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ import torch
 from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, stream_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.models.language_model import LanguageModel
+from transformer.pipelines.texts import texts_of
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
@@ -84,6 +86,23 @@ class Generator:
         self.search = replace(search, limit_ends=True)
         self.description = ""
 
+    def __repr__(self) -> str:
+        """Returns the size of the vocabulary and of the context, and where it runs."""
+        facts = (f"{self.tokenizer.vocab_size:,} tokens", f"context of {self.model.seq_len:,}", self.description)
+        return f"<Generator: {', '.join(filter(None, facts))}>"
+
+    @overload
+    def __call__(self, prompts: str, *, max_tokens: int = 200) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, prompts: Iterable[str], *, max_tokens: int = 200) -> list[str]: ...
+    def __call__(self, prompts: Any, *, max_tokens: int = 200) -> str | list[str]:
+        """Returns the best continuation of a prompt, or of each prompt in a list; see `generate`."""
+        results = self.generate(
+            [prompts] if isinstance(prompts, str) else texts_of(prompts, "prompts"), max_tokens=max_tokens
+        )
+        texts = [continuations[0].text for continuations in results]
+        return texts[0] if isinstance(prompts, str) else texts
+
     @property
     def device(self) -> torch.device:
         """Device of the model. Packed models have no parameters and are on the CPU."""
@@ -102,10 +121,9 @@ class Generator:
         Raises:
             ConfigError: A prompt, or with a beam a prompt and its limit, exceeds the model's positions.
             DataError: `prompts` is a single text instead of a list.
+            TypeError: `prompts` is not a list of texts.
         """
-        if isinstance(prompts, str):
-            raise DataError("prompts is a single text; give a list, e.g. [text]")
-        return list(self.each(prompts, max_tokens=max_tokens))
+        return list(self.each(texts_of(prompts, "prompts"), max_tokens=max_tokens))
 
     def each(self, prompts: Sequence[str], *, max_tokens: int = 200) -> Iterator[list[Continuation]]:
         """Same as `generate`, but yields the continuations of each prompt as soon as they are ready.

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import DataError
 from transformer.evaluation.scores import sentence_scores
+from transformer.storage.checkpoint_paths import checkpoint_steps
 
 METRICS, RECIPE, TRANSLATIONS = "metrics.jsonl", "recipe.toml", "translations.jsonl"
 Row = dict[str, Any]
@@ -45,6 +46,7 @@ class Record:
         rows: All lines of `metrics.jsonl`.
         recipe: Completed recipe as TOML.
         sentences: Validation sentences in order; empty if no translations were stored.
+        saved_step: Step of the newest checkpoint, 0 without any.
     """
 
     name: str
@@ -52,10 +54,16 @@ class Record:
     rows: list[Row]
     recipe: str
     sentences: list[Sentence]
+    saved_step: int = 0
 
     def of_kind(self, kind: str) -> list[Row]:
         """Returns the lines of metrics of one kind, in order."""
         return [row for row in self.rows if row["kind"] == kind]
+
+    @property
+    def last_step(self) -> int:
+        """Last step of the run, which need not be one of those that are logged."""
+        return max(0, self.saved_step, *(row["step"] for row in self.rows if row["kind"] != "skipped"))
 
     @property
     def best(self) -> Row | None:
@@ -85,6 +93,7 @@ def read_record(folder: Path) -> Record:
         read_metrics(folder),
         (folder / RECIPE).read_text(encoding="utf-8") if (folder / RECIPE).exists() else "",
         _sentences(_read_lines(folder / TRANSLATIONS, _is_translation)),
+        max(checkpoint_steps(folder), default=0),
     )
 
 

@@ -59,12 +59,12 @@ def write_report(run: Path) -> Path:
 
 
 def _key_figures(record: Record, n_parameters: int) -> dict[str, str]:
-    provenance, train = record.bundle.provenance, record.of_kind("train")
+    provenance = record.bundle.provenance
     scores = provenance.get("validation", {}).get("scores", {})
     figures = {
         title: _format_score(scores[name]) for name, title in SCORE_NAMES.items() if scores.get(name) is not None
     }
-    figures |= {"parameters": f"{n_parameters:,}", "steps": f"{train[-1]['step']:,}" if train else "0"}
+    figures |= {"parameters": f"{n_parameters:,}", "steps": f"{record.last_step:,}"}
     if "seconds" in provenance:
         figures["of training"] = _format_duration(provenance["seconds"])
     return figures

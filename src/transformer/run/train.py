@@ -115,7 +115,11 @@ def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
         tensorboard=tensorboard,
     )
     try:
-        for line in [*trainer.opening_lines(), *trainer.plan_lines()]:
+        for line in trainer.opening_lines():
+            reporter.log(line)
+        with reporter.waiting("trying the largest batches, for the memory that they need"):
+            plan = trainer.plan_lines()
+        for line in plan:
             reporter.log(line)
         repeat_seconds = REPEAT_SECONDS if trainer.context.size > 1 else 0.0
         with watch_signals(training.stop_seconds, repeat_seconds) as interruption:

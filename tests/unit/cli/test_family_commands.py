@@ -283,6 +283,27 @@ def test_what_cannot_be_done_is_told(
         action(models[name])
 
 
+def test_pipelines_can_be_called(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a call that differs from the method, and results for a list where one is meant."""
+    from PIL import Image
+
+    path = tmp_path / "image.png"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(path)
+    generator, encoder, classifier = (load(models[name], precision="float32") for name in ("gpt", "bert", "vit"))
+    assert generator(["ab"], max_tokens=3) == [generator.generate(["ab"], max_tokens=3)[0][0].text]
+    assert generator("ab", max_tokens=3) == generator(["ab"], max_tokens=3)[0]
+    assert encoder("ab") == encoder(["ab"])[0] == encoder.classify(["ab"])[0]
+    assert classifier(path) == classifier([path])[0] == classifier.classify([path])[0]
+    with pytest.raises(DataError, match="images is a single path; give a list"):
+        classifier.classify(path)
+    assert repr(generator).startswith("<Generator: ")
+    assert "2 labels (hot, cold)" in repr(encoder) or "2 labels (cold, hot)" in repr(encoder)
+    assert repr(classifier).startswith("<ImageClassifier: vit, images of 8 x 8, 2 labels (dark, light)")
+    for pipeline in (generator, encoder):
+        with pytest.raises(TypeError, match="is not a list of texts; decode bytes first"):
+            pipeline(b"ab")
+
+
 def test_a_model_without_text_has_no_tokenizer(models: dict[str, Path]) -> None:
     """Catches an image model that is used as a text model."""
     bundle = load_bundle(models["vit"])

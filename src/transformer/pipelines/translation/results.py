@@ -50,7 +50,7 @@ class Alternative:
         return tuple(piece for tokens in self.tokens for piece in self.tokenizer.pieces(tokens))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translation:
     """One translated line.
 
@@ -71,6 +71,16 @@ class Translation:
     words: tuple[list[int], list[int]] | None = None
     unseen: tuple[str, ...] = ()
     is_copied: bool = False
+
+    def __str__(self) -> str:
+        """Returns the best translation."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """Returns what readers look for; `vars` shows all fields."""
+        more = f", {len(self.alternatives)} alternatives" if len(self.alternatives) > 1 else ""
+        flags = f", flags={self.flags!r}" if self.flags else ""
+        return f"<Translation {self.text!r}: score {self.score:.4f}{more}{flags}>"
 
     @property
     def text(self) -> str:

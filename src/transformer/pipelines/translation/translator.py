@@ -2,15 +2,16 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, overload
 
 import torch
 
 from transformer.decoding import Search, Shortlist, keep_tokens, make_retokenizer
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError
+from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assembly import Assembler
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
@@ -88,6 +89,7 @@ class Translator:
         prepare_threads()
         self._options = TranslatorConfig(**renamed_lexicon(options))
         self.model, self.tokenizers, self._ensemble, self.shortlist = model.eval(), tokenizers, ensemble, shortlist
+        self._by_search: dict[str, Translator] = {}
         self.models = [self.model, *(other.eval() for other, _ in ensemble)]
         sources = [tokenizers.source, *(source for _, source in ensemble)]
         self.retokenizers = [
@@ -124,24 +126,84 @@ class Translator:
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""
         self.searcher.close()
+        for translator in self._by_search.values():
+            translator.close()
+        self._by_search.clear()
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
+    def __repr__(self) -> str:
+        """Returns the languages, the search and where it runs."""
+        languages = " to ".join(filter(None, (self.config.source_language, self.config.target_language)))
+        facts = (languages, f"{len(self.models)} models" if len(self.models) > 1 else "", self.description)
+        return f"<Translator: {', '.join(filter(None, (*facts, f'beam {self.search.beam}')))}>"
+
+    @overload
+    def __call__(self, lines: str, *, n_best: None = None, **search: Any) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, lines: str, *, n_best: int, **search: Any) -> list[str]: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, lines: Iterable[str], *, n_best: None = None, **search: Any) -> list[str]: ...
+    @overload
+    def __call__(self, lines: Iterable[str], *, n_best: int, **search: Any) -> list[list[str]]: ...
+    def __call__(self, lines: Any, *, n_best: int | None = None, **search: Any) -> Any:
+        """Same as `translate`."""
+        return self.translate(lines, n_best=n_best, **search)
+
+    @overload
+    def translate(self, lines: str, *, n_best: None = None, **search: Any) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def translate(self, lines: str, *, n_best: int, **search: Any) -> list[str]: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def translate(self, lines: Iterable[str], *, n_best: None = None, **search: Any) -> list[str]: ...
+    @overload
+    def translate(self, lines: Iterable[str], *, n_best: int, **search: Any) -> list[list[str]]: ...
+    def translate(self, lines: Any, *, n_best: int | None = None, **search: Any) -> Any:
         """Returns one translation per line, in order; an empty line stays empty.
 
         Problems that `Translation.flags` would report are raised as warnings.
 
+        Returns:
+            A text for a text, and a list for a list; with `n_best`, each item is a list of the best translations.
+
+        Args:
+            lines: Line of text, or a list of lines.
+            n_best: Number of translations per line. The beam is as wide, unless `beam` says otherwise.
+            **search: Fields of `Search` for these lines alone, e.g. `beam=4`.
+
         Raises:
-            DataError: `lines` is a single text instead of a list.
+            ConfigError: A field of the search is unknown or invalid.
+            TypeError: `lines` is neither a text nor a list of texts.
         """
-        if isinstance(lines, str):
-            raise DataError("lines is a single text and would be translated letter by letter; give a list, e.g. [text]")
-        translations = self.translations(lines)
+        translator = self._with_search({**search, **({} if n_best is None else {"n_best": n_best})})
+        translations = translator.translations([lines] if isinstance(lines, str) else texts_of(lines, "lines"))
         summary = FlagSummary()
         for number, translation in enumerate(translations, start=1):
             summary.add(number, translation.flags, translation.unseen)
         for note in summary.notes():
             warnings.warn(note, stacklevel=2)
-        return [translation.text for translation in translations]
+        if n_best is None:
+            results: list[Any] = [translation.text for translation in translations]
+        else:
+            results = [[alternative.text for alternative in translation.alternatives] for translation in translations]
+        return results[0] if isinstance(lines, str) else results
+
+    def _with_search(self, changes: dict[str, Any]) -> "Translator":
+        """Returns a translator with other fields of its search, the same one for the same fields.
+
+        Raises:
+            ConfigError: A field is unknown or invalid.
+        """
+        if not changes:
+            return self
+        known = [field.name for field in fields(Search)]
+        for name in changes:
+            if name not in known:
+                raise ConfigError(f"{name} is not an option of the search; choose one of {', '.join(known)}")
+        key = repr(sorted(changes.items(), key=lambda change: change[0]))
+        if key not in self._by_search:
+            search = self._options.search
+            beam = max(search.beam, changes.get("n_best", 1))
+            self._by_search[key] = self.with_options(search=replace(search, **{"beam": beam, **changes}))
+        return self._by_search[key]
 
     def translations(
         self,
@@ -160,7 +222,8 @@ class Translator:
             first_line: Number of lines before these, so that each line of a long text has its own random stream.
 
         Raises:
-            DataError: The numbers of prefixes and lines differ.
+            DataError: The numbers of prefixes and lines differ, or `lines` is a single text.
+            TypeError: `lines` is not a list of texts.
             ConfigError: Prefixes are combined with a shortlist, or the task is too long.
         """
         return self.finish(self.begin(lines, prefixes, first_line), done)
@@ -171,6 +234,7 @@ class Translator:
         """Starts the translation of lines, in worker processes if there is enough work; see `translations`."""
         if prefixes is not None and self.shortlist:
             raise ConfigError("prefixes may need words that the shortlist lacks; leave one of them out")
+        lines = texts_of(lines, "lines")
         segmented = self.segmenter.segment(lines, prefixes, first_line)
         search = self.searcher.begin([segment for line in segmented for segment in line.segments])
         return PendingTranslation(lines, segmented, search)

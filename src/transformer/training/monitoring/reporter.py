@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +69,17 @@ class Reporter:
     def log(self, text: str) -> None:
         """Prints one line."""
         self._console.print(escape_controls(text), markup=False)
+
+    @contextmanager
+    def waiting(self, what: str) -> Generator[None]:
+        """Says what the run waits for while the block runs: beside the bar on a terminal, as a line otherwise."""
+        if self._bar is None:
+            self.log(f"{what} ...")
+            yield
+            return
+        self._bar.update(self._task, description=what)
+        yield
+        self._bar.update(self._task, description=f"warming up; figures every {self._log_every} steps")
 
     def step(self, progress: TrainingProgress, result: StepResult, learning_rate: float) -> None:
         """Adds one update to the averages in `progress.window` and reports them every `log_every` steps."""

@@ -65,8 +65,9 @@ def test_n_lines_in_n_lines_out_in_order(echo: Translator) -> None:
     assert echo.translate([]) == []
     with pytest.warns(UserWarning, match="line 7: longer than 12 tokens"):
         assert echo.translate(ODD[:7]) == [t.text for t in translations[:7]]
-    with pytest.raises(DataError, match="lines is a single text and would be translated letter by letter"):
-        echo.translate("one two")
+    assert echo.translate("one two") == echo("one two") == "one two"
+    with pytest.raises(DataError, match="lines is a single text and would be read letter by letter"):
+        echo.translations("one two")
 
 
 def test_long_lines_are_split_and_flagged_never_cut(echo: Translator, searched: list[Sequence[int]]) -> None:

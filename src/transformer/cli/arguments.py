@@ -1,0 +1,38 @@
+"""Texts given as arguments, and --json."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer.errors import ConfigError
+
+TextsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TEXT]...", help="texts; the lines of --input or standard input by default"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object per line: same as --format jsonl")]
+JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+def given_lines(texts: Sequence[str] | None, input_path: Path | None) -> list[str] | None:
+    """Returns the lines of the texts that were given as arguments; None without any.
+
+    Args:
+        texts: Arguments; each is one line, or several with line breaks between them.
+        input_path: Value of --input.
+
+    Raises:
+        ConfigError: There are both texts and a file.
+        DataError: A text is not UTF-8.
+    """
+    if not texts:
+        return None
+    if input_path is not None:
+        raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
+    from transformer.text.lines import check_utf8
+
+    for text in texts:
+        check_utf8(text, "a text")
+    return [line for text in texts for line in text.removesuffix("\n").split("\n")]

@@ -1,0 +1,38 @@
+"""Checks of the texts that pipelines are given, with messages that say what to give instead."""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+from transformer.errors import DataError, printable
+
+
+def texts_of(texts: Any, name: str) -> list[str]:
+    """Returns texts as a list.
+
+    Args:
+        texts: List or other iterable of texts.
+        name: Name of the argument in messages.
+
+    Raises:
+        DataError: `texts` is a single text.
+        TypeError: `texts` is not a list of texts.
+    """
+    if isinstance(texts, str):
+        raise DataError(f"{name} is a single text and would be read letter by letter; give a list, e.g. [text]")
+    if isinstance(texts, bytes | bytearray | Mapping | Set) or not isinstance(texts, Iterable):
+        raise TypeError(f"{name}={_shown(texts)} is not a list of texts; {_advice(texts)}")
+    result: list[Any] = list(texts)
+    for index, text in enumerate(result):
+        if not isinstance(text, str):
+            raise TypeError(f"{name}[{index}]={_shown(text)} is not a text; {_advice(text)}")
+    return result
+
+
+def _shown(value: Any) -> str:
+    return f"{printable(f'{value!r:.60}')} ({type(value).__name__})"
+
+
+def _advice(value: Any) -> str:
+    if isinstance(value, bytes | bytearray):
+        return 'decode bytes first, e.g. with .decode("utf-8")'
+    return "give a text or a list of texts, e.g. ['A man sleeps.']"
