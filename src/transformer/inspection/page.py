@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from transformer.blocks.positional import PositionalEncoding
+from transformer.blocks.positional import LearnedPositions, PositionalEncoding
 from transformer.inspection.packing import packed
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
@@ -230,11 +230,14 @@ def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return weights
 
 
-def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, int] | None:
-    """Returns the first rows of the table that encodes positions, if the model adds one."""
+def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
+    """Returns the first rows of the table that encodes positions, and whether it is learned; None without a table."""
     for module in recorded.model.modules():
-        if isinstance(module, PositionalEncoding):
-            return {"tensor": tensors.add(module.pe[:POSITIONS], ("", "d_model"))}
+        if isinstance(module, PositionalEncoding | LearnedPositions):
+            is_learned = isinstance(module, LearnedPositions)
+            table = module.embedding.weight if is_learned else module.pe
+            rows = tensors.add(table[:POSITIONS], ("", "d_model"))
+            return {"tensor": rows, "is_learned": is_learned, "count": len(table)}
     return None
 
 

@@ -372,5 +372,5 @@ class HeatMap {
 
 const shortened = (label) => (label.length > 14 ? `${label.slice(0, 13)}…` : label);
 const niceStep = (least) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((step) => step >= least) ?? 10000;
-const leadKey = (axes, axis) => axes[axis] || `axis ${axis}`;
+const leadKey = (axes, axis) => axes[axis] || `axis ${axis + 1}`;
 const absentText = () => el("span", {}, "Not in this file: open with ", el("code", {}, "transformer inspect MODEL TEXT"), " to see it.");

@@ -89,24 +89,28 @@ async function alignment(entries) {
     el("div", { class: "leads", role: "group", "aria-label": "Layer" }, el("span", { class: "soft" }, "Layer"), ...buttons), holder);
 }
 
-/** Returns the table of positions: of the whole model, or of the step that adds it. */
-function positionTable() {
-  if (facts.positions) return { ...facts.positions, shape: facts.tensors[facts.positions.tensor].shape };
-  const step = facts.steps.find((one) => one.kind === "add" && one.inputs.some((input) => input.symbol.includes("PE")));
-  const input = step?.inputs.find((one) => one.symbol.includes("PE"));
-  return input ? { tensor: input.tensor, shape: input.shape } : null;
+/** Returns what a model does that adds no vector to the embeddings for each position. */
+function otherPositions() {
+  const reads = (symbol) => facts.steps.find((one) => one.inputs.some((input) => input.symbol.includes(symbol)));
+  const bias = reads("bucket"), step = bias ?? reads("cos");
+  if (!step) return el("p", {}, "This model adds no positional encoding.");
+  const text = bias ? "It adds a learned bias to the attention scores instead, which depends on the distance between query and key: "
+    : "It rotates queries and keys by an angle that grows with the position instead: ";
+  return el("p", {}, "This model adds no positional encoding to its embeddings. ", text, stepLink(step, "forward"), ".");
 }
 
 async function positionsPage() {
-  const table = positionTable();
+  const table = facts.positions;
   const values = table && await tensor(table.tensor);
-  if (!values) return { page: el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Positions"), el("p", {}, table ? absentText() : "This model adds no table of positions.")), maps: null };
-  const [count, width] = table.shape;
+  if (!values) return { page: el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Positions"), table ? el("p", {}, absentText()) : otherPositions()), maps: null };
+  const [count, width] = facts.tensors[table.tensor].shape;
+  const name = table.is_learned ? "Learned positions" : "Positional encoding";
+  const isPatched = facts.picture && table.is_learned; // the class token comes first
   const map = new HeatMap({ key: "pe", shape: [count, width], axes: ["", ""], values, symbol: "" }, {
-    title: el("span", {}, "PE, one row for each position, one column for each dimension"), name: "Positional encoding", tokens: () => undefined, lead: {},
-    describe: (_, [position, dimension]) => `position ${position}, dimension ${dimension}`, maxHeight: 420,
+    title: el("span", {}, `${name}: one row for each position, one column for each dimension${count < table.count ? `; the first ${count} of ${table.count} positions` : ""}`), name, tokens: () => undefined, lead: {},
+    describe: (_, [position, dimension]) => `position ${position}${isPatched ? ` (${position ? `patch ${patchName(position)}` : "class token"})` : ""}, dimension ${dimension}`, maxHeight: 420,
   });
-  const chosen = el("input", { type: "text", id: "dimensions", value: [0, 1, Math.floor(width / 8), Math.floor(width / 4)].join(", "), inputmode: "numeric", autocomplete: "off" });
+  const chosen = el("input", { type: "text", id: "dimensions", value: [...new Set([0, 1, Math.floor(width / 8), Math.floor(width / 4)])].join(", "), inputmode: "numeric", autocomplete: "off" });
   const curves = fitted((wide) => {
     const list = [...new Set(chosen.value.split(/[^0-9]+/).filter((text) => text).map(Number).filter((one) => one < width))].slice(0, 4);
     const series = list.map((one) => ({ name: `dimension ${one}`, values: range(count).map((row) => values[row * width + one]) }));
@@ -117,12 +121,16 @@ async function positionsPage() {
   const middle = Math.floor(count / 2);
   const distances = [0, middle].map((from) => ({ name: `from position ${from}`, values: range(count).map((to) => dot(from, to)) }));
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Positions"),
-    el("p", {}, "Attention alone does not see order, so each position adds its own pattern to the embedding: sines and cosines, slower from dimension to dimension."),
+    el("p", {}, "Self-attention alone does not depend on the order of the tokens, so a vector of its own is added to the embedding at each position. ", table.is_learned
+      ? `Here the vectors are learned: each row is a parameter.${isPatched ? " Position 0 is the class token; the patches follow, row by row." : ""}`
+      : "Here they are sines and cosines, whose frequency falls from dimension to dimension."),
     map.element,
     el("h3", {}, "Curves of dimensions"), el("p", {}, el("label", { for: "dimensions" }, "Dimensions, up to four: "), chosen), curves,
     el("h3", {}, "Dot product of two positions"),
-    el("p", { class: "soft" }, "For sines and cosines it depends on the distance alone, and is largest where the positions are the same."),
-    fitted((wide) => curveChart(distances, wide, "Dot product with the encoding of each position")));
+    el("p", { class: "soft" }, table.is_learned
+      ? "Nothing forces learned vectors to be ordered: where training has made neighbours similar, the curve is higher near the position itself."
+      : "With sines and cosines, it depends on the distance between the positions alone, and is largest at distance 0."),
+    fitted((wide) => curveChart(distances, wide, "Dot product with the vector of each position")));
   return { page, maps: map };
 }
 

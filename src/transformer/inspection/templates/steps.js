@@ -29,7 +29,7 @@ function describeIndex(part, index) {
     const letter = part.axes[axis];
     if (part.rows && axis === 0) return part.names[part.places.get(at)];
     if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
-    if (letter === "h") return `head ${at + 1}`;
+    if (letter === "h" || letter === "h_kv") return `head ${at + 1}`;
     return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
   });
   return words.filter((word) => word).join(", ");
@@ -96,6 +96,8 @@ function heading(step, tab) {
     el("div", { class: "moves" }, move(-1, "Previous step", "←"), el("span", { class: "soft" }, `${place + 1} of ${order.length}`), move(1, "Next step", "→")));
 }
 
+const LEADS = { h: "Head", h_kv: "Head of keys and values", channels: "Channel" };
+
 /** Shows the heat maps of a page, which share leading axes (such as the head) and the chosen cell. */
 class Maps {
   constructor() {
@@ -129,7 +131,8 @@ class Maps {
           if (this.chosen) this.choose(this.chosen.map, this.chosen.map.index(...this.chosen.map.placeOf(this.chosen.index)), false);
         },
       }, String(at + 1)));
-      return el("div", { class: "leads", role: "group", "aria-label": key === "h" ? "Head" : key }, el("span", { class: "soft" }, key === "h" ? "Head" : key), ...choices);
+      const name = LEADS[key] ?? capital(key);
+      return el("div", { class: "leads", role: "group", "aria-label": name }, el("span", { class: "soft" }, name), ...choices);
     });
   }
 

@@ -1,0 +1,107 @@
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from opened import NEEDS_BROWSER
+from transformer.blocks import causal_mask, padding_mask
+from transformer.bundle import Bundle, load_bundle
+from transformer.inspection.server import Inspector, InspectorServer
+
+pytestmark = NEEDS_BROWSER
+
+MUTED = "decoder.layers.0.cross_attention_block"
+
+
+@pytest.fixture
+def bundle(tiny_run: Path) -> Bundle:
+    return load_bundle(tiny_run)
+
+
+@pytest.fixture
+def opened(browser: Any, bundle: Bundle) -> Iterator[Any]:
+    """Yields the served page of one pass, with the controls for changes unfolded."""
+    with InspectorServer(Inspector(bundle, "one two three", "3 2 1")) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        page = context.new_page()
+        page.goto(server.address)
+        page.get_by_text("What if").click()
+        yield page
+        context.close()
+        server.shutdown()
+
+
+def logits_and_labels(bundle: Bundle, masked: int | None = None, muted: int | None = None) -> tuple[Tensor, Tensor]:
+    """Returns what the model itself computes, with zero columns of W^O for a muted head."""
+    assert bundle.tokenizers is not None
+    source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    ids = torch.tensor([[*source.encode("one two three"), source.special_tokens.eos]])
+    labels = torch.tensor([*target.encode("3 2 1"), target.special_tokens.eos])
+    shifted = torch.tensor([[target.special_tokens.bos, *labels[:-1].tolist()]])
+    mask = padding_mask(ids, -1)
+    if masked is not None:
+        mask[..., masked] = False
+    model = bundle.model.eval()
+    weight = model.get_submodule(MUTED).get_parameter("W_o.weight").data
+    whole, d_k = weight.clone(), weight.size(1) // model.get_submodule(MUTED).h  # pyright: ignore[reportOperatorIssue, reportUnknownVariableType]
+    if muted is not None:
+        weight[:, muted * d_k : (muted + 1) * d_k] = 0.0
+    with torch.no_grad():
+        logits = model(ids, shifted, mask, causal_mask(len(labels)))[0]
+    weight.copy_(whole)
+    return logits, labels
+
+
+def loss_of(bundle: Bundle, logits: Tensor, labels: Tensor) -> float:
+    smoothing = bundle.provenance["recipe"]["training"]["label_smoothing"]
+    return float(F.cross_entropy(logits, labels, label_smoothing=smoothing))
+
+
+def compute(page: Any) -> None:
+    before = page.url
+    page.get_by_role("button", name="Compute").click()
+    page.wait_for_url(lambda url: url != before and "pass=" in url)
+    page.wait_for_selector("body[data-shown]")
+
+
+def shown_loss(page: Any) -> float:
+    return float(page.locator("#sentence b").inner_text())
+
+
+def test_a_muted_head_changes_the_loss(opened: Any, bundle: Bundle) -> None:
+    """Catches a control that mutes another head, layer or attention, or none."""
+    plain = loss_of(bundle, *logits_and_labels(bundle))
+    assert shown_loss(opened) == pytest.approx(plain, rel=1e-3)
+    heads = opened.locator(".heads", has_text="Cross-attention, layer 1")
+    heads.get_by_label("head 2").check()
+    compute(opened)
+    expected = loss_of(bundle, *logits_and_labels(bundle, muted=1))
+    assert expected != pytest.approx(plain, rel=1e-2)
+    assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_masked_source_token_changes_the_loss(opened: Any, bundle: Bundle) -> None:
+    """Catches a control that masks another token, or masks it in the encoder alone."""
+    opened.locator("input[name=mask-1]").check()
+    compute(opened)
+    expected = loss_of(bundle, *logits_and_labels(bundle, masked=1))
+    assert expected != pytest.approx(loss_of(bundle, *logits_and_labels(bundle)), rel=1e-2)
+    assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
+
+
+def test_temperature_changes_the_probabilities_alone(opened: Any, bundle: Bundle) -> None:
+    """Catches a temperature that multiplies, or that changes the loss."""
+    before = shown_loss(opened)
+    opened.get_by_label("Temperature").fill("4")
+    compute(opened)
+    assert shown_loss(opened) == before
+    logits, _ = logits_and_labels(bundle)
+    expected = (logits / 4).softmax(dim=-1).max(dim=-1).values.tolist()
+    shown = opened.evaluate("inspector.facts.probabilities.map(([best]) => best.p)")
+    assert shown == pytest.approx(expected, rel=1e-4)
