@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from transformer.cli.progress import counted, shown_while
+from transformer.training.monitoring.reporter import Reporter
 
 
 class Terminal(io.StringIO):
@@ -45,4 +46,13 @@ def test_files_and_pipes_get_nothing(capsys: pytest.CaptureFixture[str]) -> None
     """Catches control characters in a log."""
     with counted("lines") as done:
         done(500)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a silent wait before the first step, and control characters in a log."""
+    reporter = Reporter(None, 10, 5)
+    with reporter.waiting("trying batches"):
+        assert capsys.readouterr().err == "trying batches ...\n"
+    reporter.close()
     assert capsys.readouterr().err == ""

@@ -231,3 +231,15 @@ def test_a_norm_that_was_not_finite_is_shown(tiny_run: Path, tmp_path: Path) -> 
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as metrics:
         metrics.write(json.dumps(row) + "\n")
     assert "encoder.norm" in write_report(run).read_text(encoding="utf-8")
+
+
+def test_the_last_step_need_not_be_logged(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a report that tells the last logged step, and a batch skipped before a step that never came."""
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    assert read_record(run).last_step == 200
+    rows = [{"kind": "train", "step": 150, "loss": 1.0}, {"kind": "skipped", "step": 201, "reason": "x"}]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_record(run).last_step == 200, "its newest checkpoint"
+    shown = read(write_report(run).read_text(encoding="utf-8")).text
+    assert re.search(r"200\s*steps", shown)
